@@ -1,0 +1,47 @@
+#pragma once
+
+// The stable, machine-readable reason of an error. Travels in the absl::Status as a payload; server/grpc_status turns
+// it into google.rpc.ErrorInfo.
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+// UPPER_SNAKE_CASE; part of the API: never renamed.
+namespace error_reason {
+inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";                  // bytes, steps or fields do not fit
+inline constexpr std::string_view kMissingField = "MISSING_FIELD";            // an axis or feature without default
+inline constexpr std::string_view kTooManyPoints = "TOO_MANY_POINTS";
+inline constexpr std::string_view kTooManyVoxels = "TOO_MANY_VOXELS";
+inline constexpr std::string_view kMissingCloud = "MISSING_CLOUD";
+inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // scores of a model that has none
+inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";
+inline constexpr std::string_view kVersionNotFound = "VERSION_NOT_FOUND";
+inline constexpr std::string_view kModelLoading = "MODEL_LOADING";
+inline constexpr std::string_view kModelFailed = "MODEL_FAILED";              // broken folder, nothing to serve
+inline constexpr std::string_view kBadModel = "BAD_MODEL";                    // what loading found
+inline constexpr std::string_view kDraining = "DRAINING";
+inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
+inline constexpr std::string_view kDeadlineExpired = "DEADLINE_EXPIRED";
+inline constexpr std::string_view kCancelled = "CANCELLED";
+inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
+inline constexpr std::string_view kInternal = "INTERNAL";
+}  // namespace error_reason
+
+// The status with the reason attached. A status that already has one, or is OK, is returned as it is.
+absl::Status WithReason(absl::Status status, std::string_view reason);
+
+// The attached reason; "" where there is none.
+std::string ReasonOf(const absl::Status& status);
+
+// For errors that are worth trying again: attaches when (google.rpc.RetryInfo).
+absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
+
+// The attached delay; absl::InfiniteDuration() where there is none.
+absl::Duration RetryDelayOf(const absl::Status& status);
+
+}  // namespace voxserve

@@ -1,0 +1,33 @@
+#pragma once
+
+// One line an event on stderr: time, level, message, then key=value pairs, so that people read it and machines split
+// it:
+//
+//   2026-11-21T08:15:02.123456Z INFO model ready model=minkunet version=1 parameters=5441036 load_ms=84
+//
+//   Log(LogLevel::kInfo, "model ready", {{"model", name}, {"version", version}});
+//
+// Thread-safe; a line is written whole. Values with spaces, quotes or '=' are quoted.
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace voxserve {
+
+enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+struct LogField {
+  LogField(std::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}
+  std::string_view key;
+  std::string value;
+};
+
+void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
+
+// Lines below this level are not written. Default kInfo.
+void SetMinLogLevel(LogLevel level);
+
+}  // namespace voxserve

@@ -1,0 +1,136 @@
+#pragma once
+
+// The engine's front door: models of a repository, and one asynchronous call that runs a cloud through one of them.
+//
+//   auto engine = Engine::Create({.model_repository = "deploy/models"});
+//   engine->Submit({.model = "minkunet", .cloud = cloud, .done = [](absl::StatusOr<InferResult> r) { ... }});
+//
+// Thread-safe. Knows no gRPC.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/serving/engine_observer.h"
+#include "engine/tensor/point_cloud.h"
+
+namespace voxserve {
+
+// What became of a request's points; they add up to its points.
+struct PointCounts {
+  int64_t used = 0;
+  int64_t invalid = 0;       // NaN or infinite
+  int64_t out_of_range = 0;  // finite, outside the model's range or the key's limits
+  int64_t dropped = 0;       // lost to the voxel limit
+  int64_t voxels = 0;        // occupied voxels (no points)
+};
+
+struct StageTime {
+  std::string name;
+  absl::Duration duration;
+};
+
+struct InferResult {
+  std::string model;
+  int64_t version = 0;
+  std::string device;          // "cpu", "cuda:0"
+  std::vector<uint8_t> labels; // [num_points * bytes_per_label], little endian
+  int bytes_per_label = 1;
+  int ignore_label = 255;
+  int num_classes = 0;
+  std::vector<float> scores;   // [num_points, num_classes] logits; empty unless asked for
+  PointCounts counts;
+  std::vector<StageTime> stages;  // queue, copy_in, voxelize, geometry, features, head, copy_out, as far as they ran
+};
+
+struct InferTask {
+  std::string model;
+  int64_t version = 0;  // 0: the newest that is ready
+  PointCloud cloud;
+  bool return_scores = false;
+  absl::Time deadline = absl::InfiniteFuture();
+  // Called exactly once, from the caller's thread (refusals) or one of the engine's. Must not block.
+  std::function<void(absl::StatusOr<InferResult>)> done;
+};
+
+enum class ModelState { kLoading, kReady, kFailed };
+
+struct ClassInfo {
+  int id = 0;
+  std::string name;
+  uint32_t color_rgb = 0;  // 0xRRGGBB
+};
+
+struct FeatureInfo {
+  std::string name;
+  std::string unit;
+  bool has_default = false;
+  float default_value = 0;
+};
+
+struct ModelVersionInfo {
+  std::string name;
+  int64_t version = 0;
+  ModelState state = ModelState::kLoading;
+  std::vector<std::string> problems;  // of a failed version, all of them
+  std::string description;
+  std::vector<ClassInfo> classes;
+  int ignore_label = 255;
+  std::vector<FeatureInfo> features;
+  int64_t max_points = 0;
+  std::vector<float> voxel_size;
+  int64_t num_parameters = 0;
+  std::string device;
+  std::string digest;
+};
+
+class Engine {
+ public:
+  struct Options {
+    std::string model_repository;              // folder of model folders; required
+    int num_threads = 0;                       // CPU threads; 0: as many as this process may use
+    int64_t max_queue_requests = 256;          // tasks waiting per model, beyond which Submit refuses
+    int64_t max_queue_bytes = int64_t{1} << 30;  // bytes of clouds waiting per model, likewise
+    int64_t max_grid_bytes = int64_t{512} << 20;  // a coordinate grid's size, beyond which a hash table serves
+    EngineObserver* observer = nullptr;        // outlives the engine; may be null
+
+    absl::Status Validate() const;
+  };
+
+  // Starts loading in the background and returns at once. INVALID_ARGUMENT for bad options, NOT_FOUND where the
+  // repository is not a folder.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options);
+  // Drains.
+  virtual ~Engine() = default;
+
+  // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
+  // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels), RESOURCE_EXHAUSTED (queue
+  // full, with a retry delay), DEADLINE_EXCEEDED (passed before it ran), CANCELLED. Returns a ticket for Cancel.
+  virtual uint64_t Submit(InferTask task) = 0;
+
+  // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
+  virtual bool Cancel(uint64_t ticket) = 0;
+
+  // Blocks until every version that was found has been loaded or has failed.
+  virtual void WaitUntilLoaded() = 0;
+  virtual bool loaded() const = 0;
+
+  // By name, then by version; loading and broken ones too.
+  virtual std::vector<ModelVersionInfo> ListModels() const = 0;
+  // version 0: the newest that is ready, else the newest. NOT_FOUND as in Submit.
+  virtual absl::StatusOr<ModelVersionInfo> GetModel(std::string_view name, int64_t version) const = 0;
+
+  // Refuses new tasks (UNAVAILABLE, DRAINING), finishes those accepted, returns when none is left. Idempotent.
+  virtual void Drain() = 0;
+
+  // "cpu" or "cuda:0,cuda:1".
+  virtual std::string devices() const = 0;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,38 @@
+#pragma once
+
+// How metrics leave the engine. server/ implements it; the engine knows no metric library.
+//
+// Called from the engine's threads, several at once: implementations are thread-safe and quick, and never call back.
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+
+  // A stage of a batch ended: queue, copy_in, voxelize, geometry, features, head, copy_out.
+  virtual void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) {}
+  // A batch ran.
+  virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) {}
+  // What became of a request's points.
+  virtual void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) {}
+  // A task left the queue without running: "expired", "cancelled", "queue_full", "draining".
+  virtual void OnDropped(std::string_view model, std::string_view reason) {}
+  virtual void OnQueueDepth(std::string_view model, int64_t tasks) {}
+  // ready = false: loading, failed or gone.
+  virtual void OnModelState(std::string_view model, int64_t version, bool ready) {}
+  // A coordinate table was to be a grid and did not fit max_grid_bytes.
+  virtual void OnGridFallback() {}
+  // Time that a device spent computing.
+  virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {}
+  // Bytes that a device's context holds ("arena", "weights").
+  virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) {}
+};
+
+}  // namespace voxserve

@@ -1,0 +1,82 @@
+#pragma once
+
+// A point cloud as it came: bytes and checked fields. Nothing is converted here; the engine reads the fields that a
+// model names when it copies the cloud in, and skips the others.
+//
+// Immutable and cheap to copy: copies share the bytes. Any thread.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace voxserve {
+
+// The values of sensor_msgs/PointField, and float16.
+enum class PointFieldType : uint8_t {
+  kInt8 = 1,
+  kUint8 = 2,
+  kInt16 = 3,
+  kUint16 = 4,
+  kInt32 = 5,
+  kUint32 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kFloat16 = 9,
+};
+
+// Bytes of one value; 0 for a type that is not one of the above.
+int SizeOf(PointFieldType type);
+
+// value = raw * scale + shift, in the field's canonical unit (m, 0..1, s).
+struct PointField {
+  std::string name;
+  uint32_t offset = 0;  // bytes from the start of the point
+  PointFieldType type = PointFieldType::kFloat32;
+  uint32_t count = 1;   // values in the field; the engine reads the first
+  double scale = 1.0;   // finite, not 0
+  double shift = 0.0;   // finite
+};
+
+struct PointCloudLayout {
+  uint64_t num_points = 0;
+  uint32_t point_step = 0;  // bytes from a point to the next
+  uint32_t height = 1;      // rows of an organised cloud; divides num_points
+  uint64_t row_step = 0;    // bytes from a row to the next; 0: packed
+  bool is_bigendian = false;
+  std::vector<PointField> fields;
+};
+
+class PointCloud {
+ public:
+  PointCloud() = default;  // 0 points, no fields
+
+  // Checks the layout against the bytes: INVALID_ARGUMENT (reason BAD_LAYOUT) names the field and both sizes where
+  // bytes are too few or too many, a field does not fit its point, two fields overlap, a name stands twice, a type,
+  // scale or shift is not valid, or height does not divide num_points.
+  static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string bytes);
+
+  // Packed float32 fields named as given: points is [num_points, names.size()], row after row.
+  static absl::StatusOr<PointCloud> FromFloats(const std::vector<std::string>& names, const float* points,
+                                               uint64_t num_points);
+
+  uint64_t num_points() const { return layout_.num_points; }
+  const PointCloudLayout& layout() const { return layout_; }
+  std::string_view bytes() const { return bytes_ ? std::string_view(*bytes_) : std::string_view(); }
+
+  // nullptr where the cloud has no such field.
+  const PointField* FindField(std::string_view name) const;
+
+  // out[i * out_step] = the field's value of point i, for points [begin, end), as float32. The field must be one of
+  // layout().fields.
+  void ReadField(const PointField& field, uint64_t begin, uint64_t end, float* out, int64_t out_step) const;
+
+ private:
+  PointCloudLayout layout_;
+  std::shared_ptr<const std::string> bytes_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,34 @@
+#pragma once
+
+// A rulebook in its pairs form: for every kernel offset k the pairs (input row, output row) that it connects.
+//
+// Within an offset pairs ascend by output row, and, because rows are in canonical order and an offset is a
+// translation, by input row too; each output row and each input row stands at most once in an offset.
+//
+// Output rows are cut into tiles of kRulebookTileRows; tile_begin finds an offset's pairs of a range of tiles without a
+// search, which is how the output-stationary CPU kernels walk it.
+
+#include <cstdint>
+#include <type_traits>
+
+namespace voxserve::kernels {
+
+inline constexpr int64_t kRulebookTileRows = 64;
+
+// A view; whoever made the rulebook owns the arrays.
+struct RulebookView {
+  int32_t num_offsets = 0;                // K
+  int64_t num_out_rows = 0;
+  int64_t num_in_rows = 0;
+  const int64_t* offset_begin = nullptr;  // [K + 1] first pair of each offset, ascending; [K] is the number of pairs
+  const int32_t* in_rows = nullptr;       // [num_pairs]
+  const int32_t* out_rows = nullptr;      // [num_pairs]
+  const int64_t* tile_begin = nullptr;    // [num_tiles + 1, K] first pair of offset k whose output row is in tile t or
+                                          // later; num_tiles = ceil(num_out_rows / kRulebookTileRows)
+
+  int64_t num_pairs() const { return num_offsets == 0 ? 0 : offset_begin[num_offsets]; }
+  int64_t num_tiles() const { return (num_out_rows + kRulebookTileRows - 1) / kRulebookTileRows; }
+};
+static_assert(std::is_trivially_copyable_v<RulebookView>);
+
+}  // namespace voxserve::kernels
