@@ -20,7 +20,7 @@ namespace voxserve {
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
 struct LogField {
-  LogField(std::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}
+  LogField(std::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}  // NOLINT
   std::string_view key;
   std::string value;
 };

@@ -1,0 +1,37 @@
+#include "engine/base/error_reason.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace voxserve {
+namespace {
+
+constexpr std::string_view kReasonUrl = "voxserve/error_reason";
+constexpr std::string_view kRetryUrl = "voxserve/retry_delay_us";
+
+}  // namespace
+
+absl::Status WithReason(absl::Status status, std::string_view reason) {
+  if (!status.ok() && !status.GetPayload(kReasonUrl)) status.SetPayload(kReasonUrl, absl::Cord(reason));
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kReasonUrl);
+  return payload ? std::string(*payload) : std::string();
+}
+
+absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
+  if (!status.ok()) status.SetPayload(kRetryUrl, absl::Cord(absl::StrCat(absl::ToInt64Microseconds(delay))));
+  return status;
+}
+
+absl::Duration RetryDelayOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRetryUrl);
+  int64_t microseconds = 0;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &microseconds)) return absl::InfiniteDuration();
+  return absl::Microseconds(microseconds);
+}
+
+}  // namespace voxserve
