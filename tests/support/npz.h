@@ -1,0 +1,70 @@
+#pragma once
+
+// Reads NumPy's .npy arrays and .npz archives (numpy.lib.format, versions 1 to 3): the golden inputs and outputs of
+// tests. Arrays of a fixed-size scalar dtype, little-endian, C order; Fortran order of more than one dimension,
+// structured and object dtypes are refused by name. Damaged files give an error that names the file and array.
+//
+//   ASSERT_OK_AND_ASSIGN(auto golden, ReadNpz(path));
+//   const float* logits = golden.at("logits").data<float>();  // [M, 12]
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace voxserve::support {
+
+// NumPy's name of a C++ type: "<f4" for float, "|u1" for uint8_t, "|b1" for bool.
+template <typename T>
+std::string NpyDtype() {
+  static_assert(std::is_arithmetic_v<T>);
+  const char* kind = std::is_same_v<T, bool>       ? "b"
+                     : std::is_floating_point_v<T> ? "f"
+                     : std::is_signed_v<T>         ? "i"
+                                                   : "u";
+  return (sizeof(T) == 1 ? "|" : "<") + (kind + std::to_string(sizeof(T)));
+}
+
+// Owns its values, C order.
+struct NpyArray {
+  std::string dtype;           // "<f4", "<f2", "<i4", "<i8", "|u1", "|b1", ...
+  std::vector<int64_t> shape;  // empty for a scalar
+  std::string bytes;
+
+  int64_t num_elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
+
+  // num_elements() values. Asking for another type than dtype is a mistake of the test and ends the process.
+  template <typename T>
+  const T* data() const {
+    if (dtype != NpyDtype<T>()) {
+      std::cerr << "NpyArray::data: the array is " << dtype << ", not " << NpyDtype<T>() << std::endl;
+      std::abort();
+    }
+    return reinterpret_cast<const T*>(bytes.data());
+  }
+
+  // A copy of the values.
+  template <typename T>
+  std::vector<T> values() const {
+    return std::vector<T>(data<T>(), data<T>() + num_elements());
+  }
+};
+
+// The bytes of one .npy file.
+absl::StatusOr<NpyArray> ParseNpy(std::string_view file);
+absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
+
+// Arrays by name, without ".npy".
+absl::StatusOr<std::map<std::string, NpyArray>> ReadNpz(const std::string& path);
+
+}  // namespace voxserve::support

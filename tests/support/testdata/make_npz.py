@@ -1,0 +1,25 @@
+"""Writes the files that npz_test.cc reads, with NumPy and Python's zipfile. Run in this folder."""
+
+import zipfile
+
+import numpy as np
+
+np.savez_compressed(
+    "deflated.npz",
+    f4=np.array([[0, 0.5], [1, 1.5], [2, -2.5]], np.float32),
+    f8=np.array([1e300]),
+    i4=np.array([-(2**31), 2**31 - 1], np.int32),
+    i8=np.int64(-1),
+    u1=np.array([0, 255], np.uint8),
+    b1=np.array([True, False]),
+    f2=np.array([1, -2], np.float16),
+    empty=np.zeros((0, 4), np.float32),
+)
+np.savez("stored.npz", a=np.array([1, 2, 3], np.int32))
+np.savez("fortran.npz", a=np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+np.save("one.npy", np.array([1.0, 2.0]))
+np.save("structured.npy", np.zeros(2, [("x", "<f4"), ("ring", "<u2")]))
+with zipfile.ZipFile("zip64.zip", "w") as archive:
+    info = zipfile.ZipInfo("a.txt")
+    with archive.open(info, "w", force_zip64=True) as entry:
+        entry.write(b"sizes in the extra field\n")
