@@ -17,7 +17,7 @@ inline constexpr int64_t kRulebookTileRows = 64;
 
 // A view; whoever made the rulebook owns the arrays.
 struct RulebookView {
-  int32_t num_offsets = 0;                // K
+  int32_t num_offsets = 0;  // K
   int64_t num_out_rows = 0;
   int64_t num_in_rows = 0;
   const int64_t* offset_begin = nullptr;  // [K + 1] first pair of each offset, ascending; [K] is the number of pairs

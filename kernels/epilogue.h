@@ -1,0 +1,31 @@
+#pragma once
+
+// What a convolution or a linear layer does with its sums before it stores them: + bias, + residual, activation. Costs
+// no pass of its own.
+
+#include <cstdint>
+#include <type_traits>
+
+namespace voxserve::kernels {
+
+enum class ActivationFunction : int32_t { kNone, kRelu };
+
+// out = activation(sum + bias + residual), with folded batch norm in the weights and the bias.
+struct Epilogue {
+  const float* bias = nullptr;      // [out_channels]; null: none
+  const float* residual = nullptr;  // [num_out_rows, out_channels], rows residual_pitch apart; null: none
+  int64_t residual_pitch = 0;       // floats
+  ActivationFunction activation = ActivationFunction::kNone;
+};
+static_assert(std::is_trivially_copyable_v<Epilogue>);
+
+namespace cpu {
+
+// The two halves of an epilogue around a sum that is built in place, for rows [begin, end) of out [.., channels]:
+// StartRows sets them to bias + residual (or 0), FinishRows applies the activation. out may be the residual itself.
+void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
+void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
+
+}  // namespace cpu
+
+}  // namespace voxserve::kernels

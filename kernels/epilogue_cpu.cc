@@ -1,0 +1,35 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/epilogue.h"
+
+namespace voxserve::kernels::cpu {
+
+void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
+  const size_t row_bytes = sizeof(float) * static_cast<size_t>(channels);
+  for (int64_t row = begin; row < end; ++row) {
+    float* to = out + row * out_pitch;
+    if (epilogue.residual != nullptr) {
+      const float* residual = epilogue.residual + row * epilogue.residual_pitch;
+      if (epilogue.bias != nullptr) {
+        for (int32_t c = 0; c < channels; ++c) to[c] = residual[c] + epilogue.bias[c];
+      } else if (to != residual) {
+        std::memcpy(to, residual, row_bytes);
+      }
+    } else if (epilogue.bias != nullptr) {
+      std::memcpy(to, epilogue.bias, row_bytes);
+    } else {
+      std::memset(to, 0, row_bytes);
+    }
+  }
+}
+
+void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
+  if (epilogue.activation == ActivationFunction::kNone) return;
+  for (int64_t row = begin; row < end; ++row) {
+    float* to = out + row * out_pitch;
+    for (int32_t c = 0; c < channels; ++c) to[c] = std::max(to[c], 0.0f);
+  }
+}
+
+}  // namespace voxserve::kernels::cpu

@@ -1,0 +1,40 @@
+#pragma once
+
+// What the builds of fetch_on_demand_tile.h for the several vector instruction sets offer to fetch_on_demand_cpu.cc.
+
+#include <cstdint>
+
+namespace voxserve::kernels::cpu {
+
+// The pairs of one offset within one block of output rows.
+struct AccumulateArgs {
+  int64_t num_pairs;
+  const int32_t* in_rows;
+  const int32_t* out_rows;
+  const float* in;
+  int64_t in_pitch;
+  int32_t in_channels;
+  const float* weights;  // this offset's panels
+  float* out;
+  int64_t out_pitch;
+  int32_t out_channels;
+};
+
+struct Isa {
+  int32_t vector_floats;
+  void (*accumulate)(const AccumulateArgs&);  // out[out_row] += in[in_row] * weights for each pair
+};
+
+namespace baseline {
+extern const Isa kIsa;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Isa kIsa;
+}
+namespace avx512 {
+extern const Isa kIsa;
+}
+#endif
+
+}  // namespace voxserve::kernels::cpu

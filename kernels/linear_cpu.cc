@@ -1,0 +1,28 @@
+#include "kernels/gemm.h"
+#include "kernels/linear.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+constexpr int64_t kBlockRows = 1024;
+
+}  // namespace
+
+void Linear(const LinearParams& params, ThreadPool& pool) {
+  pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
+    StartRows(params.epilogue, params.out, params.out_pitch, params.out_channels, begin, end);
+    Gemm({.m = end - begin,
+          .n = params.out_channels,
+          .k = params.in_channels,
+          .a = params.in + begin * params.in_pitch,
+          .a_pitch = params.in_pitch,
+          .b = params.weights,
+          .b_pitch = params.out_channels,
+          .c = params.out + begin * params.out_pitch,
+          .c_pitch = params.out_pitch,
+          .accumulate = true});
+    FinishRows(params.epilogue, params.out, params.out_pitch, params.out_channels, begin, end);
+  });
+}
+
+}  // namespace voxserve::kernels::cpu

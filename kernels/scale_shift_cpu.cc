@@ -1,0 +1,32 @@
+#include <algorithm>
+
+#include "kernels/scale_shift.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+constexpr int64_t kBlockRows = 2048;
+
+}  // namespace
+
+void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
+  const Epilogue& epilogue = params.epilogue;
+  const bool has_relu = epilogue.activation == ActivationFunction::kRelu;
+  pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* in = params.in + row * params.in_pitch;
+      const float* residual =
+          epilogue.residual == nullptr ? nullptr : epilogue.residual + row * epilogue.residual_pitch;
+      float* out = params.out + row * params.out_pitch;
+      for (int32_t c = 0; c < params.channels; ++c) {
+        float value = in[c];
+        if (params.scale != nullptr) value *= params.scale[c];
+        if (epilogue.bias != nullptr) value += epilogue.bias[c];
+        if (residual != nullptr) value += residual[c];
+        out[c] = has_relu ? std::max(value, 0.0f) : value;
+      }
+    }
+  });
+}
+
+}  // namespace voxserve::kernels::cpu

@@ -1,0 +1,28 @@
+#pragma once
+
+// Every point gets its voxel's row; points without a voxel get a fill value.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/thread_pool.h"
+
+namespace voxserve::kernels {
+
+struct VoxelToPointParams {
+  int64_t num_points = 0;
+  const int32_t* point_to_voxel = nullptr;  // [num_points] row of `voxels`; negative: none
+  const void* voxels = nullptr;             // [num_voxels] rows of row_bytes, voxel_pitch_bytes apart
+  int64_t voxel_pitch_bytes = 0;
+  int64_t row_bytes = 0;
+  const void* fill = nullptr;  // row_bytes
+  void* points = nullptr;      // [num_points] rows of row_bytes, packed
+};
+static_assert(std::is_trivially_copyable_v<VoxelToPointParams>);
+
+namespace cpu {
+
+void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+}  // namespace voxserve::kernels
