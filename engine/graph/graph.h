@@ -1,0 +1,145 @@
+#pragma once
+
+// A network that has passed every check: what model_loader makes of model.textproto and weights.safetensors, and what
+// the compiler turns into a Program.
+//
+// Everything is resolved: nodes stand in topological order (inputs have smaller indices), defaults are filled in,
+// padding is canonical, channels, coordinate levels and rulebooks are known, and weights are float32 in host memory
+// whatever they were stored as. Nodes that no output depends on do not exist: the loader refuses them. So its readers
+// check nothing again.
+//
+// Immutable after loading; shared by all threads.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/graph/levels.h"
+#include "kernels/conv_geometry.h"
+
+namespace voxserve {
+
+// Row-major float32.
+struct HostTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+using HostTensorPtr = std::shared_ptr<const HostTensor>;  // never null unless a comment says so
+
+// A column of the network's input: value = field * scale + shift, with the cloud's field in its canonical unit.
+struct InputFeature {
+  std::string name;
+  std::string unit;
+  float scale = 1;
+  float shift = 0;
+  std::optional<float> default_value;  // the field's value where the cloud has none; none: the field is required
+};
+
+// Points -> voxels, level 0. No inputs; exactly one in a graph. Channels: features.size().
+struct VoxelizeOp {
+  enum class Rounding { kHalfEven, kFloor };
+  enum class Origin { kMinimum, kRange, kZero };
+  enum class Reduce { kFirst, kMean };
+  std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
+  Rounding rounding = Rounding::kHalfEven;
+  Origin origin = Origin::kMinimum;
+  Reduce reduce = Reduce::kFirst;
+  bool has_range = false;  // range_min <= x < range_max; always with Origin::kRange, optional with the others
+  std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
+  std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
+  // Origin::kRange: cells per axis, round((range_max - range_min) / voxel_size).
+  std::optional<kernels::Axes> grid_shape;
+  int64_t max_points_per_voxel = 0;    // of Reduce::kMean; 0: no limit
+  std::vector<InputFeature> features;  // at least one
+  std::vector<std::string> axes;       // [dimension] fields of the cloud
+};
+
+struct SparseConvOp {
+  enum class Kind { kSubmanifold, kStrided, kInverse };
+  Kind kind = Kind::kSubmanifold;
+  // How a strided one makes its sites. Of an inverse: its partner's. Of a submanifold: only geometry is of meaning.
+  SiteRule sites;
+  int in_channels = 0;
+  int out_channels = 0;
+  int paired_with = -1;  // kInverse: index of the strided node
+  int rulebook = 0;      // in Graph::levels.rulebooks(); an inverse walks its partner's with the pairs swapped
+  HostTensorPtr weight;  // [K, in_channels, out_channels], the last axis fastest in K
+  HostTensorPtr bias;    // [out_channels]; null: none
+
+  const kernels::ConvGeometry& geometry() const { return sites.geometry; }
+};
+
+// y = (x - running_mean) / sqrt(running_var + epsilon) * weight + bias, all [channels].
+struct BatchNormOp {
+  float epsilon = 1e-5f;
+  HostTensorPtr weight;
+  HostTensorPtr bias;
+  HostTensorPtr running_mean;
+  HostTensorPtr running_var;
+};
+
+// y = x W^T + b.
+struct LinearOp {
+  int in_channels = 0;
+  int out_channels = 0;
+  HostTensorPtr weight;  // [out_channels, in_channels]
+  HostTensorPtr bias;    // [out_channels]; null: none
+};
+
+struct ActivationOp {
+  enum class Function { kRelu };
+  Function function = Function::kRelu;
+};
+
+// Two inputs on one level with the same channels; x + x is fine.
+struct AddOp {};
+
+// Two or more inputs on one level; channels add up in their order.
+struct ConcatOp {};
+
+// Inputs: a tensor on level 0, then the voxelize node.
+struct VoxelToPointOp {};
+
+// Of a voxel tensor; its result is labels, which only voxel_to_point reads.
+struct ArgmaxOp {
+  int num_classes = 0;  // channels of the input, at most 65536
+};
+
+using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
+                             VoxelToPointOp, ArgmaxOp>;
+
+struct GraphNode {
+  std::string name;         // unique
+  std::vector<int> inputs;  // indices of earlier nodes
+  GraphOp op;
+
+  // What the node computes.
+  int level = 0;              // coordinate level of its rows; of per-point results: 0
+  int channels = 0;           // of labels: 1
+  bool is_per_point = false;  // [num_points, channels], else [sites of level, channels]
+  bool is_labels = false;     // class ids, else float
+};
+
+struct Graph {
+  std::string name;         // for people; the folder's name is what requests use
+  std::string description;  // for people
+  int dimension = 3;        // 1 to 4
+  std::vector<GraphNode> nodes;
+  int voxelize = 0;  // index of the one VoxelizeOp
+
+  int labels_output = -1;  // index of a voxel_to_point of an argmax; -1: none
+  int scores_output = -1;  // index of a voxel_to_point of features; -1: none. At least one of the two is there
+  int num_classes = 0;     // of the outputs; where there are both, they agree
+
+  LevelTable levels;
+  int64_t num_parameters = 0;  // values in weights.safetensors
+  std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
+
+  const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
+};
+
+}  // namespace voxserve

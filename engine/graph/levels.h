@@ -1,0 +1,82 @@
+#pragma once
+
+// Which coordinate levels and rulebooks a network has, found by structure and not by name.
+//
+// A level is a set of sites that every sample gets: level 0 are the occupied voxels, every other one follows from its
+// parent by a rule. Two convolutions that make the same sites from the same parent share a level, and what else they
+// differ in (kernel size under FLOOR, channels, names) does not matter. A rulebook belongs to (input level, output
+// level, geometry) and is shared likewise; an inverse convolution uses that of its partner with the pairs swapped.
+//
+// Canonical geometry (what LevelTable compares):
+//  - an axis of kernel size 1 has dilation 1;
+//  - FLOOR sites depend on the stride alone: the level keeps kernel size 1, dilation 1, padding 0;
+//  - EXPAND with stride 1 or kernel size on every axis is FLOOR (TorchSparse, MLSys 2022), its bounds have no effect;
+//  - FLOOR with stride 1, and PADDED with kernel size 1, stride 1 and no padding, stay on the input's level.
+//
+// Plain values; no thread of their own.
+
+#include <optional>
+#include <vector>
+
+#include "kernels/conv_geometry.h"
+
+namespace voxserve {
+
+// What the output sites of a strided convolution follow from.
+struct SiteRule {
+  kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor;
+  kernels::ConvGeometry geometry;            // canonical padding
+  std::optional<kernels::Axes> lower_bound;  // EXPAND, in the parent's sites; none: the sample's minimum
+  std::optional<kernels::Axes> upper_bound;  // EXPAND, likewise; none: unbounded
+
+  bool operator==(const SiteRule&) const = default;
+};
+
+struct CoordinateLevel {
+  int parent = -1;  // a smaller level id; -1 for level 0
+  SiteRule from;    // how the sites follow from the parent's; of no meaning for level 0
+  // Sites lie in [0, spatial_shape) on every axis. Known below a voxelize with ORIGIN_RANGE, through FLOOR and PADDED.
+  std::optional<kernels::Axes> spatial_shape;
+};
+
+struct RulebookSpec {
+  int in_level = 0;
+  int out_level = 0;
+  kernels::ConvGeometry geometry;
+
+  bool operator==(const RulebookSpec&) const = default;
+};
+
+class LevelTable {
+ public:
+  LevelTable() = default;  // no level
+  // Level 0 alone; shape of the voxel grid where the network has one.
+  explicit LevelTable(std::optional<kernels::Axes> spatial_shape);
+
+  // Parents come before their children.
+  const std::vector<CoordinateLevel>& levels() const { return levels_; }
+  const std::vector<RulebookSpec>& rulebooks() const { return rulebooks_; }
+
+  // The level that `rule` makes of `parent`, new where there is none yet. PADDED needs the parent's spatial_shape and
+  // a kernel that fits into it (CanApply).
+  int Apply(int parent, const SiteRule& rule);
+
+  // True unless PADDED has no spatial shape to work on, or its output would have none.
+  bool CanApply(int parent, const SiteRule& rule) const;
+
+  // The rulebook of these, new where there is none yet.
+  int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);
+
+ private:
+  std::vector<CoordinateLevel> levels_;
+  std::vector<RulebookSpec> rulebooks_;
+};
+
+// EXPAND that is FLOOR: stride 1 or kernel size on every axis.
+bool ExpandIsFloor(const kernels::ConvGeometry& geometry);
+
+// The output's shape under PADDED: (shape + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1 per axis, 0 where
+// the kernel does not fit.
+kernels::Axes PaddedOutputShape(const kernels::Axes& shape, const kernels::ConvGeometry& geometry);
+
+}  // namespace voxserve
