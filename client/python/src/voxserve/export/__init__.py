@@ -1,0 +1,9 @@
+"""Writes the folders that voxserve serves from the networks that people have.
+
+    python -m voxserve.export torchsparse-minkunet weights.safetensors --classes card.json --output models/minkunet
+"""
+
+from voxserve.export.model_folder import ClassEntry, Network, PointFeature
+from voxserve.export.torchsparse_minkunet import ExportError
+
+__all__ = ["ClassEntry", "ExportError", "Network", "PointFeature"]
