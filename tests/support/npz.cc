@@ -14,24 +14,24 @@
 namespace voxserve::support {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr absl::string_view kMagic = "\x93NUMPY";
 
 // The text after "'key': " in the header's Python dict, up to the end of the value.
-absl::StatusOr<std::string_view> HeaderValue(std::string_view header, std::string_view key) {
+absl::StatusOr<absl::string_view> HeaderValue(absl::string_view header, absl::string_view key) {
   const std::string quoted = absl::StrCat("'", key, "':");
   const size_t at = header.find(quoted);
-  if (at == std::string_view::npos)
+  if (at == absl::string_view::npos)
     return absl::DataLossError(absl::StrCat("npy header without ", quoted, " ", header));
-  std::string_view rest = absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
+  absl::string_view rest = absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
   if (rest.empty()) return absl::DataLossError(absl::StrCat("npy header ends after ", quoted));
   if (rest[0] == '(') {
     const size_t end = rest.find(')');
-    if (end == std::string_view::npos) return absl::DataLossError("npy header: shape without ')'");
+    if (end == absl::string_view::npos) return absl::DataLossError("npy header: shape without ')'");
     return rest.substr(1, end - 1);
   }
   if (rest[0] == '\'') {
     const size_t end = rest.find('\'', 1);
-    if (end == std::string_view::npos) return absl::DataLossError("npy header: string without end");
+    if (end == absl::string_view::npos) return absl::DataLossError("npy header: string without end");
     return rest.substr(1, end - 1);
   }
   return rest.substr(0, rest.find_first_of(",}"));
@@ -39,8 +39,8 @@ absl::StatusOr<std::string_view> HeaderValue(std::string_view header, std::strin
 
 absl::StatusOr<int64_t> ElementBytes(const std::string& dtype) {
   int64_t bytes = 0;
-  const bool scalar = dtype.size() == 3 && std::string_view("<|").find(dtype[0]) != std::string_view::npos &&
-                      std::string_view("biufc").find(dtype[1]) != std::string_view::npos &&
+  const bool scalar = dtype.size() == 3 && absl::string_view("<|").find(dtype[0]) != absl::string_view::npos &&
+                      absl::string_view("biufc").find(dtype[1]) != absl::string_view::npos &&
                       absl::SimpleAtoi(dtype.substr(2), &bytes) && bytes > 0;
   if (!scalar) return absl::UnimplementedError(absl::StrCat("npy dtype '", dtype, "' is not read"));
   return bytes;
@@ -48,7 +48,7 @@ absl::StatusOr<int64_t> ElementBytes(const std::string& dtype) {
 
 }  // namespace
 
-absl::StatusOr<NpyArray> ParseNpy(std::string_view file) {
+absl::StatusOr<NpyArray> ParseNpy(absl::string_view file) {
   constexpr size_t kVersionEnd = 8;
   if (file.size() < kVersionEnd + 4 || file.substr(0, kMagic.size()) != kMagic) {
     return absl::DataLossError("not an npy file: bad magic");
@@ -62,10 +62,10 @@ absl::StatusOr<NpyArray> ParseNpy(std::string_view file) {
   if (header_bytes > file.size() - header_at) {
     return absl::DataLossError(absl::StrCat("npy header of ", header_bytes, " bytes in a file of ", file.size()));
   }
-  const std::string_view header = file.substr(header_at, header_bytes);
+  const absl::string_view header = file.substr(header_at, header_bytes);
 
   NpyArray array;
-  absl::StatusOr<std::string_view> text = HeaderValue(header, "descr");
+  absl::StatusOr<absl::string_view> text = HeaderValue(header, "descr");
   if (!text.ok()) return text.status();
   array.dtype = std::string(*text);
   const absl::StatusOr<int64_t> element_bytes = ElementBytes(array.dtype);
@@ -74,7 +74,7 @@ absl::StatusOr<NpyArray> ParseNpy(std::string_view file) {
   text = HeaderValue(header, "shape");
   if (!text.ok()) return text.status();
   int64_t total_bytes = *element_bytes;
-  for (const std::string_view part : absl::StrSplit(*text, ',', absl::SkipWhitespace())) {
+  for (const absl::string_view part : absl::StrSplit(*text, ',', absl::SkipWhitespace())) {
     int64_t size = 0;
     if (!absl::SimpleAtoi(part, &size) || size < 0) return absl::DataLossError(absl::StrCat("npy shape (", *text, ")"));
     array.shape.push_back(size);
@@ -89,7 +89,7 @@ absl::StatusOr<NpyArray> ParseNpy(std::string_view file) {
   if (absl::StripAsciiWhitespace(*text) == "True" && array.shape.size() > 1) {
     return absl::UnimplementedError("npy array in Fortran order");
   }
-  const std::string_view values = file.substr(header_at + header_bytes);
+  const absl::string_view values = file.substr(header_at + header_bytes);
   if (values.size() != static_cast<uint64_t>(total_bytes)) {
     return absl::DataLossError(
         absl::StrCat("npy array of shape (", absl::StripAsciiWhitespace(HeaderValue(header, "shape").value()),

@@ -12,11 +12,12 @@
 #include <iostream>
 #include <map>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace voxserve::support {
 
@@ -28,7 +29,7 @@ std::string NpyDtype() {
                      : std::is_floating_point_v<T> ? "f"
                      : std::is_signed_v<T>         ? "i"
                                                    : "u";
-  return (sizeof(T) == 1 ? "|" : "<") + (kind + std::to_string(sizeof(T)));
+  return absl::StrCat(sizeof(T) == 1 ? "|" : "<", kind, sizeof(T));
 }
 
 // Owns its values, C order.
@@ -61,7 +62,7 @@ struct NpyArray {
 };
 
 // The bytes of one .npy file.
-absl::StatusOr<NpyArray> ParseNpy(std::string_view file);
+absl::StatusOr<NpyArray> ParseNpy(absl::string_view file);
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
 
 // Arrays by name, without ".npy".

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/zip.h"
 
 namespace voxserve::support {
@@ -11,7 +12,7 @@ namespace {
 const char kDir[] = VOXSERVE_SOURCE_DIR "/tests/support/testdata/";
 
 TEST(NpzTest, DeflatedArraysOfEveryDtype) {
-  const auto arrays = ReadNpz(std::string(kDir) + "deflated.npz");
+  const auto arrays = ReadNpz(absl::StrCat(kDir, "deflated.npz"));
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   ASSERT_EQ(arrays->size(), 8u);
   const NpyArray& f4 = arrays->at("f4");
@@ -33,21 +34,23 @@ TEST(NpzTest, DeflatedArraysOfEveryDtype) {
 }
 
 TEST(NpzTest, StoredArrays) {
-  const auto arrays = ReadNpz(std::string(kDir) + "stored.npz");
+  const auto arrays = ReadNpz(absl::StrCat(kDir, "stored.npz"));
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   EXPECT_EQ(arrays->at("a").values<int32_t>(), (std::vector<int32_t>{1, 2, 3}));
 }
 
 TEST(NpzTest, Zip64) {
-  const auto archive = ZipArchive::Open(std::string(kDir) + "zip64.zip");
+  const auto archive = ZipArchive::Open(absl::StrCat(kDir, "zip64.zip"));
   ASSERT_TRUE(archive.ok()) << archive.status();
   const auto text = archive->Read("a.txt");
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, "sizes in the extra field\n");
+  EXPECT_EQ(archive->Read("b.txt").value(), "and the offset too\n");
+  EXPECT_EQ(archive->Read("c.txt").status().message(), "no entry 'c.txt'; there are: a.txt, b.txt");
 }
 
 TEST(NpzTest, SingleArray) {
-  const auto array = ReadNpy(std::string(kDir) + "one.npy");
+  const auto array = ReadNpy(absl::StrCat(kDir, "one.npy"));
   ASSERT_TRUE(array.ok()) << array.status();
   EXPECT_EQ(array->values<double>(), (std::vector<double>{1.0, 2.0}));
 }
@@ -58,15 +61,15 @@ TEST(NpzTest, MissingFileIsNotFound) {
 }
 
 TEST(NpzTest, FortranOrderAndObjectsAreRefusedByName) {
-  const auto arrays = ReadNpz(std::string(kDir) + "fortran.npz");
+  const auto arrays = ReadNpz(absl::StrCat(kDir, "fortran.npz"));
   EXPECT_EQ(arrays.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(arrays.status().message().find("Fortran"), std::string::npos) << arrays.status();
-  const auto structured = ReadNpy(std::string(kDir) + "structured.npy");
+  const auto structured = ReadNpy(absl::StrCat(kDir, "structured.npy"));
   EXPECT_FALSE(structured.ok());
 }
 
 TEST(NpzTest, ValuesThatDoNotFitTheShape) {
-  std::string file = ReadFile(std::string(kDir) + "one.npy").value();
+  std::string file = ReadFile(absl::StrCat(kDir, "one.npy")).value();
   file.pop_back();
   const auto array = ParseNpy(file);
   ASSERT_EQ(array.status().code(), absl::StatusCode::kDataLoss);
@@ -74,7 +77,7 @@ TEST(NpzTest, ValuesThatDoNotFitTheShape) {
 }
 
 TEST(NpzTest, OverflowingShape) {
-  std::string file = ReadFile(std::string(kDir) + "one.npy").value();
+  std::string file = ReadFile(absl::StrCat(kDir, "one.npy")).value();
   const size_t at = file.find("(2,)");
   ASSERT_NE(at, std::string::npos);
   file.replace(at, 4 + 24, "(9999999999,9999999999,)    ");
@@ -85,7 +88,7 @@ TEST(NpzTest, OverflowingShape) {
 // (the sanitizer presets watch).
 TEST(NpzTest, DamageNeverCrashes) {
   for (const char* name : {"deflated.npz", "stored.npz", "zip64.zip"}) {
-    const std::string file = ReadFile(std::string(kDir) + name).value();
+    const std::string file = ReadFile(absl::StrCat(kDir, name)).value();
     int refused = 0;
     const auto read_all = [&](std::string bytes) {
       const auto archive = ZipArchive::Parse(std::move(bytes));

@@ -70,7 +70,7 @@ absl::StatusOr<Directory> FindDirectory(const std::string& bytes) {
   return absl::DataLossError("not a zip file: no end-of-directory record");
 }
 
-absl::StatusOr<std::string> Inflate(std::string_view compressed, uint64_t bytes) {
+absl::StatusOr<std::string> Inflate(absl::string_view compressed, uint64_t bytes) {
   // Deflate cannot expand by more than 1032; a header that claims more would only make us allocate for nothing.
   if (bytes / 1032 > compressed.size()) {
     return absl::DataLossError(absl::StrCat("claims ", bytes, " bytes from ", compressed.size(), " deflated ones"));
@@ -166,7 +166,7 @@ std::vector<std::string> ZipArchive::names() const {
   return names;
 }
 
-absl::StatusOr<std::string> ZipArchive::Read(std::string_view name) const {
+absl::StatusOr<std::string> ZipArchive::Read(absl::string_view name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
     return absl::NotFoundError(absl::StrCat("no entry '", name, "'; there are: ", absl::StrJoin(names(), ", ")));
@@ -184,7 +184,7 @@ absl::StatusOr<std::string> ZipArchive::Read(std::string_view name) const {
   if (!Fits(bytes_, begin, entry.compressed_bytes)) {
     return damaged(entry.compressed_bytes, " bytes at ", begin, " run past the end at ", bytes_.size());
   }
-  const std::string_view raw = std::string_view(bytes_).substr(begin, entry.compressed_bytes);
+  const absl::string_view raw = absl::string_view(bytes_).substr(begin, entry.compressed_bytes);
   std::string out;
   if (entry.method == kStored) {
     if (entry.bytes != raw.size()) return damaged("stored in ", raw.size(), " bytes but holds ", entry.bytes);

@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace voxserve::support {
 
@@ -29,10 +29,10 @@ class ZipArchive {
 
   // In the order of names.
   std::vector<std::string> names() const;
-  bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  bool Has(absl::string_view name) const { return entries_.find(name) != entries_.end(); }
 
   // The entry's bytes, inflated. NotFound lists the names that are there.
-  absl::StatusOr<std::string> Read(std::string_view name) const;
+  absl::StatusOr<std::string> Read(absl::string_view name) const;
 
  private:
   struct Entry {

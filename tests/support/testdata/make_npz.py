@@ -19,7 +19,7 @@ np.savez("stored.npz", a=np.array([1, 2, 3], np.int32))
 np.savez("fortran.npz", a=np.asfortranarray(np.arange(6.0).reshape(2, 3)))
 np.save("one.npy", np.array([1.0, 2.0]))
 np.save("structured.npy", np.zeros(2, [("x", "<f4"), ("ring", "<u2")]))
+zipfile.ZIP64_LIMIT = 8  # so that sizes, offsets and the directory itself are written as zip64
 with zipfile.ZipFile("zip64.zip", "w") as archive:
-    info = zipfile.ZipInfo("a.txt")
-    with archive.open(info, "w", force_zip64=True) as entry:
-        entry.write(b"sizes in the extra field\n")
+    archive.writestr("a.txt", "sizes in the extra field\n")
+    archive.writestr("b.txt", "and the offset too\n")
