@@ -1,0 +1,109 @@
+#pragma once
+
+// From a coordinate's key to its row.
+//
+// Two strategies with the same answers. GRID holds one int32 a cell of every sample's bounding box: no collision, one
+// access. HASH is open addressing with linear probing over a power of two of slots, at most half full, hashed by
+// Fibonacci multiplication. GRID's memory is kept from build to build and only the touched cells are reset.
+//
+// A table belongs to one execution context. Build is not thread-safe; Find is const and may be called from many threads
+// after it. The table keeps no pointer to the caller's keys.
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/coordinate_key.h"
+#include "kernels/thread_pool.h"
+
+namespace voxserve::kernels {
+
+enum class MapSearch : int32_t {
+  kMerge,  // walks both sorted lists side by side; needs no table (rulebook_search.h)
+  kGrid,
+  kHash,
+};
+
+struct CoordinateTableParams {
+  int32_t dimension = 3;
+  MapSearch search = MapSearch::kHash;  // kGrid or kHash
+  int64_t max_grid_bytes = int64_t{512} << 20;
+  const uint64_t* keys = nullptr;  // [num_keys] ascending, unique
+  int64_t num_keys = 0;            // below 2^31
+};
+static_assert(std::is_trivially_copyable_v<CoordinateTableParams>);
+
+namespace cpu {
+
+class CoordinateTable {
+ public:
+  CoordinateTable() = default;
+  CoordinateTable(const CoordinateTable&) = delete;
+  CoordinateTable& operator=(const CoordinateTable&) = delete;
+
+  // Replaces what the table held. Returns the strategy taken: kHash instead of kGrid where the grid would need more
+  // than max_grid_bytes (the caller counts that).
+  MapSearch Build(const CoordinateTableParams& params, ThreadPool& pool);
+
+  // The row of the key, -1 where there is none. Any key whose fields did not overflow may be asked for.
+  int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
+
+  MapSearch search() const { return search_; }
+  int64_t allocated_bytes() const;
+
+ private:
+  // The bounding box of one sample's coordinates and where its cells begin.
+  struct Box {
+    Axes min = {0, 0, 0, 0};
+    Axes extent = {0, 0, 0, 0};  // all 0 for a sample without coordinates
+    int64_t first_cell = 0;
+  };
+  struct Slot {
+    uint64_t key;
+    int32_t row;
+  };
+
+  int64_t CellOf(uint64_t key) const;  // -1 outside of its sample's box
+  int32_t FindInGrid(uint64_t key) const;
+  int32_t FindInHash(uint64_t key) const;
+  bool BuildGrid(const CoordinateTableParams& params, ThreadPool& pool);
+  void BuildHash(const CoordinateTableParams& params, ThreadPool& pool);
+
+  MapSearch search_ = MapSearch::kHash;
+  CoordinateKey layout_{3};
+  std::vector<Box> boxes_;              // by sample
+  std::vector<int32_t> cells_;          // row, or -1
+  std::vector<int64_t> touched_cells_;  // the cells that are not -1
+  std::vector<Slot> slots_;             // kNoKey: empty
+  int hash_shift_ = 64;                 // 64 - log2(slots)
+};
+
+inline int64_t CoordinateTable::CellOf(uint64_t key) const {
+  const auto sample = static_cast<size_t>(layout_.Sample(key));
+  if (sample >= boxes_.size()) return -1;
+  const Box& box = boxes_[sample];
+  int64_t cell = 0;
+  for (int axis = 0; axis < layout_.dimension(); ++axis) {
+    const int64_t at = int64_t{layout_.Coordinate(key, axis)} - box.min[axis];
+    if (at < 0 || at >= box.extent[axis]) return -1;
+    cell = cell * box.extent[axis] + at;
+  }
+  return box.first_cell + cell;
+}
+
+inline int32_t CoordinateTable::FindInGrid(uint64_t key) const {
+  const int64_t cell = CellOf(key);
+  return cell < 0 ? -1 : cells_[static_cast<size_t>(cell)];
+}
+
+inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
+  if (slots_.empty()) return -1;
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = (key * 0x9E3779B97F4A7C15u) >> hash_shift_;; slot = (slot + 1) & mask) {
+    if (slots_[slot].key == key) return slots_[slot].row;
+    if (slots_[slot].key == kNoKey) return -1;
+  }
+}
+
+}  // namespace cpu
+}  // namespace voxserve::kernels

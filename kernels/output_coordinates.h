@@ -1,0 +1,63 @@
+#pragma once
+
+// The output sites of a strided convolution, from its input sites: sorted, unique, each sample's own.
+//
+//   kFloor   floor(c / stride) per axis (MinkowskiEngine; TorchSparse where kernel == stride).
+//   kPadded  every o with c = stride * o + Delta(k) for an input c and a cell k, and 0 <= o < out_shape (spconv).
+//   kExpand  where stride is 1 or kernel_size on every axis: as kFloor. Else every o with stride * o = c - Delta(k) for
+//            an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022, Algorithm 3).
+//
+// Levels count in their own units: outputs are o, not stride * o.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/conv_geometry.h"
+#include "kernels/thread_pool.h"
+
+namespace voxserve::kernels {
+
+struct OutputCoordinatesCounts {
+  int64_t num_out = 0;
+  // Candidates that no key can hold (CoordinateKey's limits): not made, for the caller to refuse. Always 0 under
+  // kFloor, and under kPadded where out_shape is within the limits.
+  int64_t num_beyond_limits = 0;
+};
+
+struct OutputCoordinatesParams {
+  CoordinateRule rule = CoordinateRule::kFloor;
+  ConvGeometry geometry;          // |Delta| <= kCoordinateMargin
+  Axes out_shape = {0, 0, 0, 0};  // kPadded: OutputShape(geometry, shape)
+  bool has_lower = false;         // kExpand: else the smallest input coordinate of the sample, per axis
+  bool has_upper = false;         // kExpand: else no upper bound
+  Axes lower = {0, 0, 0, 0};      // in units of the input's sites
+  Axes upper = {0, 0, 0, 0};
+
+  int32_t num_samples = 0;            // B
+  const uint64_t* in_keys = nullptr;  // [num_in] ascending, unique
+  int64_t num_in = 0;
+
+  // Output.
+  int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
+  uint64_t* out_keys = nullptr;  // [num_out of out_capacity]
+  OutputCoordinatesCounts* counts = nullptr;
+
+  void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this), 16-byte aligned, contents free
+};
+static_assert(std::is_trivially_copyable_v<OutputCoordinatesParams>);
+
+// (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 where nothing fits.
+Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
+
+// The most outputs that num_in inputs can have: num_in times the cells that reach one residue, per axis, clipped by the
+// volume under kPadded. Of rule, geometry, out_shape, num_samples and num_in alone.
+int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
+
+namespace cpu {
+
+void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+}  // namespace voxserve::kernels

@@ -1,0 +1,33 @@
+#pragma once
+
+// Keeps at most max_voxels voxels of every sample: those whose centres are nearest to the sensor, which stands at 0 of
+// every axis; ties go to the smaller key. Works in place on what Voxelize made: keys, voxel_begin, sorted_points and
+// sample_begin close up in the same order, and points of a voxel that went become kDroppedPoint.
+//
+// The centre of index i lies at i * voxel_size where indices were rounded, at (i + 0.5) * voxel_size where they were
+// floored, plus range_min where the origin is the range; the distance is taken in double over the first three axes (the
+// fourth is time).
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/thread_pool.h"
+#include "kernels/voxelize.h"
+
+namespace voxserve::kernels {
+
+struct VoxelLimitParams {
+  VoxelizeParams voxels;  // as Voxelize was called; its outputs are changed
+  int64_t max_voxels = 0;
+
+  int64_t* num_dropped_voxels = nullptr;  // [B]
+  int64_t* num_dropped_points = nullptr;  // [B]
+};
+static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
+
+namespace cpu {
+
+void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+}  // namespace voxserve::kernels
