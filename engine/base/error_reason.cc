@@ -3,17 +3,18 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace voxserve {
 namespace {
 
-constexpr std::string_view kReasonUrl = "voxserve/error_reason";
-constexpr std::string_view kRetryUrl = "voxserve/retry_delay_us";
+constexpr absl::string_view kReasonUrl = "voxserve/error_reason";
+constexpr absl::string_view kRetryUrl = "voxserve/retry_delay_us";
 
 }  // namespace
 
 absl::Status WithReason(absl::Status status, std::string_view reason) {
-  if (!status.ok() && !status.GetPayload(kReasonUrl)) status.SetPayload(kReasonUrl, absl::Cord(reason));
+  if (!status.ok() && !status.GetPayload(kReasonUrl)) status.SetPayload(kReasonUrl, absl::Cord(std::string(reason)));
   return status;
 }
 

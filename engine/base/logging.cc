@@ -39,13 +39,14 @@ bool NeedsQuotes(std::string_view value) {
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   if (level < min_level.load(std::memory_order_relaxed)) return;
-  std::string line = absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()), " ",
-                                  NameOf(level), " ", message);
+  std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ ", absl::Now(), absl::UTCTimeZone());
+  line.append(NameOf(level)).append(" ").append(message);
   for (const LogField& field : fields) {
+    line.append(" ").append(field.key).append("=");
     if (NeedsQuotes(field.value)) {
-      absl::StrAppend(&line, " ", field.key, "=\"", absl::Utf8SafeCEscape(field.value), "\"");
+      line.append("\"").append(absl::Utf8SafeCEscape(field.value)).append("\"");
     } else {
-      absl::StrAppend(&line, " ", field.key, "=", field.value);
+      line.append(field.value);
     }
   }
   line += '\n';

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 
@@ -20,9 +21,21 @@ namespace voxserve {
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
 struct LogField {
-  LogField(std::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}  // NOLINT
+  // v: a string, or what absl::StrCat takes. Debian's absl::string_view is not std::string_view.
+  template <typename T>
+  LogField(std::string_view k, const T& v) : key(k), value(Text(v)) {}
   std::string_view key;
   std::string value;
+
+ private:
+  template <typename T>
+  static std::string Text(const T& v) {
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      return std::string(std::string_view(v));
+    } else {
+      return absl::StrCat(v);
+    }
+  }
 };
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
