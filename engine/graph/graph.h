@@ -20,6 +20,7 @@
 
 #include "engine/graph/levels.h"
 #include "kernels/conv_geometry.h"
+#include "kernels/voxelize.h"
 
 namespace voxserve {
 
@@ -41,19 +42,16 @@ struct InputFeature {
 
 // Points -> voxels, level 0. No inputs; exactly one in a graph. Channels: features.size().
 struct VoxelizeOp {
-  enum class Rounding { kHalfEven, kFloor };
-  enum class Origin { kMinimum, kRange, kZero };
-  enum class Reduce { kFirst, kMean };
   std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
-  Rounding rounding = Rounding::kHalfEven;
-  Origin origin = Origin::kMinimum;
-  Reduce reduce = Reduce::kFirst;
-  bool has_range = false;  // range_min <= x < range_max; always with Origin::kRange, optional with the others
+  kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
+  kernels::VoxelOrigin origin = kernels::VoxelOrigin::kMinimum;
+  kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
+  bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
   std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
-  // Origin::kRange: cells per axis, round((range_max - range_min) / voxel_size).
+  // VoxelOrigin::kRange: kernels::GridShape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
-  int64_t max_points_per_voxel = 0;    // of Reduce::kMean; 0: no limit
+  int64_t max_points_per_voxel = 0;    // of VoxelReduce::kMean; 0: no limit
   std::vector<InputFeature> features;  // at least one
   std::vector<std::string> axes;       // [dimension] fields of the cloud
 };
@@ -106,7 +104,7 @@ struct VoxelToPointOp {};
 
 // Of a voxel tensor; its result is labels, which only voxel_to_point reads.
 struct ArgmaxOp {
-  int num_classes = 0;  // channels of the input, at most 65536
+  int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
 };
 
 using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
@@ -131,9 +129,9 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  int labels_output = -1;  // index of a voxel_to_point of an argmax; -1: none
-  int scores_output = -1;  // index of a voxel_to_point of features; -1: none. At least one of the two is there
-  int num_classes = 0;     // of the outputs; where there are both, they agree
+  int labels_output = 0;   // index of a voxel_to_point of an argmax
+  int scores_output = -1;  // index of a voxel_to_point of features with num_classes channels; -1: none
+  int num_classes = 0;
 
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors

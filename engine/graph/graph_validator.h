@@ -1,0 +1,23 @@
+#pragma once
+
+// Model + tensors -> Graph, or everything that is wrong with them.
+//
+// Checks names, inputs, cycles, parameters, channels, coordinate levels, tensors and outputs, and goes on after a
+// problem as far as what follows still means something: a node whose input is broken is checked for its own parameters
+// alone, so that one mistake is reported once.
+
+#include <map>
+#include <string>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/problems.h"
+#include "engine/graph/safetensors.h"
+#include "voxserve/model/v1/model.pb.h"
+
+namespace voxserve {
+
+// Of meaning only where nothing was added to `problems`; then complete but for its digest.
+Graph ValidateGraph(const model::v1::Model& model, const std::map<std::string, StoredTensor>& tensors,
+                    Problems* problems);
+
+}  // namespace voxserve

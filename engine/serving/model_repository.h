@@ -1,0 +1,46 @@
+#pragma once
+
+// A folder of model folders, as it lies on disk:
+//
+//   <root>/<model>/config.textproto                 optional
+//   <root>/<model>/<version>/model.textproto        version: 1, 2, 3, ... without leading zeros
+//   <root>/<model>/<version>/weights.safetensors
+//
+// Reads, never writes, keeps nothing and has no thread: the engine calls it from its loader's thread. Links are
+// followed; names that begin with a dot are ignored (Kubernetes mounts have such); plain files beside the folders are
+// too.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/model_config.h"
+
+namespace voxserve {
+
+struct ModelFolder {
+  std::string name;               // what requests use
+  std::vector<int64_t> versions;  // ascending; never empty
+};
+
+struct RepositoryListing {
+  std::vector<ModelFolder> models;    // by name
+  std::vector<std::string> warnings;  // folders that were passed over, and why
+};
+
+// NOT_FOUND where root is not a folder, PERMISSION_DENIED where it cannot be listed.
+absl::StatusOr<RepositoryListing> ScanRepository(const std::filesystem::path& root);
+
+struct LoadedModel {
+  Graph graph;  // with its digest
+  ModelConfig config;
+};
+
+// Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with every problem
+// of the three files at once (ProblemsOf in engine/graph/problems.h).
+absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version);
+
+}  // namespace voxserve
