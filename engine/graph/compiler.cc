@@ -1,0 +1,312 @@
+#include "engine/graph/compiler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kRowAlignmentBytes = 16;
+
+// A step in the making: the nodes that one kernel call computes.
+struct Layer {
+  int first_node = 0;   // where it began; its op decides the kernel
+  int result_node = 0;  // the last node absorbed: the layer computes this one's value
+  int residual = -1;    // layer whose value is added; -1: none
+  bool has_activation = false;
+  StepValues scale;  // per output channel, of folded batch norms; empty: 1
+  StepValues bias;   // per output channel; empty: 0
+
+  // Where the value lives: -1 in a buffer of its own, else in columns of this layer's (a concatenation's).
+  int stored_in = -1;
+  int32_t column = 0;
+
+  bool is_for_labels = false;
+  bool is_for_scores = false;
+};
+
+class Compiler {
+ public:
+  Compiler(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {}
+
+  Program Compile() {
+    FindConsumers();
+    MakeLayers();
+    MarkOutputs();
+    PlaceConcats();
+    MakeBuffers();
+    for (size_t layer = 0; layer < layers_.size(); ++layer) EmitSteps(static_cast<int>(layer));
+    program_.dimension = graph_.dimension;
+    program_.voxelize = graph_.voxelize_op();
+    program_.levels = graph_.levels;
+    program_.num_classes = graph_.num_classes;
+    program_.has_labels = graph_.labels_output >= 0;
+    program_.has_scores = graph_.scores_output >= 0;
+    program_.label_dtype = LabelDtype();
+    return std::move(program_);
+  }
+
+ private:
+  const GraphNode& Node(int node) const { return graph_.nodes[static_cast<size_t>(node)]; }
+  Layer& At(int layer) { return layers_[static_cast<size_t>(layer)]; }
+  const GraphNode& FirstNode(const Layer& layer) const { return Node(layer.first_node); }
+  int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
+  DType LabelDtype() const { return graph_.num_classes > 256 ? DType::kUint16 : DType::kUint8; }
+
+  void FindConsumers() {
+    consumers_.resize(graph_.nodes.size());
+    for (size_t node = 0; node < graph_.nodes.size(); ++node) {
+      for (const int input : graph_.nodes[node].inputs) {
+        consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(node));
+      }
+    }
+  }
+
+  void MakeLayers() {
+    layer_of_.assign(graph_.nodes.size(), -1);
+    for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
+      if (LayerOf(node) >= 0) continue;
+      Layer layer{.first_node = node, .result_node = node};
+      const GraphOp& op = Node(node).op;
+      bool can_absorb = true;
+      if (const auto* conv = std::get_if<SparseConvOp>(&op)) {
+        if (conv->bias) layer.bias = conv->bias->values;
+      } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
+        if (linear->bias) layer.bias = linear->bias->values;
+      } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
+        Fold(*norm, layer);
+      } else if (std::holds_alternative<ActivationOp>(op)) {
+        layer.has_activation = true;
+      } else if (std::holds_alternative<AddOp>(op)) {
+        layer.residual = LayerOf(Node(node).inputs[1]);
+      } else {
+        can_absorb = false;
+      }
+      if (can_absorb) Absorb(layer);
+      for (int absorbed : absorbed_) layer_of_[static_cast<size_t>(absorbed)] = static_cast<int>(layers_.size());
+      absorbed_.clear();
+      layer_of_[static_cast<size_t>(node)] = static_cast<int>(layers_.size());
+      layers_.push_back(std::move(layer));
+    }
+  }
+
+  // Follows the layer's value for as long as one node alone reads it and the epilogue has room for that node.
+  void Absorb(Layer& layer) {
+    for (;;) {
+      const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
+      if (readers.size() != 1) return;
+      const int next = readers.front();
+      const GraphOp& op = Node(next).op;
+      const bool sums_only = layer.residual < 0 && !layer.has_activation;
+      if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only) {
+        Fold(*norm, layer);
+      } else if (std::holds_alternative<AddOp>(op) && sums_only) {
+        const std::vector<int>& inputs = Node(next).inputs;
+        const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
+        if (other < 0) return;  // not computed yet: its own layer absorbs the addition
+        layer.residual = other;
+      } else if (std::holds_alternative<ActivationOp>(op)) {
+        layer.has_activation = true;
+      } else {
+        return;
+      }
+      layer.result_node = next;
+      absorbed_.push_back(next);
+    }
+  }
+
+  // value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
+  static void Fold(const BatchNormOp& norm, Layer& layer) {
+    const size_t channels = norm.weight->values.size();
+    layer.scale.resize(channels, 1.0f);
+    layer.bias.resize(channels, 0.0f);
+    for (size_t c = 0; c < channels; ++c) {
+      const float factor = static_cast<float>(norm.weight->values[c] /
+                                              std::sqrt(double{norm.running_var->values[c]} + double{norm.epsilon}));
+      layer.scale[c] *= factor;
+      layer.bias[c] = (layer.bias[c] - norm.running_mean->values[c]) * factor + norm.bias->values[c];
+    }
+  }
+
+  std::vector<int> InputsOf(const Layer& layer) const {
+    std::vector<int> inputs;
+    for (const int node : FirstNode(layer).inputs) inputs.push_back(LayerOf(node));
+    if (layer.residual >= 0) inputs.push_back(layer.residual);
+    return inputs;
+  }
+
+  void MarkOutputs() {
+    if (graph_.labels_output >= 0) At(LayerOf(graph_.labels_output)).is_for_labels = true;
+    if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      for (const int input : InputsOf(*layer)) {
+        At(input).is_for_labels |= layer->is_for_labels;
+        At(input).is_for_scores |= layer->is_for_scores;
+      }
+    }
+  }
+
+  void PlaceConcats() {
+    for (int index = 0; index < static_cast<int>(layers_.size()); ++index) {
+      if (!std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
+      int32_t column = 0;
+      for (const int node : FirstNode(At(index)).inputs) {
+        Layer& input = At(LayerOf(node));
+        // The voxelize kernel pads its rows itself, so it needs them whole.
+        if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(FirstNode(input).op)) {
+          input.stored_in = index;
+          input.column = column;
+        }
+        column += Node(node).channels;
+      }
+    }
+  }
+
+  bool HasBuffer(const Layer& layer) const { return !Node(layer.result_node).is_per_point && layer.stored_in < 0; }
+
+  void MakeBuffers() {
+    buffer_of_.assign(layers_.size(), -1);
+    for (size_t index = 0; index < layers_.size(); ++index) {
+      if (!HasBuffer(layers_[index])) continue;
+      const GraphNode& node = Node(layers_[index].result_node);
+      const DType dtype = node.is_labels ? LabelDtype() : DType::kFloat32;
+      const int64_t alignment = node.is_labels ? 1 : kRowAlignmentBytes / SizeOf(dtype);
+      buffer_of_[index] = static_cast<int>(program_.buffers.size());
+      program_.buffers.push_back({.level = node.level,
+                                  .dtype = dtype,
+                                  .channels = node.channels,
+                                  .pitch = (node.channels + alignment - 1) / alignment * alignment,
+                                  .first_step = -1,
+                                  .last_step = -1});
+    }
+  }
+
+  // Where a layer's value lies; counts the next step as one that touches it.
+  BufferSlice Touch(int index) {
+    BufferSlice slice{.channels = Node(At(index).result_node).channels};
+    while (At(index).stored_in >= 0) {
+      slice.column += At(index).column;
+      index = At(index).stored_in;
+    }
+    slice.buffer = buffer_of_[static_cast<size_t>(index)];
+    Buffer& buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
+    const int step = static_cast<int>(program_.steps.size());
+    if (buffer.first_step < 0) buffer.first_step = step;
+    buffer.last_step = step;
+    return slice;
+  }
+
+  FusedEpilogue TakeEpilogue(Layer& layer) {
+    FusedEpilogue epilogue{.bias = std::move(layer.bias)};
+    if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
+    if (layer.has_activation) epilogue.activation = kernels::ActivationFunction::kRelu;
+    program_.weight_bytes += static_cast<int64_t>(epilogue.bias.size() * sizeof(float));
+    return epilogue;
+  }
+
+  void Push(const Layer& layer, StepOp op) {
+    program_.steps.push_back({.name = FirstNode(layer).name,
+                              .is_for_labels = layer.is_for_labels,
+                              .is_for_scores = layer.is_for_scores,
+                              .op = std::move(op)});
+  }
+
+  void EmitSteps(int index) {
+    Layer& layer = At(index);
+    const GraphNode& node = FirstNode(layer);
+    if (std::holds_alternative<VoxelizeOp>(node.op)) {
+      Push(layer, VoxelFeaturesStep{.out = Touch(index)});
+    } else if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
+      Push(layer, MakeSparseConv(*conv, node, index));
+    } else if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
+      Push(layer, MakeLinear(*linear, node, index));
+    } else if (std::holds_alternative<ConcatOp>(node.op)) {
+      EmitConcatCopies(index);
+    } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
+      Push(layer, ArgmaxStep{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index)});
+    } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
+      Push(layer, VoxelToPointStep{.in = Touch(LayerOf(node.inputs[0])), .is_labels = node.is_labels});
+    } else {  // what is left of batch_norm, activation, add
+      Push(layer, ScaleShiftStep{.in = Touch(LayerOf(node.inputs[0])),
+                                 .out = Touch(index),
+                                 .scale = std::move(layer.scale),
+                                 .epilogue = TakeEpilogue(layer)});
+    }
+  }
+
+  SparseConvStep MakeSparseConv(const SparseConvOp& conv, const GraphNode& node, int index) {
+    Layer& layer = At(index);
+    SparseConvStep step{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index), .plan = plan_.ForNode(node.name)};
+    step.rulebook = FindRulebook({.spec = conv.rulebook,
+                                  .is_swapped = conv.kind == SparseConvOp::Kind::kInverse,
+                                  .map_search = step.plan.map_search});
+    StepValues weights = conv.weight->values;
+    if (!layer.scale.empty()) {
+      for (size_t i = 0; i < weights.size(); ++i) weights[i] *= layer.scale[i % layer.scale.size()];
+    }
+    step.weights = PrepareSparseConvWeights(std::move(weights), conv.geometry().NumOffsets(), conv.in_channels,
+                                            conv.out_channels, step.plan.dataflow);
+    program_.weight_bytes += static_cast<int64_t>(step.weights.size() * sizeof(float));
+    step.epilogue = TakeEpilogue(layer);
+    return step;
+  }
+
+  LinearStep MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {
+    Layer& layer = At(index);
+    LinearStep step{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index)};
+    const auto in_channels = static_cast<size_t>(linear.in_channels);
+    const auto out_channels = static_cast<size_t>(linear.out_channels);
+    step.weights.resize(in_channels * out_channels);
+    for (size_t o = 0; o < out_channels; ++o) {
+      const float scale = layer.scale.empty() ? 1.0f : layer.scale[o];
+      for (size_t i = 0; i < in_channels; ++i) {
+        step.weights[i * out_channels + o] = linear.weight->values[o * in_channels + i] * scale;
+      }
+    }
+    program_.weight_bytes += static_cast<int64_t>(step.weights.size() * sizeof(float));
+    step.epilogue = TakeEpilogue(layer);
+    return step;
+  }
+
+  // The inputs of a concatenation that were not written in place.
+  void EmitConcatCopies(int index) {
+    int32_t column = 0;
+    for (const int node : FirstNode(At(index)).inputs) {
+      const Layer& input = At(LayerOf(node));
+      const int32_t channels = Node(node).channels;
+      if (input.stored_in != index || input.column != column) {
+        ScaleShiftStep copy{.in = Touch(LayerOf(node)), .out = Touch(index)};
+        copy.out.column += column;
+        copy.out.channels = channels;
+        Push(At(index), std::move(copy));
+      }
+      column += channels;
+    }
+  }
+
+  int FindRulebook(const ProgramRulebook& wanted) {
+    const auto found =
+        std::find_if(program_.rulebooks.begin(), program_.rulebooks.end(), [&](const ProgramRulebook& rulebook) {
+          return rulebook.spec == wanted.spec && rulebook.is_swapped == wanted.is_swapped;
+        });
+    if (found != program_.rulebooks.end()) return static_cast<int>(found - program_.rulebooks.begin());
+    program_.rulebooks.push_back(wanted);
+    return static_cast<int>(program_.rulebooks.size()) - 1;
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  Program program_;
+  std::vector<std::vector<int>> consumers_;  // by node
+  std::vector<Layer> layers_;                // in the order in which they run
+  std::vector<int> layer_of_;                // by node; -1: not made yet
+  std::vector<int> absorbed_;                // nodes of the layer in the making
+  std::vector<int> buffer_of_;               // by layer; -1: none of its own
+};
+
+}  // namespace
+
+Program Compile(const Graph& graph, const Plan& plan) { return Compiler(graph, plan).Compile(); }
+
+}  // namespace voxserve

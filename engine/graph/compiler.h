@@ -1,0 +1,21 @@
+#pragma once
+
+// Graph -> Program. What it does, in this order:
+//  1. Fuses: a convolution, a linear layer or a step of its own absorbs the batch norm, addition and activation that
+//     follow it, as long as nothing else reads what lies between. Batch norms are folded into weights and bias; of an
+//     addition the side that is computed last absorbs it, and the other becomes its residual.
+//  2. Places concatenations: an input that stands in no other one is written straight into its columns; the rest is
+//     copied.
+//  3. Lays out buffers: one per value, alive from the step that writes it to the last that reads it.
+//  4. Prepares weights in the order that each step's dataflow reads.
+// Levels and rulebooks were found by structure when the graph was loaded (levels.h).
+
+#include "engine/graph/graph.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/program.h"
+
+namespace voxserve {
+
+Program Compile(const Graph& graph, const Plan& plan);
+
+}  // namespace voxserve

@@ -1,0 +1,33 @@
+#pragma once
+
+// How convolutions run: the choices that a tuner may make. Without a tuned plan every convolution runs by the default
+// below, which is documented because it serves whenever there is no plan.
+//
+// CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
+// fit a core's second-level cache beside an offset's weights.
+
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/ops/sparse_conv.h"
+#include "kernels/coordinate_table.h"
+
+namespace voxserve {
+
+struct ConvPlan {
+  kernels::MapSearch map_search = kernels::MapSearch::kMerge;
+  Dataflow dataflow = Dataflow::kFetchOnDemand;
+  int block_rows = 0;  // output rows that a thread keeps in cache; 0: the dataflow's default
+};
+
+struct Plan {
+  ConvPlan fallback;                                   // of convolutions without an entry
+  absl::flat_hash_map<std::string, ConvPlan> by_node;  // by the convolution's name
+
+  const ConvPlan& ForNode(const std::string& name) const {
+    const auto found = by_node.find(name);
+    return found == by_node.end() ? fallback : found->second;
+  }
+};
+
+}  // namespace voxserve
