@@ -1,0 +1,281 @@
+# Written by tools/update_wire.py from the .proto files, where every field is documented.
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import ClassVar
+
+from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer, RepeatedScalarFieldContainer
+from google.protobuf.message import Message
+
+def message_class(full_name: str) -> type[Message]: ...
+
+POINT_FIELD_TYPE_UNSPECIFIED: int
+POINT_FIELD_TYPE_INT8: int
+POINT_FIELD_TYPE_UINT8: int
+POINT_FIELD_TYPE_INT16: int
+POINT_FIELD_TYPE_UINT16: int
+POINT_FIELD_TYPE_INT32: int
+POINT_FIELD_TYPE_UINT32: int
+POINT_FIELD_TYPE_FLOAT32: int
+POINT_FIELD_TYPE_FLOAT64: int
+POINT_FIELD_TYPE_FLOAT16: int
+class PointField(Message):
+    name: str
+    offset: int
+    type: int
+    count: int
+    scale: float
+    shift: float
+    def __init__(self, *, name: str | None = ..., offset: int | None = ..., type: int | None = ..., count: int | None = ..., scale: float | None = ..., shift: float | None = ...) -> None: ...
+
+class PointCloud(Message):
+    data: bytes
+    num_points: int
+    point_step: int
+    fields: RepeatedCompositeFieldContainer[PointField]
+    height: int
+    row_step: int
+    is_bigendian: bool
+    stamp: timestamp_pb2.Timestamp
+    frame_id: str
+    def __init__(self, *, data: bytes | None = ..., num_points: int | None = ..., point_step: int | None = ..., fields: Iterable[PointField] | None = ..., height: int | None = ..., row_step: int | None = ..., is_bigendian: bool | None = ..., stamp: timestamp_pb2.Timestamp | None = ..., frame_id: str | None = ...) -> None: ...
+
+MODEL_STATE_UNSPECIFIED: int
+MODEL_STATE_LOADING: int
+MODEL_STATE_READY: int
+MODEL_STATE_FAILED: int
+class InferRequest(Message):
+    model: str
+    version: int
+    cloud: PointCloud
+    return_scores: bool
+    request_id: str
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ...) -> None: ...
+
+class InferResponse(Message):
+    model: str
+    version: int
+    request_id: str
+    segmentation: Segmentation
+    counts: PointCounts
+    stages: RepeatedCompositeFieldContainer[StageDuration]
+    device: str
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ...) -> None: ...
+
+class Segmentation(Message):
+    labels: bytes
+    bytes_per_label: int
+    ignore_label: int
+    num_classes: int
+    scores: bytes
+    def __init__(self, *, labels: bytes | None = ..., bytes_per_label: int | None = ..., ignore_label: int | None = ..., num_classes: int | None = ..., scores: bytes | None = ...) -> None: ...
+
+class PointCounts(Message):
+    used: int
+    invalid: int
+    out_of_range: int
+    dropped: int
+    voxels: int
+    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ...) -> None: ...
+
+class StageDuration(Message):
+    name: str
+    microseconds: float
+    def __init__(self, *, name: str | None = ..., microseconds: float | None = ...) -> None: ...
+
+class ListModelsRequest(Message):
+    def __init__(self) -> None: ...
+
+class ListModelsResponse(Message):
+    models: RepeatedCompositeFieldContainer[ModelVersion]
+    def __init__(self, *, models: Iterable[ModelVersion] | None = ...) -> None: ...
+
+class GetModelRequest(Message):
+    model: str
+    version: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ...) -> None: ...
+
+class GetModelResponse(Message):
+    model: ModelVersion
+    def __init__(self, *, model: ModelVersion | None = ...) -> None: ...
+
+class ModelVersion(Message):
+    name: str
+    version: int
+    state: int
+    problems: RepeatedScalarFieldContainer[str]
+    description: str
+    classes: RepeatedCompositeFieldContainer[ClassInfo]
+    ignore_label: int
+    features: RepeatedCompositeFieldContainer[FeatureInfo]
+    max_points: int
+    voxel_size: RepeatedScalarFieldContainer[float]
+    num_parameters: int
+    device: str
+    digest: str
+    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ...) -> None: ...
+
+class ClassInfo(Message):
+    id: int
+    name: str
+    color_rgb: int
+    def __init__(self, *, id: int | None = ..., name: str | None = ..., color_rgb: int | None = ...) -> None: ...
+
+class FeatureInfo(Message):
+    name: str
+    unit: str
+    default_value: float
+    def __init__(self, *, name: str | None = ..., unit: str | None = ..., default_value: float | None = ...) -> None: ...
+
+class Model(Message):
+    name: str
+    description: str
+    dimension: int
+    nodes: RepeatedCompositeFieldContainer[Node]
+    outputs: RepeatedCompositeFieldContainer[Output]
+    def __init__(self, *, name: str | None = ..., description: str | None = ..., dimension: int | None = ..., nodes: Iterable[Node] | None = ..., outputs: Iterable[Output] | None = ...) -> None: ...
+
+class Node(Message):
+    name: str
+    inputs: RepeatedScalarFieldContainer[str]
+    voxelize: Voxelize
+    sparse_conv: SparseConv
+    batch_norm: BatchNorm
+    linear: Linear
+    activation: Activation
+    add: Add
+    concat: Concat
+    voxel_to_point: VoxelToPoint
+    argmax: Argmax
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ...) -> None: ...
+
+class Output(Message):
+    KIND_UNSPECIFIED: ClassVar[int]
+    KIND_LABELS: ClassVar[int]
+    KIND_SCORES: ClassVar[int]
+    kind: int
+    node: str
+    def __init__(self, *, kind: int | None = ..., node: str | None = ...) -> None: ...
+
+class Voxelize(Message):
+    ROUNDING_UNSPECIFIED: ClassVar[int]
+    ROUNDING_HALF_EVEN: ClassVar[int]
+    ROUNDING_FLOOR: ClassVar[int]
+    ORIGIN_UNSPECIFIED: ClassVar[int]
+    ORIGIN_MINIMUM: ClassVar[int]
+    ORIGIN_RANGE: ClassVar[int]
+    ORIGIN_ZERO: ClassVar[int]
+    REDUCE_UNSPECIFIED: ClassVar[int]
+    REDUCE_FIRST: ClassVar[int]
+    REDUCE_MEAN: ClassVar[int]
+    voxel_size: RepeatedScalarFieldContainer[float]
+    rounding: int
+    origin: int
+    range_min: RepeatedScalarFieldContainer[float]
+    range_max: RepeatedScalarFieldContainer[float]
+    reduce: int
+    max_points_per_voxel: int
+    features: RepeatedCompositeFieldContainer[Feature]
+    axes: RepeatedScalarFieldContainer[str]
+    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ...) -> None: ...
+
+class Feature(Message):
+    name: str
+    unit: str
+    scale: float
+    shift: float
+    default_value: float
+    def __init__(self, *, name: str | None = ..., unit: str | None = ..., scale: float | None = ..., shift: float | None = ..., default_value: float | None = ...) -> None: ...
+
+class SparseConv(Message):
+    KIND_UNSPECIFIED: ClassVar[int]
+    KIND_SUBMANIFOLD: ClassVar[int]
+    KIND_STRIDED: ClassVar[int]
+    KIND_INVERSE: ClassVar[int]
+    RULE_UNSPECIFIED: ClassVar[int]
+    RULE_FLOOR: ClassVar[int]
+    RULE_PADDED: ClassVar[int]
+    RULE_EXPAND: ClassVar[int]
+    kind: int
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    dilation: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    rule: int
+    out_channels: int
+    bias: bool
+    paired_with: str
+    lower_bound: RepeatedScalarFieldContainer[int]
+    upper_bound: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, kind: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., dilation: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., rule: int | None = ..., out_channels: int | None = ..., bias: bool | None = ..., paired_with: str | None = ..., lower_bound: Iterable[int] | None = ..., upper_bound: Iterable[int] | None = ...) -> None: ...
+
+class BatchNorm(Message):
+    epsilon: float
+    def __init__(self, *, epsilon: float | None = ...) -> None: ...
+
+class Linear(Message):
+    out_channels: int
+    bias: bool
+    def __init__(self, *, out_channels: int | None = ..., bias: bool | None = ...) -> None: ...
+
+class Activation(Message):
+    FUNCTION_UNSPECIFIED: ClassVar[int]
+    FUNCTION_RELU: ClassVar[int]
+    function: int
+    def __init__(self, *, function: int | None = ...) -> None: ...
+
+class Add(Message):
+    def __init__(self) -> None: ...
+
+class Concat(Message):
+    def __init__(self) -> None: ...
+
+class VoxelToPoint(Message):
+    def __init__(self) -> None: ...
+
+class Argmax(Message):
+    def __init__(self) -> None: ...
+
+VOXEL_OVERFLOW_POLICY_UNSPECIFIED: int
+VOXEL_OVERFLOW_POLICY_REJECT: int
+VOXEL_OVERFLOW_POLICY_NEAREST_FIRST: int
+class ModelConfig(Message):
+    classes: RepeatedCompositeFieldContainer[ClassConfig]
+    ignore_label: int
+    max_points: int
+    max_voxels: int
+    voxel_overflow_policy: int
+    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ...) -> None: ...
+
+class ClassConfig(Message):
+    id: int
+    name: str
+    color: str
+    def __init__(self, *, id: int | None = ..., name: str | None = ..., color: str | None = ...) -> None: ...
+
+class Status(Message):
+    code: int
+    message: str
+    details: RepeatedCompositeFieldContainer[any_pb2.Any]
+    def __init__(self, *, code: int | None = ..., message: str | None = ..., details: Iterable[any_pb2.Any] | None = ...) -> None: ...
+
+class ErrorInfo(Message):
+    reason: str
+    domain: str
+    metadata: MutableMapping[str, str]
+    def __init__(self, *, reason: str | None = ..., domain: str | None = ..., metadata: Mapping[str, str] | None = ...) -> None: ...
+
+class RetryInfo(Message):
+    retry_delay: duration_pb2.Duration
+    def __init__(self, *, retry_delay: duration_pb2.Duration | None = ...) -> None: ...
+
+class HealthCheckRequest(Message):
+    service: str
+    def __init__(self, *, service: str | None = ...) -> None: ...
+
+class HealthCheckResponse(Message):
+    UNKNOWN: ClassVar[int]
+    SERVING: ClassVar[int]
+    NOT_SERVING: ClassVar[int]
+    SERVICE_UNKNOWN: ClassVar[int]
+    status: int
+    def __init__(self, *, status: int | None = ...) -> None: ...

@@ -1,0 +1,45 @@
+"""The exported model folder computes what TorchSparse computed: kernel order, layouts and wiring are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from minkunet_numpy import MinkUNet
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GOLDEN = REPOSITORY / "tests" / "golden"
+
+
+@pytest.fixture(scope="module")
+def network() -> MinkUNet:
+    return MinkUNet(REPOSITORY / "deploy" / "models" / "minkunet" / "1")
+
+
+@pytest.fixture(scope="module")
+def run_070(network: MinkUNet):
+    return network.run(np.fromfile(REPOSITORY / "deploy" / "scans" / "pandaset_070.bin", np.float32).reshape(-1, 4))
+
+
+def test_070_logits_are_torchsparses(run_070) -> None:
+    golden = np.load(GOLDEN / "pandaset_070.npz")
+    np.testing.assert_array_equal(run_070["classifier"].sites, golden["coords"])
+    np.testing.assert_allclose(run_070["classifier"].features, golden["logits"], rtol=0, atol=1e-4)
+    assert (run_070["labels"].features[:, 0] == golden["label"]).mean() > 0.99999
+
+
+def test_063_logits_are_torchsparses(network: MinkUNet) -> None:
+    golden = np.load(GOLDEN / "pandaset_063.npz")
+    values = network.run(np.fromfile(GOLDEN / "pandaset_063.bin", np.float32).reshape(-1, 4))
+    np.testing.assert_array_equal(values["classifier"].sites, golden["coords"])
+    np.testing.assert_allclose(values["classifier"].features, golden["logits"], rtol=0, atol=1e-4)
+
+
+def test_070_levels_and_inner_features(run_070) -> None:
+    golden = np.load(GOLDEN / "pandaset_070_intermediate.npz")
+    levels = ["stem.1.relu", *(f"stage{i}.1.relu" for i in range(1, 5))]
+    for level, name in enumerate(levels):
+        np.testing.assert_array_equal(run_070[name].sites, golden[f"x{level}_coords"])
+    np.testing.assert_allclose(run_070[levels[0]].features, golden["x0_feats"], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(run_070[levels[4]].features, golden["x4_feats"], rtol=0, atol=1e-4)
