@@ -75,8 +75,4 @@ class LevelTable {
 // EXPAND that is FLOOR: stride 1 or kernel size on every axis.
 bool ExpandIsFloor(const kernels::ConvGeometry& geometry);
 
-// The output's shape under PADDED: (shape + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1 per axis, 0 where
-// the kernel does not fit.
-kernels::Axes PaddedOutputShape(const kernels::Axes& shape, const kernels::ConvGeometry& geometry);
-
 }  // namespace voxserve

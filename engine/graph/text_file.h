@@ -17,7 +17,7 @@ std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems*
 
 // Parses into `message`. Adds "<file name>:<line>:<column>: ..." for every error, lines and columns from 1, and returns
 // false where there was one.
-bool ParseTextProto(std::string_view text, std::string_view file_name, google::protobuf::Message* message,
+bool ParseTextProto(std::string_view text, const std::string& file_name, google::protobuf::Message* message,
                     Problems* problems);
 
 }  // namespace voxserve

@@ -56,7 +56,8 @@ class PointCloud {
 
   // Checks the layout against the bytes: INVALID_ARGUMENT (reason BAD_LAYOUT) names the field and both sizes where
   // bytes are too few or too many, a field does not fit its point, two fields overlap, a name stands twice, a type,
-  // scale or shift is not valid, or height does not divide num_points.
+  // scale or shift is not valid, or height does not divide num_points. The last row may come without its padding.
+  // A height or count of 0 means 1.
   static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string bytes);
 
   // Packed float32 fields named as given: points is [num_points, names.size()], row after row.

@@ -1,0 +1,272 @@
+#include "engine/tensor/point_cloud.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/tensor/float16.h"
+
+namespace voxserve {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "ReadField's loads assume a little-endian machine");
+
+using Wide = unsigned __int128;  // products of a 64-bit and a 32-bit size do not overflow
+
+template <typename... Args>
+absl::Status BadLayout(const Args&... args) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(args...)), error_reason::kBadLayout);
+}
+
+std::string Quoted(const std::string& name) { return absl::StrCat("\"", absl::Utf8SafeCEscape(name), "\""); }
+
+std::string ToString(Wide value) {
+  std::string digits;
+  do {
+    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(value % 10)));
+    value /= 10;
+  } while (value != 0);
+  return digits;
+}
+
+uint64_t EndOf(const PointField& field) {
+  return uint64_t{field.offset} + uint64_t{field.count} * static_cast<uint64_t>(SizeOf(field.type));
+}
+
+absl::Status CheckFields(const PointCloudLayout& layout) {
+  absl::flat_hash_set<std::string_view> names;
+  for (size_t i = 0; i < layout.fields.size(); ++i) {
+    const PointField& field = layout.fields[i];
+    if (field.name.empty()) return BadLayout("field number ", i, " has no name");
+    const std::string name = Quoted(field.name);
+    if (!names.insert(field.name).second) return BadLayout("two fields are named ", name);
+    if (SizeOf(field.type) == 0) {
+      return BadLayout("field ", name, " has type ", static_cast<int>(field.type), ", which is none of 1 to 9");
+    }
+    if (!std::isfinite(field.scale) || field.scale == 0) {
+      return BadLayout("field ", name, " has scale ", field.scale, "; it must be finite and not 0");
+    }
+    if (!std::isfinite(field.shift)) {
+      return BadLayout("field ", name, " has shift ", field.shift, "; it must be finite");
+    }
+    if (EndOf(field) > layout.point_step) {
+      return BadLayout("field ", name, " ends at byte ", EndOf(field), " of a point whose point_step is ",
+                       layout.point_step);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOverlaps(const PointCloudLayout& layout) {
+  std::vector<const PointField*> fields;
+  for (const PointField& field : layout.fields) fields.push_back(&field);
+  std::sort(fields.begin(), fields.end(),
+            [](const PointField* a, const PointField* b) { return a->offset < b->offset; });
+  for (size_t i = 1; i < fields.size(); ++i) {
+    const PointField& before = *fields[i - 1];
+    const PointField& after = *fields[i];
+    if (after.offset < EndOf(before)) {
+      return BadLayout("field ", Quoted(after.name), " at offset ", after.offset, " overlaps field ",
+                       Quoted(before.name), ", which ends at byte ", EndOf(before));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBytes(const PointCloudLayout& layout, uint64_t num_bytes) {
+  if (layout.num_points % layout.height != 0) {
+    return BadLayout("height ", layout.height, " does not divide num_points ", layout.num_points);
+  }
+  if (layout.num_points > 0 && layout.point_step == 0) {
+    return BadLayout("point_step is 0 for ", layout.num_points, " points");
+  }
+  const uint64_t width = layout.num_points / layout.height;
+  const Wide row_bytes = Wide{width} * layout.point_step;
+  if (layout.row_step != 0 && layout.row_step < row_bytes) {
+    return BadLayout("row_step ", layout.row_step, " is less than a row's ", ToString(row_bytes), " bytes (", width,
+                     " points of ", layout.point_step, " bytes)");
+  }
+  const Wide row_step = layout.row_step == 0 ? row_bytes : Wide{layout.row_step};
+  const Wide all = row_step * layout.height;
+  const Wide without_last_padding = all - row_step + row_bytes;
+  if (num_bytes == all || num_bytes == without_last_padding) return absl::OkStatus();
+  return BadLayout("data has ", num_bytes, " bytes, but ", layout.num_points, " points of ", layout.point_step,
+                   " bytes", layout.height > 1 ? absl::StrCat(" in ", layout.height, " rows") : "",
+                   layout.row_step == 0 ? "" : absl::StrCat(" with row_step ", layout.row_step), " take ",
+                   ToString(all));
+}
+
+template <int kBytes>
+using BitsOf =
+    std::conditional_t<kBytes == 1, uint8_t,
+                       std::conditional_t<kBytes == 2, uint16_t, std::conditional_t<kBytes == 4, uint32_t, uint64_t>>>;
+
+template <typename Bits>
+Bits SwapBytes(Bits bits) {
+  if constexpr (sizeof(Bits) == 2) return __builtin_bswap16(bits);
+  if constexpr (sizeof(Bits) == 4) return __builtin_bswap32(bits);
+  if constexpr (sizeof(Bits) == 8) return __builtin_bswap64(bits);
+  return bits;
+}
+
+struct Float16 {
+  uint16_t bits;
+  operator float() const { return Float16ToFloat(bits); }  // NOLINT: stands in for a float below
+};
+
+// Finite values beyond float32 become its largest, so that they count as out of range and not as invalid.
+float ToFloat(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
+}
+
+// Where a field's values of points [begin, end) lie and go.
+struct FieldRange {
+  const char* data;  // the field's value of the cloud's first point
+  uint64_t point_step;
+  uint64_t row_step;
+  uint64_t width;  // points a row
+  uint64_t begin;
+  uint64_t end;
+  float* out;
+  int64_t out_step;
+};
+
+// convert(T) -> float for every point, row after row.
+template <typename T, bool kSwap, typename Convert>
+void ConvertRange(const FieldRange& range, Convert convert) {
+  using Bits = BitsOf<sizeof(T)>;
+  float* out = range.out;
+  for (uint64_t point = range.begin; point < range.end;) {
+    const uint64_t row = point / range.width;
+    const uint64_t row_end = std::min(range.end, (row + 1) * range.width);
+    const char* source = range.data + row * range.row_step + (point - row * range.width) * range.point_step;
+    for (; point < row_end; ++point, source += range.point_step, out += range.out_step) {
+      Bits bits;
+      std::memcpy(&bits, source, sizeof(bits));
+      if constexpr (kSwap) bits = SwapBytes(bits);
+      *out = convert(std::bit_cast<T>(bits));
+    }
+  }
+}
+
+template <typename T, bool kSwap>
+void ReadAs(const PointField& field, const FieldRange& range) {
+  if (field.scale != 1.0 || field.shift != 0.0) {
+    const double scale = field.scale;
+    const double shift = field.shift;
+    ConvertRange<T, kSwap>(range, [=](T raw) { return ToFloat(static_cast<double>(raw) * scale + shift); });
+  } else if constexpr (std::is_same_v<T, double>) {
+    ConvertRange<T, kSwap>(range, [](double raw) { return ToFloat(raw); });
+  } else {
+    ConvertRange<T, kSwap>(range, [](T raw) { return static_cast<float>(raw); });
+  }
+}
+
+template <bool kSwap>
+void ReadTyped(const PointField& field, const FieldRange& range) {
+  switch (field.type) {
+    case PointFieldType::kInt8:
+      return ReadAs<int8_t, kSwap>(field, range);
+    case PointFieldType::kUint8:
+      return ReadAs<uint8_t, kSwap>(field, range);
+    case PointFieldType::kInt16:
+      return ReadAs<int16_t, kSwap>(field, range);
+    case PointFieldType::kUint16:
+      return ReadAs<uint16_t, kSwap>(field, range);
+    case PointFieldType::kInt32:
+      return ReadAs<int32_t, kSwap>(field, range);
+    case PointFieldType::kUint32:
+      return ReadAs<uint32_t, kSwap>(field, range);
+    case PointFieldType::kFloat32:
+      return ReadAs<float, kSwap>(field, range);
+    case PointFieldType::kFloat64:
+      return ReadAs<double, kSwap>(field, range);
+    case PointFieldType::kFloat16:
+      return ReadAs<Float16, kSwap>(field, range);
+  }
+}
+
+}  // namespace
+
+int SizeOf(PointFieldType type) {
+  switch (type) {
+    case PointFieldType::kInt8:
+    case PointFieldType::kUint8:
+      return 1;
+    case PointFieldType::kInt16:
+    case PointFieldType::kUint16:
+    case PointFieldType::kFloat16:
+      return 2;
+    case PointFieldType::kInt32:
+    case PointFieldType::kUint32:
+    case PointFieldType::kFloat32:
+      return 4;
+    case PointFieldType::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, std::string bytes) {
+  layout.height = std::max(layout.height, 1u);
+  for (PointField& field : layout.fields) field.count = std::max(field.count, 1u);
+  RETURN_IF_ERROR(CheckFields(layout));
+  RETURN_IF_ERROR(CheckOverlaps(layout));
+  RETURN_IF_ERROR(CheckBytes(layout, bytes.size()));
+  PointCloud cloud;
+  cloud.layout_ = std::move(layout);
+  cloud.bytes_ = std::make_shared<const std::string>(std::move(bytes));
+  return cloud;
+}
+
+absl::StatusOr<PointCloud> PointCloud::FromFloats(const std::vector<std::string>& names, const float* points,
+                                                  uint64_t num_points) {
+  PointCloudLayout layout;
+  layout.num_points = num_points;
+  layout.point_step = static_cast<uint32_t>(names.size() * sizeof(float));
+  for (const std::string& name : names) {
+    const auto offset = static_cast<uint32_t>(layout.fields.size() * sizeof(float));
+    layout.fields.push_back({.name = name, .offset = offset});
+  }
+  return Create(std::move(layout),
+                std::string(reinterpret_cast<const char*>(points), num_points * names.size() * sizeof(float)));
+}
+
+const PointField* PointCloud::FindField(std::string_view name) const {
+  const auto found = std::find_if(layout_.fields.begin(), layout_.fields.end(),
+                                  [&](const PointField& field) { return field.name == name; });
+  return found == layout_.fields.end() ? nullptr : &*found;
+}
+
+void PointCloud::ReadField(const PointField& field, uint64_t begin, uint64_t end, float* out, int64_t out_step) const {
+  if (begin >= end) return;
+  const uint64_t width = layout_.num_points / layout_.height;
+  const FieldRange range = {
+      .data = bytes_->data() + field.offset,
+      .point_step = layout_.point_step,
+      .row_step = layout_.row_step == 0 ? width * layout_.point_step : layout_.row_step,
+      .width = width,
+      .begin = begin,
+      .end = end,
+      .out = out,
+      .out_step = out_step,
+  };
+  if (layout_.is_bigendian) {
+    ReadTyped<true>(field, range);
+  } else {
+    ReadTyped<false>(field, range);
+  }
+}
+
+}  // namespace voxserve
