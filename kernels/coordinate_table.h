@@ -9,6 +9,8 @@
 // A table belongs to one execution context. Build is not thread-safe; Find is const and may be called from many threads
 // after it. The table keeps no pointer to the caller's keys.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -55,7 +57,7 @@ class CoordinateTable {
   // The bounding box of one sample's coordinates and where its cells begin.
   struct Box {
     Axes min = {0, 0, 0, 0};
-    Axes extent = {0, 0, 0, 0};  // all 0 for a sample without coordinates
+    std::array<int64_t, kMaxDimension> extent = {0, 0, 0, 0};  // all 0 for a sample without coordinates
     int64_t first_cell = 0;
   };
   struct Slot {
@@ -67,7 +69,8 @@ class CoordinateTable {
   int32_t FindInGrid(uint64_t key) const;
   int32_t FindInHash(uint64_t key) const;
   bool BuildGrid(const CoordinateTableParams& params, ThreadPool& pool);
-  void BuildHash(const CoordinateTableParams& params, ThreadPool& pool);
+  void BuildHash(const CoordinateTableParams& params);
+  size_t FirstSlot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> hash_shift_; }
 
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
@@ -99,7 +102,7 @@ inline int32_t CoordinateTable::FindInGrid(uint64_t key) const {
 inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
   if (slots_.empty()) return -1;
   const size_t mask = slots_.size() - 1;
-  for (size_t slot = (key * 0x9E3779B97F4A7C15u) >> hash_shift_;; slot = (slot + 1) & mask) {
+  for (size_t slot = FirstSlot(key);; slot = (slot + 1) & mask) {
     if (slots_[slot].key == key) return slots_[slot].row;
     if (slots_[slot].key == kNoKey) return -1;
   }

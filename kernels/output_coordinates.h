@@ -20,8 +20,8 @@ namespace voxserve::kernels {
 
 struct OutputCoordinatesCounts {
   int64_t num_out = 0;
-  // Candidates that no key can hold (CoordinateKey's limits): not made, for the caller to refuse. Always 0 under
-  // kFloor, and under kPadded where out_shape is within the limits.
+  // Above 0 where an output would lie outside CoordinateKey's limits; such outputs are not made, and the caller refuses
+  // the cloud. Always 0 under kFloor, and under kPadded where out_shape is within the limits.
   int64_t num_beyond_limits = 0;
 };
 

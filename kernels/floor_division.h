@@ -1,0 +1,38 @@
+#pragma once
+
+// Floor division by a number that is known only at run time, as one multiplication.
+
+#include <cstdint>
+
+namespace voxserve::kernels {
+
+class FloorDivision {
+ public:
+  // divisor in [1, 2^31).
+  explicit FloorDivision(int32_t divisor = 1)
+      : divisor_(divisor),
+        // ceil(2^64 / divisor); exact for numerators below 2^64 / divisor. 2^64 itself is not representable, so 1 is
+        // asked about apart.
+        reciprocal_(divisor == 1 ? 0 : ~uint64_t{0} / static_cast<uint64_t>(divisor) + 1),
+        // A multiple of the divisor that lifts every int32 above 0.
+        lifted_quotient_((int64_t{1} << 31) / divisor + 1),
+        lift_(lifted_quotient_ * divisor) {}
+
+  int32_t divisor() const { return divisor_; }
+
+  // floor(value / divisor), towards minus infinity.
+  int32_t Quotient(int32_t value) const {
+    if (divisor_ == 1) return value;
+    const auto lifted = static_cast<uint64_t>(value + lift_);
+    const auto quotient = static_cast<int64_t>(static_cast<unsigned __int128>(lifted) * reciprocal_ >> 64);
+    return static_cast<int32_t>(quotient - lifted_quotient_);
+  }
+
+ private:
+  int32_t divisor_;
+  uint64_t reciprocal_;
+  int64_t lifted_quotient_;
+  int64_t lift_;
+};
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/chunks.h"
+#include "kernels/compact_key.h"
+#include "kernels/coordinate_key.h"
+#include "kernels/floor_division.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/radix_sort.h"
+
+namespace voxserve::kernels {
+namespace {
+
+constexpr int64_t kKeysAChunk = 4096;
+
+// EXPAND with stride 1 or kernel_size everywhere is a plain division, as in TorchSparse.
+bool DividesOnly(const OutputCoordinatesParams& params) {
+  if (params.rule != CoordinateRule::kExpand) return params.rule == CoordinateRule::kFloor;
+  for (int axis = 0; axis < params.geometry.dimension; ++axis) {
+    const int32_t stride = params.geometry.stride[axis];
+    if (stride != 1 && stride != params.geometry.kernel_size[axis]) return false;
+  }
+  return true;
+}
+
+// The most cells of an axis that reach one input: every stride / gcd(stride, dilation)-th.
+int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis) {
+  const int64_t step = geometry.stride[axis] / std::gcd(geometry.stride[axis], geometry.dilation[axis]);
+  return (geometry.kernel_size[axis] + step - 1) / step;
+}
+
+int64_t NumCandidates(const OutputCoordinatesParams& params) {
+  int64_t num = params.num_in;
+  if (DividesOnly(params)) return num;
+  for (int axis = 0; axis < params.geometry.dimension; ++axis) num *= CandidatesAnAxis(params.geometry, axis);
+  return num;
+}
+
+}  // namespace
+
+Axes OutputShape(const ConvGeometry& geometry, const Axes& shape) {
+  Axes out = {0, 0, 0, 0};
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    const int64_t room = int64_t{shape[axis]} + 2 * int64_t{geometry.padding[axis]} -
+                         int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) - 1;
+    out[axis] = room < 0 ? 0 : static_cast<int32_t>(room / geometry.stride[axis] + 1);
+  }
+  return out;
+}
+
+int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
+  const int64_t candidates = NumCandidates(params);
+  if (params.rule != CoordinateRule::kPadded) return candidates;
+  int64_t volume = params.num_samples;
+  for (int axis = 0; axis < params.geometry.dimension && volume < candidates; ++axis) {
+    volume *= std::max(params.out_shape[axis], 0);
+    if (volume == 0) return 0;
+  }
+  return std::min(candidates, volume);
+}
+
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
+  return 2 * static_cast<size_t>(NumCandidates(params)) * sizeof(uint64_t);
+}
+
+namespace cpu {
+namespace {
+
+// Smallest and largest coordinates.
+struct Bounds {
+  Axes min;
+  Axes max;
+};
+
+// Of every sample's inputs; min > max for a sample without any.
+std::vector<Bounds> SampleBounds(const OutputCoordinatesParams& params, const CoordinateKey& layout, ThreadPool& pool) {
+  Bounds none;
+  none.min.fill(std::numeric_limits<int32_t>::max());
+  none.max.fill(std::numeric_limits<int32_t>::min());
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  const Chunks chunks(params.num_in, kKeysAChunk, pool);
+  std::vector<Bounds> bounds(num_samples * static_cast<size_t>(std::max<int64_t>(1, chunks.num_chunks())), none);
+  const auto widen = [&](Bounds& all, const Bounds& one) {
+    for (int axis = 0; axis < layout.dimension(); ++axis) {
+      all.min[axis] = std::min(all.min[axis], one.min[axis]);
+      all.max[axis] = std::max(all.max[axis], one.max[axis]);
+    }
+  };
+  chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+    Bounds* here = bounds.data() + static_cast<size_t>(chunk) * num_samples;
+    for (int64_t row = begin; row < end; ++row) {
+      const Axes coordinate = layout.Unpack(params.in_keys[row]);
+      widen(here[layout.Sample(params.in_keys[row])], {coordinate, coordinate});
+    }
+  });
+  for (size_t i = num_samples; i < bounds.size(); ++i) widen(bounds[i % num_samples], bounds[i]);
+  bounds.resize(num_samples);
+  return bounds;
+}
+
+// What one sample's outputs may be on one axis: by the rule, and by the rule and the key's limits.
+struct Window {
+  int64_t first;
+  int64_t last;
+  int64_t first_in_limits;
+  int64_t last_in_limits;
+};
+
+// Turns inputs into candidate outputs, axis by axis.
+class CandidateMaker {
+ public:
+  CandidateMaker(const OutputCoordinatesParams& params, const CoordinateKey& layout,
+                 const std::vector<Bounds>& in_bounds)
+      : params_(params), layout_(layout), divides_only_(DividesOnly(params)), compact_(layout, {}, {}, 1) {
+    Axes min = {0, 0, 0, 0}, max = {0, 0, 0, 0};
+    for (int axis = 0; axis < layout.dimension(); ++axis) {
+      division_[axis] = FloorDivision(params.geometry.stride[axis]);
+      int64_t in_min = std::numeric_limits<int32_t>::max();
+      int64_t in_max = std::numeric_limits<int32_t>::min();
+      for (const Bounds& bounds : in_bounds) {
+        in_min = std::min<int64_t>(in_min, bounds.min[axis]);
+        in_max = std::max<int64_t>(in_max, bounds.max[axis]);
+      }
+      if (in_min > in_max) continue;  // no input at all
+      if (!divides_only_) {
+        in_min -= LastDelta(axis);
+        in_max += params.geometry.padding[axis];
+      }
+      min[axis] = static_cast<int32_t>(std::max<int64_t>(Divide(axis, in_min), layout.min_coordinate()));
+      max[axis] = static_cast<int32_t>(std::min<int64_t>(Divide(axis, in_max), layout.max_coordinate()));
+    }
+    compact_ = CompactKey(layout, min, max, params.num_samples);
+    if (!divides_only_) MakeWindows(in_bounds);
+  }
+
+  const CompactKey& compact() const { return compact_; }
+
+  // Appends the candidates of input rows [begin, end) at out, as compact keys, leaving out repetitions of the last one;
+  // returns the end. Adds to num_beyond_limits.
+  uint64_t* Make(int64_t begin, int64_t end, uint64_t* out, int64_t& num_beyond_limits) const {
+    const uint64_t* const first = out;
+    for (int64_t row = begin; row < end; ++row) {
+      const uint64_t key = params_.in_keys[row];
+      if (divides_only_) {
+        uint64_t compact = compact_.PackSample(layout_.Sample(key));
+        for (int axis = 0; axis < layout_.dimension(); ++axis) {
+          compact |= compact_.PackAxis(axis, division_[axis].Quotient(layout_.Coordinate(key, axis)));
+        }
+        if (out == first || out[-1] != compact) *out++ = compact;
+      } else {
+        out = Expand(key, out, num_beyond_limits);
+      }
+    }
+    return out;
+  }
+
+ private:
+  int64_t LastDelta(int axis) const {
+    const ConvGeometry& geometry = params_.geometry;
+    return int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) - geometry.padding[axis];
+  }
+
+  // Saturating, because a bound may lie outside int32.
+  int64_t Divide(int axis, int64_t value) const {
+    constexpr int64_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
+    return division_[axis].Quotient(static_cast<int32_t>(std::clamp(value, kMin, kMax)));
+  }
+
+  void MakeWindows(const std::vector<Bounds>& in_bounds) {
+    windows_.resize(in_bounds.size());
+    for (size_t sample = 0; sample < in_bounds.size(); ++sample) {
+      for (int axis = 0; axis < layout_.dimension(); ++axis) {
+        Window& window = windows_[sample][static_cast<size_t>(axis)];
+        if (params_.rule == CoordinateRule::kPadded) {
+          window.first = 0;
+          window.last = int64_t{params_.out_shape[axis]} - 1;
+        } else {
+          const int64_t lower = params_.has_lower ? params_.lower[axis] : in_bounds[sample].min[axis];
+          window.first = Divide(axis, lower + params_.geometry.stride[axis] - 1);  // rounds up
+          window.last = params_.has_upper ? Divide(axis, params_.upper[axis]) : std::numeric_limits<int32_t>::max();
+        }
+        window.first_in_limits = std::max<int64_t>(window.first, layout_.min_coordinate());
+        window.last_in_limits = std::min<int64_t>(window.last, layout_.max_coordinate());
+      }
+    }
+  }
+
+  // Packs the candidates of one axis of one input, ascending; returns their number.
+  int64_t PackCandidates(const Window& window, int axis, int32_t coordinate, uint64_t* packed,
+                         int64_t& num_beyond_limits) const {
+    const ConvGeometry& geometry = params_.geometry;
+    const int64_t stride = geometry.stride[axis];
+    int64_t count = 0;
+    for (int32_t cell = geometry.kernel_size[axis] - 1; cell >= 0; --cell) {
+      const int64_t at = int64_t{coordinate} + geometry.padding[axis] - int64_t{geometry.dilation[axis]} * cell;
+      const int64_t site = Divide(axis, at);
+      if (site * stride != at || site < window.first || site > window.last) continue;
+      if (site < window.first_in_limits || site > window.last_in_limits) {
+        ++num_beyond_limits;
+      } else {
+        packed[count++] = compact_.PackAxis(axis, site);
+      }
+    }
+    return count;
+  }
+
+  // Appends the product of the axes' candidates at out, in order; returns the end.
+  uint64_t* Expand(uint64_t key, uint64_t* out, int64_t& num_beyond_limits) const {
+    const int32_t sample = layout_.Sample(key);
+    std::array<uint64_t, 2 * kCoordinateMargin + 1> packed;
+    int64_t count = 1;
+    out[0] = compact_.PackSample(sample);
+    for (int axis = 0; axis < layout_.dimension() && count > 0; ++axis) {
+      const Window& window = windows_[static_cast<size_t>(sample)][static_cast<size_t>(axis)];
+      const int64_t factor =
+          PackCandidates(window, axis, layout_.Coordinate(key, axis), packed.data(), num_beyond_limits);
+      // In place, from the back: what is read is not yet overwritten.
+      for (int64_t i = count - 1; i >= 0; --i) {
+        const uint64_t prefix = out[i];
+        for (int64_t j = factor - 1; j >= 0; --j) out[i * factor + j] = prefix | packed[static_cast<size_t>(j)];
+      }
+      count *= factor;
+    }
+    return out + count;
+  }
+
+  const OutputCoordinatesParams& params_;
+  CoordinateKey layout_;
+  bool divides_only_;
+  FloorDivision division_[kMaxDimension];
+  CompactKey compact_;
+  std::vector<std::array<Window, kMaxDimension>> windows_;  // by sample; unused where outputs are plain quotients
+};
+
+// Writes the different ones of sorted compact keys as keys; returns their number.
+int64_t WriteUnique(const CompactKey& compact, const uint64_t* sorted, int64_t count, uint64_t* keys,
+                    ThreadPool& pool) {
+  const auto is_new = [&](int64_t i) { return i == 0 || sorted[i] != sorted[i - 1]; };
+  const Chunks chunks(count, kKeysAChunk, pool);
+  std::vector<int64_t> first(static_cast<size_t>(chunks.num_chunks()));
+  chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+    int64_t num_new = 0;
+    for (int64_t i = begin; i < end; ++i) num_new += is_new(i);
+    first[static_cast<size_t>(chunk)] = num_new;
+  });
+  const int64_t num_keys = ExclusivePrefixSum(first);
+  chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+    uint64_t* out = keys + first[static_cast<size_t>(chunk)];
+    for (int64_t i = begin; i < end; ++i) {
+      if (is_new(i)) *out++ = compact.Unpack(sorted[i]);
+    }
+  });
+  return num_keys;
+}
+
+}  // namespace
+
+void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool) {
+  *params.counts = {};
+  if (params.num_in == 0) return;
+  const CoordinateKey layout(params.geometry.dimension);
+  const CandidateMaker maker(params, layout, SampleBounds(params, layout, pool));
+
+  // Every chunk writes where its inputs' most candidates would begin; then the gaps are closed.
+  const int64_t total = NumCandidates(params);
+  const int64_t candidates_an_input = total / params.num_in;
+  auto* const apart = static_cast<uint64_t*>(params.workspace);
+  uint64_t* const joined = apart + total;
+  const Chunks chunks(params.num_in, kKeysAChunk, pool);
+  std::vector<int64_t> first(static_cast<size_t>(chunks.num_chunks()));
+  std::vector<int64_t> num_beyond_limits(first.size(), 0);
+  chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+    uint64_t* out = apart + begin * candidates_an_input;
+    int64_t beyond = 0;
+    first[static_cast<size_t>(chunk)] = maker.Make(begin, end, out, beyond) - out;
+    num_beyond_limits[static_cast<size_t>(chunk)] = beyond;
+  });
+  const std::vector<int64_t> sizes = first;
+  const int64_t count = ExclusivePrefixSum(first);
+  chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t) {
+    const auto c = static_cast<size_t>(chunk);
+    std::copy_n(apart + begin * candidates_an_input, sizes[c], joined + first[c]);
+  });
+
+  const uint64_t* sorted =
+      RadixSort(joined, apart, count, maker.compact().num_bits(), pool, [](uint64_t key) { return key; });
+  params.counts->num_out = WriteUnique(maker.compact(), sorted, count, params.out_keys, pool);
+  params.counts->num_beyond_limits = ExclusivePrefixSum(num_beyond_limits);
+}
+
+}  // namespace cpu
+}  // namespace voxserve::kernels
