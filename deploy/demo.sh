@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# From a fresh machine to a labelled LiDAR scan. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+usage() {
+  cat <<'HELP'
+deploy/demo.sh [--keep]
+
+Installs what is missing, builds the server and its client, starts the server with the trained MinkUNet of
+deploy/models, sends it a real LiDAR scan over gRPC and shows what came back: classes, agreement with the human labels,
+the time of each stage, a preview in the terminal, and a picture in build/demo.
+
+  --keep    leave the server running, and say how to stop it
+
+The first run takes about 10 minutes on 2 cores, most of it compiling; the next ones take seconds. Root is asked for
+only to install missing packages. Everything else stays in build/ and the compiler's cache.
+HELP
+}
+
+keep=false
+for argument in "$@"; do
+  case $argument in
+    --keep) keep=true ;;
+    -h | --help) usage && exit ;;
+    *) die "unknown option $argument; see --help" ;;
+  esac
+done
+
+demo=$BUILD/demo
+server=$BUILD/release/server/voxserve
+client=$BUILD/release/client/cpp/voxserve-client
+log=$demo/server.log
+server_pid=''
+
+# shellcheck disable=SC2317  # called by the trap
+stop_server() {
+  if [[ -n $server_pid ]] && kill -0 "$server_pid" 2>/dev/null; then
+    kill "$server_pid" && wait "$server_pid" 2>/dev/null
+  fi
+  server_pid=''
+}
+trap stop_server EXIT
+trap 'exit 130' INT TERM
+
+server_failed() {
+  printf '%s--- the end of %s ---%s\n' "$dim" "$log" "$plain" >&2
+  tail -n 20 "$log" >&2
+  die "$1"
+}
+
+# http_get PORT PATH: the body of this machine's answer.
+http_get() {
+  exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
+  printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
+  sed '1,/^\r*$/d' <&3
+  exec 3<&- 3>&-
+}
+
+step "1/4 What is missing"
+"$ROOT/deploy/install.sh" build
+note_gpu
+
+step "2/4 Build the server and its client (5 to 10 minutes the first time, then seconds)"
+build_preset release voxserve voxserve-client
+
+step "3/4 Start the server with deploy/models (seconds)"
+mkdir -p "$demo"
+"$server" --model_repository "$ROOT/deploy/models" --port 0 --http_port 0 >"$log" 2>&1 </dev/null &
+server_pid=$!
+ports=''
+for ((i = 0; i < 600; ++i)); do
+  kill -0 "$server_pid" 2>/dev/null || server_failed "the server ended while it was starting"
+  ports=$(sed -n 's/.* serving .*grpc_port=\([0-9]*\).*http_port=\([0-9]*\).*/\1 \2/p' "$log" | head -n 1)
+  [[ -n $ports ]] && "$client" health --address "localhost:${ports% *}" >/dev/null 2>&1 && break
+  sleep 0.1
+done
+((i < 600)) || server_failed "the server was not ready after a minute"
+port=${ports% *} http_port=${ports#* }
+say "serving gRPC on localhost:$port, HTTP on localhost:$http_port (pid $server_pid, log $log)"
+
+step "4/4 Label a scan: frame 070 of a drive through San Francisco, 107,288 points (a second)"
+"$client" infer --model minkunet --address "localhost:$port" "$ROOT/deploy/scans/pandaset_070.bin" \
+  --truth "$ROOT/deploy/scans/pandaset_070.truth.u8" --preview --picture "$demo/pandaset_070.png" ||
+  server_failed "the scan was not labelled"
+
+step "What there is now"
+say "the picture       $demo/pandaset_070.png"
+say "the status page   http://localhost:$http_port/$($keep || echo '   (while the server runs: --keep)')"
+say "metrics           http://localhost:$http_port/metrics, for example:"
+http_get "$http_port" /metrics |
+  grep -E '^voxserve_(requests_total|points_total|model_ready|(request|stage)_duration_seconds_sum|build_info)' |
+  sed 's/^/      /' || warn "no metrics came from http://localhost:$http_port/metrics"
+
+step "To try next"
+if $keep; then
+  say "The server goes on. Stop it with:  kill $server_pid"
+  trap - EXIT
+else
+  say "deploy/demo.sh --keep                                  # the same, and the server stays"
+  port=8500
+fi
+cat <<NEXT
+    $server --model_repository $ROOT/deploy/models
+    $client infer --model minkunet --address localhost:$port $ROOT/deploy/scans/pandaset_070.bin --picture bev.png
+    $client models --address localhost:$port
+    $client --help
+    deploy/install.sh python                               # the Python client, in build/venv:
+    build/venv/bin/python -m voxserve infer --model minkunet --address localhost:$port $ROOT/deploy/scans/pandaset_070.bin
+NEXT

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Installs what voxserve needs, and only what is missing. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+usage() {
+  cat <<'HELP'
+deploy/install.sh [SET...]            install the missing packages of these sets, and the Python client
+deploy/install.sh --list SET...       print the packages of these sets
+deploy/install.sh --runtime-packages BINARY...
+                                      print the packages that these binaries need to run, and install nothing
+
+Sets (deploy/packages.txt): build, python, test, tidy. Default: build python.
+The set "python" also makes the virtual environment build/venv with the package of client/python, again only
+when its sources changed.
+
+Packages come from apt, on Debian 12 and Ubuntu 24.04. Root is asked for (through sudo) only to install packages,
+and not at all when none is missing.
+HELP
+}
+
+packages() {  # of the sets named
+  awk -v sets=" $* " '!/^#/ && NF && index(sets, " " $1 " ") { print $2 }' "$ROOT/deploy/packages.txt"
+}
+
+missing() {  # of the packages named
+  local package
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || echo "$package"
+  done
+}
+
+# The packages that own the shared libraries which the binaries name; apt knows what those need in turn.
+runtime_packages() {
+  local names name path
+  names=$(objdump -p "$@" | sed -n 's/^ *NEEDED *//p' | sort -u)
+  for name in $names; do
+    path=$(ldd "$@" | awk -v name="$name" '$1 == name && $3 ~ /^\// { print $3; exit }')
+    [[ -n $path ]] || continue  # the loader itself
+    # dpkg knows a library under the path where its package put it, which a merged /usr shows under another.
+    { dpkg-query -S "$path" || dpkg-query -S "/usr$path" || dpkg-query -S "${path#/usr}"; } 2>/dev/null |
+      sed -n '1s/:.*//p' | grep . || die "no package owns $path, which is needed to run"
+  done | sort -u
+}
+
+check_sets() {
+  local set
+  for set in "$@"; do
+    [[ " build python test tidy " == *" $set "* ]] || die "unknown set '$set'; there are: build, python, test, tidy"
+  done
+}
+
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  elif [[ -t 0 ]]; then
+    sudo "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+install_packages() {
+  local wanted absent size
+  mapfile -t wanted < <(packages "$@")
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    warn "This machine has no apt. voxserve is built on Debian 12 and Ubuntu 24.04; elsewhere, install the like of:"
+    warn "${wanted[*]}"
+    return
+  fi
+  mapfile -t absent < <(missing "${wanted[@]}")
+  if ((${#absent[@]} == 0)); then
+    quiet "all ${#wanted[@]} packages are installed"
+    return
+  fi
+
+  # shellcheck disable=SC1091
+  local system
+  system=$(. /etc/os-release && echo "${ID:-}-${VERSION_ID:-}")
+  case $system in
+    debian-12 | ubuntu-24.04) ;;
+    *) warn "This is $system; voxserve is built and tested on Debian 12 and Ubuntu 24.04. Trying its packages." ;;
+  esac
+  local by_hand="apt-get update && apt-get install -y --no-install-recommends ${absent[*]}"
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "${#absent[@]} packages are missing, and there is no sudo. As root, run:" "$by_hand"
+    say "Root is needed to install ${#absent[@]} packages: sudo may ask for your password."
+    as_root true || die "sudo did not let us in. As root, run:" "$by_hand"
+  fi
+  say "missing: ${absent[*]}"
+  quiet "apt-get update (10 s)"
+  logged "$BUILD/logs/apt-update.log" as_root env DEBIAN_FRONTEND=noninteractive apt-get update ||
+    warn "apt-get update failed; going on with the lists that are there"
+  size=$(apt-get install -y --no-install-recommends --print-uris "${absent[@]}" 2>/dev/null |
+    awk '/^\x27/ { count++; bytes += $3 } END { printf "%d packages, %d MB to download", count, bytes / 1e6 }') || size=''
+  quiet "apt-get install: ${size:-a few hundred MB} (1 to 5 minutes)"
+  logged "$BUILD/logs/apt-install.log" as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends "${absent[@]}" ||
+    die "apt could not install the packages." "By hand: $by_hand"
+}
+
+install_python_client() {
+  local venv=$BUILD/venv python=/usr/bin/python3 source=$ROOT/client/python stamp
+  # The system's own Python has the venv module that was just installed; another one in PATH may not.
+  [[ -x $python ]] || python=$(command -v python3) || die "no python3"
+  stamp=$(cd "$source" && { "$python" --version && find . -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' \
+    -not -path './tests/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum)
+  if [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]]; then
+    quiet "the Python client is in build/venv"
+    return
+  fi
+  quiet "the Python client goes into build/venv (30 s the first time)"
+  if [[ ! -x $venv/bin/python ]] || [[ $("$venv/bin/python" --version 2>&1) != $("$python" --version) ]]; then
+    logged "$BUILD/logs/venv.log" "$python" -m venv --clear "$venv" || die "no virtual environment could be made"
+  fi
+  # From a copy: setuptools writes into the folder that it builds.
+  rm -rf "$BUILD/python"
+  cp -R "$source" "$BUILD/python"
+  # Twice: its requirements where they are missing, then the package anew though its version is the same.
+  local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
+  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[picture,test]" ||
+    die "pip could not install the Python client's requirements"
+  logged "$BUILD/logs/pip-client.log" "${install[@]}" --no-deps --force-reinstall "$BUILD/python" ||
+    die "pip could not install the Python client"
+  printf '%s\n' "$stamp" >"$venv/stamp"
+}
+
+case ${1:-} in
+  -h | --help)
+    usage
+    ;;
+  --list)
+    shift
+    check_sets "$@"
+    packages "$@"
+    ;;
+  --runtime-packages)
+    shift
+    runtime_packages "$@"
+    ;;
+  -*)
+    die "unknown option $1; see --help"
+    ;;
+  *)
+    (($# > 0)) || set -- build python
+    check_sets "$@"
+    install_packages "$@"
+    if [[ " $* " == *" python "* ]]; then install_python_client; fi
+    ;;
+esac

@@ -1,0 +1,102 @@
+# Sourced by deploy/install.sh, deploy/demo.sh and tests/run.sh: how they speak, where caches lie, how they build.
+# Needs bash. Sets ROOT (the repository), BUILD (where everything that is made lies) and CACHE (what outlives it).
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+BUILD=$ROOT/build
+export ROOT BUILD
+
+# A cache in the user's home where that can be written, else beside the build.
+CACHE=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+if [[ $CACHE != /* ]] || ! mkdir -p "$CACHE/voxserve" 2>/dev/null || [[ ! -w $CACHE/voxserve ]]; then
+  CACHE=$BUILD/cache
+fi
+CACHE=${CACHE%/}
+export CCACHE_DIR=${CCACHE_DIR:-$CACHE/ccache} PIP_CACHE_DIR=${PIP_CACHE_DIR:-$CACHE/pip}
+# Compiled files are found again from another checkout too.
+export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
+
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+  bold=$'\e[1m' red=$'\e[1;31m' yellow=$'\e[1;33m' dim=$'\e[2m' plain=$'\e[0m'
+else
+  bold='' red='' yellow='' dim='' plain=''
+fi
+
+step() { printf '\n%s==> %s%s\n' "$bold" "$*" "$plain"; }
+say() { printf '    %s\n' "$*"; }
+quiet() { printf '%s    %s%s\n' "$dim" "$*" "$plain"; }
+warn() { printf '%s    %s%s\n' "$yellow" "$*" "$plain" >&2; }
+die() {
+  printf '%serror: %s%s\n' "$red" "$1" "$plain" >&2
+  shift
+  (($# == 0)) || printf '       %s\n' "$@" >&2
+  exit 1
+}
+
+# logged LOG COMMAND...: the command's output goes to the file LOG; where it fails, the end of it is shown.
+logged() {
+  local log=$1
+  shift
+  mkdir -p "$(dirname "$log")"
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    printf '%s--- the end of %s ---%s\n' "$dim" "$log" "$plain" >&2
+    tail -n 40 "$log" >&2
+    return 1
+  fi
+}
+
+cores() { nproc 2>/dev/null || echo 2; }
+
+# Every GPU's name, a line each; nothing where there is none.
+gpus() {
+  if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi
+  cat /proc/driver/nvidia/gpus/*/information 2>/dev/null | sed -n 's/^Model:[[:space:]]*//p'
+}
+
+# Says loudly where a GPU will not be used.
+note_gpu() {
+  local found
+  found=$(gpus | sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd, -)
+  [[ -n $found ]] || return 0
+  warn "************************************************************************"
+  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    warn "GPU found ($found), but this version of voxserve computes on the CPU."
+  else
+    warn "GPU found ($found), but no nvcc: voxserve is built for the CPU and"
+    warn "serves on the CPU. Building for a GPU needs the CUDA toolkit 13.0 or"
+    warn "newer (package cuda-toolkit-13-0 of NVIDIA's repository)."
+  fi
+  warn "************************************************************************"
+}
+
+# build_preset PRESET [TARGETS...]: configures where that was not done, builds what changed, shows the progress.
+build_preset() {
+  local preset=$1 dir=$BUILD/$1 cmake=cmake
+  shift
+  # An older CMake of the user's own may come first in PATH; presets need 3.25.
+  cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
+  cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
+  if [[ ! -f $dir/build.ninja ]]; then
+    quiet "configuring: $cmake --preset $preset (10 s)"
+    (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||
+      die "CMake could not configure the preset '$preset'"
+  fi
+  if [[ -t 1 ]]; then
+    (cd "$ROOT" && NINJA_STATUS='    [%f/%t, %es] ' ninja -C "$dir" "$@") || die "the build failed"
+  else
+    # Without a terminal: one line a quarter, and all that the compiler says when it fails.
+    (cd "$ROOT" && NINJA_STATUS='[%f/%t, %es] ' ninja -C "$dir" "$@" 2>&1) | tee "$BUILD/logs/build-$preset.log" |
+      awk -F'[][/,]' '/^\[[0-9]+\/[0-9]+/ { quarter = int(4 * $2 / $3); if (quarter != last) { print "    " $0; last = quarter } }
+                      { fflush() }'
+    if ((PIPESTATUS[0] != 0)); then
+      grep -vE '^\[[0-9]+/[0-9]+' "$BUILD/logs/build-$preset.log" | tail -n 60 >&2
+      die "the build failed; all of its output: $BUILD/logs/build-$preset.log"
+    fi
+  fi
+}
+
+cmake_reads_presets() {
+  local version
+  version=$("$1" --version 2>/dev/null | sed -n '1s/.* //p')
+  [[ -n $version && $(printf '%s\n3.25\n' "$version" | sort -V | head -n 1) == 3.25 ]]
+}
