@@ -17,6 +17,7 @@ inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";                  //
 inline constexpr std::string_view kMissingField = "MISSING_FIELD";            // an axis or feature without default
 inline constexpr std::string_view kTooManyPoints = "TOO_MANY_POINTS";
 inline constexpr std::string_view kTooManyVoxels = "TOO_MANY_VOXELS";
+inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";    // sites beyond what a key can hold
 inline constexpr std::string_view kMissingCloud = "MISSING_CLOUD";
 inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // scores of a model that has none
 inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";
@@ -29,6 +30,7 @@ inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kDeadlineExpired = "DEADLINE_EXPIRED";
 inline constexpr std::string_view kCancelled = "CANCELLED";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
+inline constexpr std::string_view kResponseTooLarge = "RESPONSE_TOO_LARGE";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace error_reason
 

@@ -28,7 +28,8 @@ struct Layer {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {}
+  Compiler(const Graph& graph, const Plan& plan, DType label_dtype)
+      : graph_(graph), plan_(plan), label_dtype_(label_dtype) {}
 
   Program Compile() {
     FindConsumers();
@@ -43,7 +44,7 @@ class Compiler {
     program_.num_classes = graph_.num_classes;
     program_.has_labels = graph_.labels_output >= 0;
     program_.has_scores = graph_.scores_output >= 0;
-    program_.label_dtype = LabelDtype();
+    program_.label_dtype = label_dtype_;
     return std::move(program_);
   }
 
@@ -52,7 +53,6 @@ class Compiler {
   Layer& At(int layer) { return layers_[static_cast<size_t>(layer)]; }
   const GraphNode& FirstNode(const Layer& layer) const { return Node(layer.first_node); }
   int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
-  DType LabelDtype() const { return graph_.num_classes > 256 ? DType::kUint16 : DType::kUint8; }
 
   void FindConsumers() {
     consumers_.resize(graph_.nodes.size());
@@ -170,7 +170,7 @@ class Compiler {
     for (size_t index = 0; index < layers_.size(); ++index) {
       if (!HasBuffer(layers_[index])) continue;
       const GraphNode& node = Node(layers_[index].result_node);
-      const DType dtype = node.is_labels ? LabelDtype() : DType::kFloat32;
+      const DType dtype = node.is_labels ? label_dtype_ : DType::kFloat32;
       const int64_t alignment = node.is_labels ? 1 : kRowAlignmentBytes / SizeOf(dtype);
       buffer_of_[index] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back({.level = node.level,
@@ -297,6 +297,7 @@ class Compiler {
 
   const Graph& graph_;
   const Plan& plan_;
+  const DType label_dtype_;
   Program program_;
   std::vector<std::vector<int>> consumers_;  // by node
   std::vector<Layer> layers_;                // in the order in which they run
@@ -307,6 +308,8 @@ class Compiler {
 
 }  // namespace
 
-Program Compile(const Graph& graph, const Plan& plan) { return Compiler(graph, plan).Compile(); }
+Program Compile(const Graph& graph, const Plan& plan, int bytes_per_label) {
+  return Compiler(graph, plan, bytes_per_label == 1 ? DType::kUint8 : DType::kUint16).Compile();
+}
 
 }  // namespace voxserve

@@ -16,6 +16,7 @@
 
 namespace voxserve {
 
-Program Compile(const Graph& graph, const Plan& plan);
+// bytes_per_label: 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label).
+Program Compile(const Graph& graph, const Plan& plan, int bytes_per_label);
 
 }  // namespace voxserve

@@ -109,7 +109,7 @@ struct Program {
   int num_classes = 0;
   bool has_labels = false;
   bool has_scores = false;
-  DType label_dtype = DType::kUint8;  // kUint16 above 256 classes
+  DType label_dtype = DType::kUint8;  // or kUint16
   int64_t weight_bytes = 0;           // that the steps hold
 };
 

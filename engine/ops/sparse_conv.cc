@@ -1,19 +1,10 @@
 #include "engine/ops/sparse_conv.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/fetch_on_demand.h"
 #include "kernels/gather_scatter.h"
 
 namespace voxserve {
-
-kernels::Epilogue MakeEpilogue(const float* bias, const Tensor& residual, kernels::ActivationFunction activation) {
-  return {.bias = bias,
-          .residual = residual.data == nullptr ? nullptr : residual.floats(),
-          .residual_pitch = residual.pitch,
-          .activation = activation};
-}
 
 absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context) {
   if (args.in.rows != args.rulebook.num_in_rows || args.out.rows != args.rulebook.num_out_rows) {
@@ -21,7 +12,6 @@ absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context) {
                                             " rows got a rulebook of ", args.rulebook.num_in_rows, " to ",
                                             args.rulebook.num_out_rows));
   }
-  const kernels::Epilogue epilogue = MakeEpilogue(args.bias, args.residual, args.activation);
   if (args.dataflow == Dataflow::kFetchOnDemand) {
     kernels::cpu::FetchOnDemand({.rulebook = args.rulebook,
                                  .in = args.in.floats(),
@@ -31,7 +21,7 @@ absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context) {
                                  .out = args.out.floats(),
                                  .out_pitch = args.out.pitch,
                                  .out_channels = args.out.channels,
-                                 .epilogue = epilogue,
+                                 .epilogue = args.epilogue,
                                  .block_rows = args.block_rows},
                                 *context.pool);
   } else {
@@ -43,7 +33,7 @@ absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context) {
                                      .out = args.out.floats(),
                                      .out_pitch = args.out.pitch,
                                      .out_channels = args.out.channels,
-                                     .epilogue = epilogue,
+                                     .epilogue = args.epilogue,
                                      .block_rows = args.block_rows},
                                     *context.pool);
   }

@@ -26,9 +26,7 @@ struct SparseConvArgs {
   Tensor in;                       // [num_in_rows, in_channels]
   Tensor out;                      // [num_out_rows, out_channels]; does not overlap `in`
   const float* weights = nullptr;  // by PrepareSparseConvWeights for the same dataflow
-  const float* bias = nullptr;     // [out_channels]; may be null
-  Tensor residual;                 // data null: none
-  kernels::ActivationFunction activation = kernels::ActivationFunction::kNone;
+  kernels::Epilogue epilogue;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
   int32_t block_rows = 0;  // output rows a thread keeps in cache; 0: the dataflow's default
 };
@@ -39,8 +37,5 @@ absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context);
 // Weights [num_offsets, in_channels, out_channels] in the order that the dataflow reads on this machine.
 std::vector<float> PrepareSparseConvWeights(std::vector<float> weights, int32_t num_offsets, int32_t in_channels,
                                             int32_t out_channels, Dataflow dataflow);
-
-// Of tensors: the kernels' view of an epilogue.
-kernels::Epilogue MakeEpilogue(const float* bias, const Tensor& residual, kernels::ActivationFunction activation);
 
 }  // namespace voxserve

@@ -15,7 +15,7 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
 int64_t BytesOf(const QueuedTask& task) { return static_cast<int64_t>(task.task.cloud.bytes().size()); }
 
-absl::Status QueueFull(const std::string& model, std::string_view what, int64_t waiting, int64_t limit) {
+absl::Status QueueFull(const std::string& model, const char* what, int64_t waiting, int64_t limit) {
   return WithRetryDelay(
       WithReason(absl::ResourceExhaustedError(absl::StrCat("the queue of model \"", model, "\" is full: ", waiting, " ",
                                                            what, " waiting, limit ", limit)),

@@ -19,32 +19,19 @@
 #include "absl/time/time.h"
 #include "engine/serving/engine_observer.h"
 #include "engine/tensor/point_cloud.h"
+#include "engine/tensor/point_counts.h"
 
 namespace voxserve {
-
-// What became of a request's points; they add up to its points.
-struct PointCounts {
-  int64_t used = 0;
-  int64_t invalid = 0;       // NaN or infinite
-  int64_t out_of_range = 0;  // finite, outside the model's range or the key's limits
-  int64_t dropped = 0;       // lost to the voxel limit
-  int64_t voxels = 0;        // occupied voxels (no points)
-};
-
-struct StageTime {
-  std::string name;
-  absl::Duration duration;
-};
 
 struct InferResult {
   std::string model;
   int64_t version = 0;
-  std::string device;          // "cpu", "cuda:0"
-  std::vector<uint8_t> labels; // [num_points * bytes_per_label], little endian
+  std::string device;           // "cpu", "cuda:0"
+  std::vector<uint8_t> labels;  // [num_points * bytes_per_label], little endian
   int bytes_per_label = 1;
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;   // [num_points, num_classes] logits; empty unless asked for
+  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
   PointCounts counts;
   std::vector<StageTime> stages;  // queue, copy_in, voxelize, geometry, features, head, copy_out, as far as they ran
 };
@@ -93,12 +80,12 @@ struct ModelVersionInfo {
 class Engine {
  public:
   struct Options {
-    std::string model_repository;              // folder of model folders; required
-    int num_threads = 0;                       // CPU threads; 0: as many as this process may use
-    int64_t max_queue_requests = 256;          // tasks waiting per model, beyond which Submit refuses
-    int64_t max_queue_bytes = int64_t{1} << 30;  // bytes of clouds waiting per model, likewise
+    std::string model_repository;                 // folder of model folders; required
+    int num_threads = 0;                          // CPU threads; 0: as many as this process may use
+    int64_t max_queue_requests = 256;             // tasks waiting per model, beyond which Submit refuses
+    int64_t max_queue_bytes = int64_t{1} << 30;   // bytes of clouds waiting per model, likewise
     int64_t max_grid_bytes = int64_t{512} << 20;  // a coordinate grid's size, beyond which a hash table serves
-    EngineObserver* observer = nullptr;        // outlives the engine; may be null
+    EngineObserver* observer = nullptr;           // outlives the engine; may be null
 
     absl::Status Validate() const;
   };

@@ -17,22 +17,23 @@ class EngineObserver {
   virtual ~EngineObserver() = default;
 
   // A stage of a batch ended: queue, copy_in, voxelize, geometry, features, head, copy_out.
-  virtual void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) {}
+  virtual void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) = 0;
   // A batch ran.
-  virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) {}
+  virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
   // What became of a request's points.
-  virtual void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) {}
+  virtual void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range,
+                        int64_t dropped) = 0;
   // A task left the queue without running: "expired", "cancelled", "queue_full", "draining".
-  virtual void OnDropped(std::string_view model, std::string_view reason) {}
-  virtual void OnQueueDepth(std::string_view model, int64_t tasks) {}
+  virtual void OnDropped(std::string_view model, std::string_view reason) = 0;
+  virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.
-  virtual void OnModelState(std::string_view model, int64_t version, bool ready) {}
+  virtual void OnModelState(std::string_view model, int64_t version, bool ready) = 0;
   // A coordinate table was to be a grid and did not fit max_grid_bytes.
-  virtual void OnGridFallback() {}
+  virtual void OnGridFallback() = 0;
   // Time that a device spent computing.
-  virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {}
+  virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
   // Bytes that a device's context holds ("arena", "weights").
-  virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) {}
+  virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) = 0;
 };
 
 }  // namespace voxserve

@@ -1,0 +1,142 @@
+#include "engine/geometry/batch_geometry.h"
+
+#include <cstddef>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "kernels/coordinate_key.h"
+#include "kernels/voxel_limit.h"
+
+namespace voxserve {
+namespace {
+
+// Grows `values` to hold index and returns its element.
+template <typename T>
+T& Slot(std::vector<T>& values, int index) {
+  if (values.size() <= static_cast<size_t>(index)) values.resize(static_cast<size_t>(index) + 1);
+  return values[static_cast<size_t>(index)];
+}
+
+void* Workspace(std::vector<std::max_align_t>& workspace, size_t bytes) {
+  const size_t words = (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
+  if (workspace.size() < words) workspace.resize(words);
+  return workspace.data();
+}
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& values) {
+  return static_cast<int64_t>(values.capacity() * sizeof(T));
+}
+
+}  // namespace
+
+absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
+                                     kernels::ThreadPool& pool) {
+  if (fixed.num_points > std::numeric_limits<int32_t>::max()) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat("a batch of ", fixed.num_points, " points; the limit is ",
+                                                  std::numeric_limits<int32_t>::max())),
+        error_reason::kTooManyPoints);
+  }
+  dimension_ = fixed.dimension;
+  num_samples_ = fixed.num_samples;
+  const auto num_points = static_cast<size_t>(fixed.num_points);
+  const auto num_samples = static_cast<size_t>(fixed.num_samples);
+  std::vector<uint64_t>& voxel_keys = Slot(levels_, 0);
+  voxel_keys.resize(num_points);
+  point_to_voxel.resize(num_points);
+  sorted_points.resize(num_points);
+  voxel_begin.resize(num_points + 1);
+  sample_begin.resize(num_samples + 1);
+  num_invalid.resize(num_samples);
+  num_out_of_range.resize(num_samples);
+  sample_origin_.resize(num_samples);
+  num_dropped_points.assign(num_samples, 0);
+  num_dropped_voxels.assign(num_samples, 0);
+
+  kernels::VoxelizeParams params = fixed;
+  params.keys = voxel_keys.data();
+  params.point_to_voxel = point_to_voxel.data();
+  params.sorted_points = sorted_points.data();
+  params.voxel_begin = voxel_begin.data();
+  params.sample_begin = sample_begin.data();
+  params.num_invalid = num_invalid.data();
+  params.num_out_of_range = num_out_of_range.data();
+  params.sample_origin = sample_origin_.data();
+  params.workspace = Workspace(workspace_, kernels::VoxelizeWorkspaceBytes(params));
+  kernels::cpu::Voxelize(params, pool);
+  if (max_voxels > 0) {
+    kernels::cpu::LimitVoxels({.voxels = params,
+                               .max_voxels = max_voxels,
+                               .num_dropped_voxels = num_dropped_voxels.data(),
+                               .num_dropped_points = num_dropped_points.data()},
+                              pool);
+  }
+  voxel_keys.resize(static_cast<size_t>(sample_begin[num_samples]));
+  return absl::OkStatus();
+}
+
+absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule,
+                                      kernels::ThreadPool& pool) {
+  Slot(levels_, level);  // before the parent's pointer is taken: it may move the vectors
+  const std::vector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
+  std::vector<uint64_t>& keys = levels_[static_cast<size_t>(level)];
+  kernels::OutputCoordinatesCounts counts;
+  rule.num_samples = num_samples_;
+  rule.in_keys = parent_keys.data();
+  rule.num_in = static_cast<int64_t>(parent_keys.size());
+  rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
+  keys.resize(static_cast<size_t>(rule.out_capacity));
+  rule.out_keys = keys.data();
+  rule.counts = &counts;
+  rule.workspace = Workspace(workspace_, kernels::OutputCoordinatesWorkspaceBytes(rule));
+  kernels::cpu::OutputCoordinates(rule, pool);
+  keys.resize(static_cast<size_t>(counts.num_out));
+  if (counts.num_beyond_limits == 0) return absl::OkStatus();
+  const kernels::CoordinateKey limits(dimension_);
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(counts.num_beyond_limits, " sites of coordinate level ", level,
+                                              " lie outside ", limits.min_coordinate(), " to ", limits.max_coordinate(),
+                                              ", the limits of a coordinate in ", dimension_, " dimensions")),
+      error_reason::kCoordinateLimits);
+}
+
+bool BatchGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                                 kernels::MapSearch search, int64_t max_grid_bytes, kernels::ThreadPool& pool) {
+  const std::vector<uint64_t>& in_keys = keys(in_level);
+  const std::vector<uint64_t>& out_keys = keys(out_level);
+  bool fell_back = false;
+  if (search != kernels::MapSearch::kMerge) {
+    const kernels::MapSearch taken = table_.Build({.dimension = dimension_,
+                                                   .search = search,
+                                                   .max_grid_bytes = max_grid_bytes,
+                                                   .keys = out_keys.data(),
+                                                   .num_keys = static_cast<int64_t>(out_keys.size())},
+                                                  pool);
+    fell_back = taken != search;
+  }
+  kernels::cpu::SearchRulebook({.geometry = geometry,
+                                .in_keys = in_keys.data(),
+                                .num_in = static_cast<int64_t>(in_keys.size()),
+                                .out_keys = out_keys.data(),
+                                .num_out = static_cast<int64_t>(out_keys.size()),
+                                .table = search == kernels::MapSearch::kMerge ? nullptr : &table_},
+                               pool, Slot(rulebooks_, index));
+  return fell_back;
+}
+
+void BatchGeometry::SwapRulebook(int index, int of, kernels::ThreadPool& pool) {
+  Slot(rulebooks_, index);
+  kernels::cpu::SwapRulebook(rulebook(of), pool, rulebooks_[static_cast<size_t>(index)]);
+}
+
+int64_t BatchGeometry::allocated_bytes() const {
+  int64_t bytes = BytesOf(point_to_voxel) + BytesOf(sorted_points) + BytesOf(voxel_begin) + BytesOf(workspace_) +
+                  table_.allocated_bytes();
+  for (const std::vector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
+  for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.allocated_bytes();
+  return bytes;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,66 @@
+#pragma once
+
+// All that a batch's coordinates decide: its voxels, the sites of every level, every rulebook. Each is made once and
+// read by all steps that need it; nothing here looks at a feature.
+//
+// A context keeps one and fills it anew for every batch, so that its memory is allocated once.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/coordinate_table.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/rulebook_search.h"
+#include "kernels/thread_pool.h"
+#include "kernels/voxelize.h"
+
+namespace voxserve {
+
+class BatchGeometry {
+ public:
+  // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
+  // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
+  // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the nearest
+  // first; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::ThreadPool& pool);
+
+  // The sites of level `level` from its parent's. `rule` holds rule, geometry, shape and bounds. INVALID_ARGUMENT where
+  // sites would leave the coordinate key's limits.
+  absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule, kernels::ThreadPool& pool);
+
+  // Rulebook number `index` between two levels. Returns true where a grid was asked for and a hash table served,
+  // because the grid would have passed max_grid_bytes.
+  bool MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                    kernels::MapSearch search, int64_t max_grid_bytes, kernels::ThreadPool& pool);
+
+  // Rulebook number `index` as rulebook `of` with its pairs swapped.
+  void SwapRulebook(int index, int of, kernels::ThreadPool& pool);
+
+  const std::vector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
+  int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
+  kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
+
+  // Of the voxels; kernels/voxelize.h says what each holds.
+  std::vector<int32_t> point_to_voxel;
+  std::vector<int32_t> sorted_points;
+  std::vector<int64_t> voxel_begin;
+  std::vector<int64_t> sample_begin;
+  std::vector<int64_t> num_invalid;
+  std::vector<int64_t> num_out_of_range;
+  std::vector<int64_t> num_dropped_points;
+  std::vector<int64_t> num_dropped_voxels;
+
+  int64_t allocated_bytes() const;
+
+ private:
+  int32_t dimension_ = 3;
+  int32_t num_samples_ = 0;
+  std::vector<std::vector<uint64_t>> levels_;  // ascending, unique keys of each level
+  std::vector<kernels::Rulebook> rulebooks_;
+  std::vector<kernels::Axes> sample_origin_;
+  kernels::cpu::CoordinateTable table_;
+  std::vector<std::max_align_t> workspace_;
+};
+
+}  // namespace voxserve

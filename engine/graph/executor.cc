@@ -1,0 +1,310 @@
+#include "engine/graph/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/graph/point_reader.h"
+#include "engine/ops/row_ops.h"
+#include "engine/ops/sparse_conv.h"
+#include "kernels/coordinate_key.h"
+
+namespace voxserve {
+namespace {
+
+// Appends a stage's time when it goes out of scope.
+class StageTimer {
+ public:
+  StageTimer(std::string name, std::vector<StageTime>& stages)
+      : name_(std::move(name)), stages_(stages), start_(absl::Now()) {}
+  ~StageTimer() { stages_.push_back({std::move(name_), absl::Now() - start_}); }
+  StageTimer(const StageTimer&) = delete;
+  StageTimer& operator=(const StageTimer&) = delete;
+
+ private:
+  std::string name_;
+  std::vector<StageTime>& stages_;
+  absl::Time start_;
+};
+
+kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {
+  const VoxelizeOp& op = program.voxelize;
+  kernels::VoxelizeParams params{
+      .dimension = program.dimension, .rounding = op.rounding, .origin = op.origin, .has_range = op.has_range};
+  std::copy(op.voxel_size.begin(), op.voxel_size.end(), params.voxel_size);
+  std::copy(op.range_min.begin(), op.range_min.end(), params.range_min);
+  std::copy(op.range_max.begin(), op.range_max.end(), params.range_max);
+  return params;
+}
+
+absl::Status TooManyVoxels(int64_t voxels, int64_t limit) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("the cloud occupies ", voxels, " voxels; the model's limit is ", limit)),
+      error_reason::kTooManyVoxels);
+}
+
+}  // namespace
+
+BatchOutput Executor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+  BatchOutput output;
+  output.samples.resize(inputs.size());
+  const bool want_scores =
+      std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
+  const auto run = [&]() -> absl::Status {
+    if (inputs.size() > static_cast<size_t>(kernels::kMaxSamples)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a batch of ", inputs.size(), " samples; the limit is ", kernels::kMaxSamples));
+    }
+    RETURN_IF_ERROR(CopyIn(program, inputs, output));
+    RETURN_IF_ERROR(Voxelize(program, limits, output));
+    RETURN_IF_ERROR(MakeGeometry(program, limits, output));
+    RETURN_IF_ERROR(PlaceBuffers(program));
+    const auto is_head = [](const Step& step) {
+      return std::holds_alternative<ArgmaxStep>(step.op) || std::holds_alternative<VoxelToPointStep>(step.op);
+    };
+    const auto is_wanted = [&](const Step& step) { return step.is_for_labels || (want_scores && step.is_for_scores); };
+    {
+      const StageTimer timer("features", output.stages);
+      for (const Step& step : program.steps) {
+        if (!is_head(step) && is_wanted(step)) RETURN_IF_ERROR(RunStep(program, step));
+      }
+    }
+    const StageTimer timer("head", output.stages);
+    for (const Step& step : program.steps) {
+      if (!is_head(step) || !is_wanted(step)) continue;
+      if (const auto* to_points = std::get_if<VoxelToPointStep>(&step.op)) {
+        RETURN_IF_ERROR(WriteOutput(program, *to_points, inputs, limits, output));
+      } else {
+        RETURN_IF_ERROR(RunStep(program, step));
+      }
+    }
+    return absl::OkStatus();
+  };
+  output.status = run();
+  if (!output.status.ok()) output.samples.clear();
+  return output;
+}
+
+absl::Status Executor::CopyIn(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output) {
+  const StageTimer timer("copy_in", output.stages);
+  point_begin_.assign(1, 0);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    output.samples[i].status = CheckFields(program.voxelize, *inputs[i].cloud);
+    const int64_t num_points = output.samples[i].status.ok() ? static_cast<int64_t>(inputs[i].cloud->num_points()) : 0;
+    point_begin_.push_back(point_begin_.back() + num_points);
+  }
+  const int64_t num_points = point_begin_.back();
+  const int64_t columns = NumPointColumns(program.voxelize);
+  RETURN_IF_ERROR(context_->input.Reserve(num_points * columns * static_cast<int64_t>(sizeof(float))));
+  is_valid_.resize(static_cast<size_t>(num_points));
+  auto* points = reinterpret_cast<float*>(context_->input.data());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (point_begin_[i] == point_begin_[i + 1]) continue;
+    ReadPoints(program.voxelize, *inputs[i].cloud, points + point_begin_[i] * columns,
+               is_valid_.data() + point_begin_[i], *context_->pool);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Voxelize(const Program& program, const RunLimits& limits, BatchOutput& output) {
+  const StageTimer timer("voxelize", output.stages);
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program);
+  params.num_points = point_begin_.back();
+  params.num_samples = static_cast<int32_t>(output.samples.size());
+  params.point_begin = point_begin_.data();
+  params.axes = reinterpret_cast<const float*>(context_->input.data());
+  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.is_valid = is_valid_.data();
+  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, *context_->pool));
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    if (!sample.status.ok()) continue;
+    PointCounts& counts = sample.counts;
+    counts.voxels = geometry_.sample_begin[i + 1] - geometry_.sample_begin[i];
+    counts.invalid = geometry_.num_invalid[i];
+    counts.out_of_range = geometry_.num_out_of_range[i];
+    counts.dropped = geometry_.num_dropped_points[i];
+    counts.used = point_begin_[i + 1] - point_begin_[i] - counts.invalid - counts.out_of_range - counts.dropped;
+    if (geometry_.num_dropped_voxels[i] > 0 && !limits.keep_nearest_voxels) {
+      sample.status = TooManyVoxels(counts.voxels + geometry_.num_dropped_voxels[i], limits.max_voxels);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output) {
+  const StageTimer timer("geometry", output.stages);
+  const std::vector<CoordinateLevel>& levels = program.levels.levels();
+  for (size_t level = 1; level < levels.size(); ++level) {
+    const SiteRule& rule = levels[level].from;
+    kernels::OutputCoordinatesParams params{.rule = rule.rule, .geometry = rule.geometry};
+    if (levels[level].spatial_shape) params.out_shape = *levels[level].spatial_shape;
+    params.has_lower = rule.lower_bound.has_value();
+    params.has_upper = rule.upper_bound.has_value();
+    if (params.has_lower) params.lower = *rule.lower_bound;
+    if (params.has_upper) params.upper = *rule.upper_bound;
+    RETURN_IF_ERROR(geometry_.MakeLevel(static_cast<int>(level), levels[level].parent, params, *context_->pool));
+  }
+  // Rulebooks of the program come after those of the specification that swapped ones read.
+  const std::vector<RulebookSpec>& specs = program.levels.rulebooks();
+  const auto num_specs = static_cast<int>(specs.size());
+  for (int spec = 0; spec < num_specs; ++spec) {
+    kernels::MapSearch search = kernels::MapSearch::kMerge;
+    for (const ProgramRulebook& rulebook : program.rulebooks) {
+      if (rulebook.spec == spec && !rulebook.is_swapped) search = rulebook.map_search;
+    }
+    const RulebookSpec& of = specs[static_cast<size_t>(spec)];
+    const bool fell_back = geometry_.MakeRulebook(spec, of.in_level, of.out_level, of.geometry, search,
+                                                  limits.max_grid_bytes, *context_->pool);
+    output.grid_fallbacks += fell_back ? 1 : 0;
+  }
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    if (!program.rulebooks[i].is_swapped) continue;
+    geometry_.SwapRulebook(num_specs + static_cast<int>(i), program.rulebooks[i].spec, *context_->pool);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::PlaceBuffers(const Program& program) {
+  // First fit by first use: 60 buffers or so, so the square of it is nothing.
+  const size_t count = program.buffers.size();
+  std::vector<int64_t> bytes(count);
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const int64_t wanted = geometry_.num_sites(buffer.level) * buffer.pitch * SizeOf(buffer.dtype);
+    bytes[i] = (wanted + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+    order[i] = i;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return program.buffers[a].first_step < program.buffers[b].first_step; });
+  buffer_begin_.assign(count, 0);
+  int64_t total = 0;
+  std::vector<size_t> placed;  // ascending by begin
+  for (const size_t i : order) {
+    int64_t begin = 0;
+    for (const size_t other : placed) {
+      if (program.buffers[other].last_step < program.buffers[i].first_step) continue;
+      if (begin + bytes[i] <= buffer_begin_[other]) break;
+      begin = std::max(begin, buffer_begin_[other] + bytes[other]);
+    }
+    buffer_begin_[i] = begin;
+    total = std::max(total, begin + bytes[i]);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](size_t a, size_t b) { return buffer_begin_[a] < buffer_begin_[b]; }),
+                  i);
+  }
+  return context_->features.Reserve(total);
+}
+
+Tensor Executor::At(const Program& program, const BufferSlice& slice) const {
+  if (slice.buffer < 0) return {};
+  const Buffer& buffer = program.buffers[static_cast<size_t>(slice.buffer)];
+  return {.data = context_->features.data() + buffer_begin_[static_cast<size_t>(slice.buffer)] +
+                  slice.column * SizeOf(buffer.dtype),
+          .dtype = buffer.dtype,
+          .rows = geometry_.num_sites(buffer.level),
+          .channels = slice.channels,
+          .pitch = buffer.pitch};
+}
+
+absl::Status Executor::RunStep(const Program& program, const Step& step) {
+  const auto epilogue_of = [&](const FusedEpilogue& epilogue) {
+    const Tensor residual = At(program, epilogue.residual);
+    return kernels::Epilogue{.bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
+                             .residual = residual.floats(),
+                             .residual_pitch = residual.pitch,
+                             .activation = epilogue.activation};
+  };
+  return std::visit(
+      [&](const auto& op) -> absl::Status {
+        using Op = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Op, VoxelFeaturesStep>) {
+          const Tensor out = At(program, op.out);
+          const auto columns = NumPointColumns(program.voxelize);
+          kernels::cpu::VoxelFeatures(
+              {.reduce = program.voxelize.reduce,
+               .max_points_per_voxel = program.voxelize.max_points_per_voxel,
+               .num_voxels = out.rows,
+               .num_channels = out.channels,
+               .features = reinterpret_cast<const float*>(context_->input.data()) + program.voxelize.axes.size(),
+               .features_pitch = columns,
+               .sorted_points = geometry_.sorted_points.data(),
+               .voxel_begin = geometry_.voxel_begin.data(),
+               .out = out.floats(),
+               .out_pitch = out.pitch},
+              *context_->pool);
+          return absl::OkStatus();
+        } else if constexpr (std::is_same_v<Op, SparseConvStep>) {
+          const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(op.rulebook)];
+          const auto num_specs = static_cast<int>(program.levels.rulebooks().size());
+          return SparseConv(
+              {.rulebook = geometry_.rulebook(rulebook.is_swapped ? num_specs + op.rulebook : rulebook.spec),
+               .in = At(program, op.in),
+               .out = At(program, op.out),
+               .weights = op.weights.data(),
+               .epilogue = epilogue_of(op.epilogue),
+               .dataflow = op.plan.dataflow,
+               .block_rows = op.plan.block_rows},
+              *context_);
+        } else if constexpr (std::is_same_v<Op, LinearStep>) {
+          return Linear({.in = At(program, op.in),
+                         .out = At(program, op.out),
+                         .weights = op.weights.data(),
+                         .epilogue = epilogue_of(op.epilogue)},
+                        *context_);
+        } else if constexpr (std::is_same_v<Op, ScaleShiftStep>) {
+          return ScaleShift({.in = At(program, op.in),
+                             .out = At(program, op.out),
+                             .scale = op.scale.empty() ? nullptr : op.scale.data(),
+                             .epilogue = epilogue_of(op.epilogue)},
+                            *context_);
+        } else if constexpr (std::is_same_v<Op, ArgmaxStep>) {
+          return Argmax(At(program, op.in), At(program, op.out), *context_);
+        } else {
+          return absl::InternalError("outputs are written by WriteOutput");
+        }
+      },
+      step.op);
+}
+
+absl::Status Executor::WriteOutput(const Program& program, const VoxelToPointStep& step,
+                                   absl::Span<const SampleInput> inputs, const RunLimits& limits, BatchOutput& output) {
+  const Tensor voxels = At(program, step.in);
+  const auto ignore_label = static_cast<uint16_t>(limits.ignore_label);  // little endian: its first byte is a uint8's
+  const std::vector<float> no_scores(static_cast<size_t>(program.num_classes), 0.0f);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    if (!sample.status.ok() || (!step.is_labels && !inputs[i].return_scores)) continue;
+    Tensor points{.dtype = voxels.dtype,
+                  .rows = point_begin_[i + 1] - point_begin_[i],
+                  .channels = voxels.channels,
+                  .pitch = voxels.channels};
+    if (step.is_labels) {
+      sample.labels.resize(static_cast<size_t>(points.rows * SizeOf(points.dtype)));
+      points.data = sample.labels.data();
+    } else {
+      sample.scores.resize(static_cast<size_t>(points.rows * points.channels));
+      points.data = sample.scores.data();
+    }
+    const void* fill = step.is_labels ? static_cast<const void*>(&ignore_label) : no_scores.data();
+    RETURN_IF_ERROR(VoxelToPoint({.point_to_voxel = geometry_.point_to_voxel.data() + point_begin_[i],
+                                  .voxels = voxels,
+                                  .fill = fill,
+                                  .points = points},
+                                 *context_));
+  }
+  return absl::OkStatus();
+}
+
+int64_t Executor::allocated_bytes() const {
+  return geometry_.allocated_bytes() + context_->input.capacity() + context_->features.capacity() +
+         static_cast<int64_t>(is_valid_.capacity());
+}
+
+}  // namespace voxserve

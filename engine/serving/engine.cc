@@ -1,0 +1,227 @@
+#include "engine/serving/engine.h"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/graph/compiler.h"
+#include "engine/graph/point_reader.h"
+#include "engine/graph/problems.h"
+#include "engine/serving/batcher.h"
+#include "engine/serving/model_repository.h"
+#include "engine/serving/served_models.h"
+#include "engine/serving/worker.h"
+#include "kernels/thread_pool.h"
+
+namespace voxserve {
+namespace {
+
+constexpr char kDevice[] = "cpu";
+
+ModelHandle MakeServedModel(const std::string& name, int64_t version, const LoadedModel& loaded,
+                            int64_t max_grid_bytes) {
+  const Graph& graph = loaded.graph;
+  const ModelConfig& config = loaded.config;
+  auto model = std::make_shared<ServedModel>();
+  model->program = Compile(graph, Plan(), config.bytes_per_label());
+  model->limits = {.ignore_label = config.ignore_label,
+                   .max_voxels = config.max_voxels,
+                   .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
+                   .max_grid_bytes = max_grid_bytes};
+  ModelVersionInfo& info = model->info;
+  info.name = name;
+  info.version = version;
+  info.state = ModelState::kReady;
+  info.description = graph.description;
+  for (size_t id = 0; id < config.classes.size(); ++id) {
+    info.classes.push_back(
+        {.id = static_cast<int>(id), .name = config.classes[id].name, .color_rgb = config.classes[id].color_rgb});
+  }
+  info.ignore_label = config.ignore_label;
+  for (const InputFeature& feature : graph.voxelize_op().features) {
+    info.features.push_back({.name = feature.name,
+                             .unit = feature.unit,
+                             .has_default = feature.default_value.has_value(),
+                             .default_value = feature.default_value.value_or(0.0f)});
+  }
+  info.max_points = config.max_points;
+  const auto& voxel_size = graph.voxelize_op().voxel_size;
+  info.voxel_size.assign(voxel_size.begin(), voxel_size.begin() + graph.dimension);
+  info.num_parameters = graph.num_parameters;
+  info.device = kDevice;
+  info.digest = graph.digest;
+  return model;
+}
+
+class EngineImpl final : public Engine {
+ public:
+  explicit EngineImpl(Options options)
+      : options_(std::move(options)),
+        pool_(options_.num_threads > 0 ? options_.num_threads : kernels::ThreadPool::AvailableCpus()),
+        batcher_({.max_queue_requests = options_.max_queue_requests,
+                  .max_queue_bytes = options_.max_queue_bytes,
+                  .observer = options_.observer}),
+        worker_({.device = kDevice, .pool = &pool_, .batcher = &batcher_, .observer = options_.observer}) {}
+
+  ~EngineImpl() override {
+    stop_loading_ = true;
+    if (loader_.joinable()) loader_.join();
+    Drain();
+  }
+
+  void StartLoading(RepositoryListing listing) {
+    for (const std::string& warning : listing.warnings) {
+      Log(LogLevel::kWarning, "model repository", {{"problem", warning}});
+    }
+    for (const ModelFolder& folder : listing.models) {
+      for (const int64_t version : folder.versions) {
+        models_.AddLoading(folder.name, version);
+        ObserveState(folder.name, version, false);
+      }
+    }
+    loader_ = std::thread([this, models = std::move(listing.models)] { Load(models); });
+  }
+
+  uint64_t Submit(InferTask task) override {
+    QueuedTask queued{.ticket = next_ticket_.fetch_add(1), .task = std::move(task), .enqueued = absl::Now()};
+    const uint64_t ticket = queued.ticket;
+    if (absl::Status status = Admit(queued); !status.ok()) queued.task.done(std::move(status));
+    return ticket;
+  }
+
+  bool Cancel(uint64_t ticket) override { return batcher_.Cancel(ticket); }
+
+  void WaitUntilLoaded() override {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&loaded_));
+  }
+
+  bool loaded() const override {
+    absl::MutexLock lock(&mutex_);
+    return loaded_;
+  }
+
+  std::vector<ModelVersionInfo> ListModels() const override { return models_.List(); }
+
+  absl::StatusOr<ModelVersionInfo> GetModel(std::string_view name, int64_t version) const override {
+    return models_.Describe(name, version);
+  }
+
+  void Drain() override {
+    batcher_.Stop();
+    batcher_.WaitUntilIdle();
+  }
+
+  std::string devices() const override { return kDevice; }
+
+ private:
+  // Takes the task over, or says why not.
+  absl::Status Admit(QueuedTask& queued) {
+    const InferTask& task = queued.task;
+    ASSIGN_OR_RETURN(queued.model, models_.Find(task.model, task.version));
+    const ServedModel& model = *queued.model;
+    if (task.cloud.num_points() > static_cast<uint64_t>(model.info.max_points)) {
+      return WithReason(absl::InvalidArgumentError(absl::StrCat("the cloud has ", task.cloud.num_points(),
+                                                                " points; the limit of model \"", task.model, "\" is ",
+                                                                model.info.max_points)),
+                        error_reason::kTooManyPoints);
+    }
+    RETURN_IF_ERROR(CheckFields(model.program.voxelize, task.cloud));
+    if (task.return_scores && !model.program.has_scores) {
+      return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", task.model, "\" has no scores output")),
+                        error_reason::kUnsupportedOutput);
+    }
+    if (task.deadline <= absl::Now()) {
+      if (options_.observer != nullptr) options_.observer->OnDropped(task.model, "expired");
+      return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
+                        error_reason::kDeadlineExpired);
+    }
+    return batcher_.Push(queued);
+  }
+
+  void Load(const std::vector<ModelFolder>& folders) {
+    for (const ModelFolder& folder : folders) {
+      for (const int64_t version : folder.versions) {
+        if (!stop_loading_) LoadVersion(folder.name, version);
+      }
+    }
+    absl::MutexLock lock(&mutex_);
+    loaded_ = true;
+  }
+
+  void LoadVersion(const std::string& name, int64_t version) {
+    const absl::Time start = absl::Now();
+    const absl::StatusOr<LoadedModel> loaded =
+        LoadModelVersion(std::filesystem::path(options_.model_repository) / name, version);
+    if (!loaded.ok()) {
+      const std::vector<std::string> problems = ProblemsOf(loaded.status());
+      for (const std::string& problem : problems) {
+        Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
+      }
+      models_.SetFailed(name, version, problems);
+      return;
+    }
+    ModelHandle model = MakeServedModel(name, version, *loaded, options_.max_grid_bytes);
+    const int64_t weight_bytes = weight_bytes_ += model->program.weight_bytes;
+    Log(LogLevel::kInfo, "model ready",
+        {{"model", name},
+         {"version", version},
+         {"parameters", model->info.num_parameters},
+         {"weight_bytes", model->program.weight_bytes},
+         {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+    models_.SetReady(std::move(model));
+    ObserveState(name, version, true);
+    if (options_.observer != nullptr) options_.observer->OnDeviceMemory(kDevice, "weights", weight_bytes);
+  }
+
+  void ObserveState(const std::string& name, int64_t version, bool ready) {
+    if (options_.observer != nullptr) options_.observer->OnModelState(name, version, ready);
+  }
+
+  const Options options_;
+  kernels::ThreadPool pool_;
+  ServedModels models_;
+  Batcher batcher_;
+  Worker worker_;
+  std::atomic<uint64_t> next_ticket_{1};
+  std::atomic<bool> stop_loading_{false};
+  int64_t weight_bytes_ = 0;  // the loader's alone
+  mutable absl::Mutex mutex_;
+  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread loader_;
+};
+
+}  // namespace
+
+absl::Status Engine::Options::Validate() const {
+  if (model_repository.empty()) return absl::InvalidArgumentError("model_repository is not set");
+  if (num_threads < 0) return absl::InvalidArgumentError(absl::StrCat("num_threads is ", num_threads));
+  if (max_queue_requests < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_queue_requests is ", max_queue_requests, "; it must be 1 or more"));
+  }
+  if (max_queue_bytes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_queue_bytes is ", max_queue_bytes, "; it must be 1 or more"));
+  }
+  if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options) {
+  RETURN_IF_ERROR(options.Validate());
+  ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(options.model_repository));
+  auto engine = std::make_unique<EngineImpl>(std::move(options));
+  engine->StartLoading(std::move(listing));
+  return engine;
+}
+
+}  // namespace voxserve

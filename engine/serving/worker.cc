@@ -1,0 +1,108 @@
+#include "engine/serving/worker.h"
+
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+// Without this a request that asks for more than the machine has would end the process.
+BatchOutput RunWithinMemory(Executor& executor, const Program& program, absl::Span<const SampleInput> inputs,
+                            const RunLimits& limits) {
+  try {
+    return executor.Run(program, inputs, limits);
+  } catch (const std::bad_alloc&) {
+    BatchOutput output;
+    output.status =
+        WithReason(absl::ResourceExhaustedError("the batch does not fit into memory"), error_reason::kOutOfMemory);
+    return output;
+  }
+}
+
+InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
+                       absl::Duration queued, const std::string& device) {
+  const ServedModel& model = *task.model;
+  InferResult result{.model = model.info.name,
+                     .version = model.info.version,
+                     .device = device,
+                     .labels = std::move(sample.labels),
+                     .bytes_per_label = static_cast<int>(SizeOf(model.program.label_dtype)),
+                     .ignore_label = model.limits.ignore_label,
+                     .num_classes = model.program.num_classes,
+                     .scores = std::move(sample.scores),
+                     .counts = sample.counts};
+  result.stages.push_back({"queue", queued});
+  result.stages.insert(result.stages.end(), stages.begin(), stages.end());
+  return result;
+}
+
+}  // namespace
+
+Worker::Worker(Options options)
+    : options_(std::move(options)),
+      context_{.device = options_.device, .pool = options_.pool},
+      executor_(&context_),
+      thread_([this] { Loop(); }) {}
+
+Worker::~Worker() { thread_.join(); }
+
+void Worker::Loop() {
+  for (;;) {
+    Batch batch = options_.batcher->Pop();
+    if (batch.tasks.empty()) return;
+    Run(batch);
+    options_.batcher->Finished(batch);
+  }
+}
+
+void Worker::Run(Batch& batch) {
+  const absl::Time started = absl::Now();
+  const ServedModel& model = *batch.tasks.front().model;
+  std::vector<SampleInput> inputs;
+  for (const QueuedTask& task : batch.tasks) {
+    inputs.push_back({.cloud = &task.task.cloud, .return_scores = task.task.return_scores});
+  }
+  BatchOutput output = RunWithinMemory(executor_, model.program, inputs, model.limits);
+  Report(batch, output, started);
+  for (size_t i = 0; i < batch.tasks.size(); ++i) {
+    QueuedTask& task = batch.tasks[i];
+    const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
+    if (!status.ok()) {
+      task.task.done(status);
+    } else {
+      task.task.done(
+          MakeResult(task, std::move(output.samples[i]), output.stages, started - task.enqueued, context_.device));
+    }
+  }
+}
+
+void Worker::Report(const Batch& batch, const BatchOutput& output, absl::Time started) {
+  EngineObserver* observer = options_.observer;
+  if (observer == nullptr) return;
+  const std::string& model = batch.tasks.front().model->info.name;
+  for (const QueuedTask& task : batch.tasks) observer->OnStage(model, "queue", started - task.enqueued);
+  absl::Duration busy;
+  for (const StageTime& stage : output.stages) {
+    observer->OnStage(model, stage.name, stage.duration);
+    busy += stage.duration;
+  }
+  observer->OnDeviceBusy(context_.device, "compute", busy);
+  int64_t points = 0, voxels = 0;
+  for (const SampleOutput& sample : output.samples) {
+    const PointCounts& counts = sample.counts;
+    points += counts.used + counts.invalid + counts.out_of_range + counts.dropped;
+    voxels += counts.voxels;
+    if (sample.status.ok()) {
+      observer->OnPoints(model, counts.used, counts.invalid, counts.out_of_range, counts.dropped);
+    }
+  }
+  observer->OnBatch(model, static_cast<int64_t>(batch.tasks.size()), points, voxels);
+  for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();
+  observer->OnDeviceMemory(context_.device, "batches", executor_.allocated_bytes());
+}
+
+}  // namespace voxserve

@@ -1,0 +1,27 @@
+#pragma once
+
+// What a request reports beside its labels.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+// What became of a request's points: the first four add up to its points.
+struct PointCounts {
+  int64_t used = 0;
+  int64_t invalid = 0;       // NaN or infinite
+  int64_t out_of_range = 0;  // finite, outside the model's range or the key's limits
+  int64_t dropped = 0;       // lost to the voxel limit
+  int64_t voxels = 0;        // occupied voxels
+};
+
+// A stage of the path: queue, copy_in, voxelize, geometry, features, head, copy_out.
+struct StageTime {
+  std::string name;
+  absl::Duration duration;
+};
+
+}  // namespace voxserve
