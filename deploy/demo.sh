@@ -80,7 +80,7 @@ done
 port=${ports% *} http_port=${ports#* }
 say "serving gRPC on localhost:$port, HTTP on localhost:$http_port (pid $server_pid, log $log)"
 
-step "4/4 Label a scan: frame 070 of a drive through San Francisco, 107,288 points (a second)"
+step "4/4 Label a real scan: PandaSet (Hesai, Scale AI), sequence 002, frame 070, 107,288 points (a second)"
 "$client" infer --model minkunet --address "localhost:$port" "$ROOT/deploy/scans/pandaset_070.bin" \
   --truth "$ROOT/deploy/scans/pandaset_070.truth.u8" --preview --picture "$demo/pandaset_070.png" ||
   server_failed "the scan was not labelled"

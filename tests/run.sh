@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Every test that this machine can run. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../deploy/steps.sh"
+
+usage() {
+  cat <<'HELP'
+tests/run.sh [--filter REGEX] [--sanitize asan-ubsan|tsan] [--tidy]
+
+Installs what is missing, builds the preset "dev", runs the C++ tests (ctest: unit, integration, gpu) and the Python
+tests (pytest: client/python, tests/*), and lists what was skipped and why. Exits with 1 where
+a test failed. The last line is `N passed, N failed, N skipped`.
+
+  --filter REGEX       only C++ and Python tests whose name matches
+  --sanitize PRESET    the C++ unit and integration tests under asan-ubsan or tsan instead
+  --tidy               check formatting, clang-tidy, the scripts and the Python code instead of testing
+
+The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Root is asked for
+only to install missing packages.
+HELP
+}
+
+preset=dev filter='' tidy=false
+while (($# > 0)); do
+  case $1 in
+    --filter | --sanitize)
+      (($# > 1)) || die "$1 needs a value; see --help"
+      if [[ $1 == --filter ]]; then filter=$2; else preset=$2; fi
+      shift
+      ;;
+    --tidy) tidy=true ;;
+    -h | --help) usage && exit ;;
+    *) die "unknown option $1; see --help" ;;
+  esac
+  shift
+done
+[[ " dev asan-ubsan tsan " == *" $preset "* ]] || die "--sanitize takes asan-ubsan or tsan, not '$preset'"
+
+if $tidy; then
+  exec "$ROOT/tests/tidy.sh"
+fi
+
+results=$BUILD/$preset/results
+expected=("$results/ctest.xml")
+# Real scans that may not be part of the repository; a test that needs them skips where they are missing.
+export VOXSERVE_SHARED_DATA=${VOXSERVE_SHARED_DATA:-$ROOT/../shared/data}
+
+step "1/4 What is missing"
+"$ROOT/deploy/install.sh" build test python
+note_gpu
+
+step "2/4 Build the preset '$preset' (20 minutes the first time on 2 cores, then what changed)"
+build_preset "$preset"
+
+step "3/4 C++ tests (a few minutes)"
+rm -rf "$results"
+mkdir -p "$results"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$ROOT/tests/support/tsan.supp}
+labels='^(unit|integration|gpu)$'
+[[ $preset == dev ]] || labels='^(unit|integration)$'
+# The summary below judges the results; ctest's own exit status says less.
+ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
+  --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
+
+if [[ $preset == dev ]]; then
+  step "4/4 Python tests (a minute)"
+  export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
+  for folder in client/python/tests tests/oracles tests/integration tests/support; do
+    expected+=("$results/${folder//\//-}.xml")
+    # The package is tested as it is installed.
+    (cd "$ROOT/$folder" && "$BUILD/venv/bin/python" -m pytest -q ${filter:+-k "$filter"} -p no:cacheprovider \
+      --junitxml "${expected[-1]}" . </dev/null) || true
+  done
+fi
+
+step "Summary"
+# Where a result file is missing, something broke before its first test: a failure too.
+"$BUILD/venv/bin/python" "$ROOT/tests/summary.py" "${expected[@]}"
