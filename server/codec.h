@@ -1,0 +1,31 @@
+#pragma once
+
+// Between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/serving/engine.h"
+#include "engine/tensor/point_cloud.h"
+#include "voxserve/v1/inference.pb.h"
+#include "voxserve/v1/point_cloud.pb.h"
+
+namespace voxserve {
+
+// Takes the points out of the message (its `data` is empty afterwards), so that they are not copied. INVALID_ARGUMENT
+// with the reasons of PointCloud::Create.
+absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message);
+
+// When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
+// for "unknown") or says nonsense.
+absl::Time StampOf(const v1::PointCloud& message);
+
+// Fills everything but request_id and the server's own stages, which the caller puts around.
+void EncodeResult(const InferResult& result, v1::InferResponse* response);
+
+void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response);
+
+void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message);
+
+}  // namespace voxserve

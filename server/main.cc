@@ -1,0 +1,161 @@
+// The voxserve process: flags, signals, exit status. The environment and the machine are looked at here alone.
+
+#include <grpc/support/log.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/base/logging.h"
+#include "engine/serving/engine.h"
+#include "kernels/thread_pool.h"
+#include "server/host_gpu.h"
+#include "server/options.h"
+#include "server/server.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+// What the process needs after the last answer, before the watchdog takes it for stuck.
+constexpr absl::Duration kExitGrace = absl::Seconds(5);
+
+// Blocked in every thread, and taken one by one with sigwait: nothing ever runs in a signal handler.
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+// While it lives, a further stop signal, or the time limit, ends the process at once.
+class ShutdownWatchdog {
+ public:
+  explicit ShutdownWatchdog(absl::Duration limit) : thread_([limit] { Watch(limit); }) {}
+
+  ~ShutdownWatchdog() {
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+
+ private:
+  static void Watch(absl::Duration limit) {
+    sigset_t set = StopSignals();
+    sigaddset(&set, SIGUSR1);
+    const absl::Time deadline = absl::Now() + limit;
+    int signal = 0;
+    do {
+      const timespec timeout = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+      signal = sigtimedwait(&set, nullptr, &timeout);
+    } while (signal < 0 && errno == EINTR);
+    if (signal == SIGUSR1) return;
+    if (signal < 0) {
+      Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after", absl::FormatDuration(limit)}});
+      _exit(kExitFailed);
+    }
+    Log(LogLevel::kWarning, "second signal: ending at once", {{"signal", signal}});
+    _exit(128 + signal);
+  }
+
+  std::thread thread_;
+};
+
+// gRPC's own log lines become ours.
+void LogFromGrpc(gpr_log_func_args* args) {
+  const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug;
+  Log(level, "grpc", {{"message", args->message}});
+}
+
+int Serve(const Options& options) {
+  Log(LogLevel::kInfo, "voxserve starts",
+      {{"version", VOXSERVE_VERSION},
+       {"pid", getpid()},
+       {"model_repository", options.model_repository},
+       {"threads", options.threads > 0 ? options.threads : kernels::ThreadPool::AvailableCpus()}});
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(options, VOXSERVE_VERSION, [&options](EngineObserver* observer) {
+        return Engine::Create({.model_repository = options.model_repository,
+                               .num_threads = options.threads,
+                               .max_queue_requests = options.max_queue_requests,
+                               .max_queue_bytes = options.max_queue_bytes,
+                               .max_grid_bytes = options.max_grid_bytes,
+                               .observer = observer});
+      });
+  if (!server.ok()) {
+    Log(LogLevel::kError, "cannot start", {{"error", std::string(server.status().message())}});
+    return kExitFailed;
+  }
+  const std::string devices = (*server)->devices();
+  const std::string gpu = FindNvidiaGpu();
+  if (!gpu.empty() && devices.find("cuda") == std::string::npos) {
+    Log(LogLevel::kWarning, "GPU found but this build serves on the CPU",
+        {{"gpu", gpu}, {"hint", "requests are answered by the CPU, more slowly; a build with CUDA uses the GPU"}});
+  }
+  Log(LogLevel::kInfo, "serving",
+      {{"host", options.host},
+       {"grpc_port", (*server)->grpc_port()},
+       {"http_port", (*server)->http_port()},
+       {"devices", devices},
+       {"backend", devices.find("cuda") == std::string::npos ? "cpu" : "cuda"}});
+
+  const sigset_t stop_signals = StopSignals();
+  int signal = 0;
+  sigwait(&stop_signals, &signal);
+  const absl::Time start = absl::Now();
+  Log(LogLevel::kInfo, "draining",
+      {{"signal", signal}, {"drain_timeout", absl::FormatDuration(options.drain_timeout)}});
+  const ShutdownWatchdog watchdog(options.drain_timeout + kExitGrace);
+  if (const absl::Status drained = (*server)->Drain(options.drain_timeout); !drained.ok()) {
+    Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
+    _exit(kExitFailed);
+  }
+  server->reset();
+  Log(LogLevel::kInfo, "stopped", {{"drain_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+  return EXIT_SUCCESS;
+}
+
+int Main(int argc, char** argv) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  if (!line.ok()) {
+    std::fprintf(stderr, "voxserve: %s\n", std::string(line.status().message()).c_str());
+    return kExitUsage;
+  }
+  switch (line->action) {
+    case CommandLine::Action::kHelp:
+      std::fputs(HelpText().c_str(), stdout);
+      return EXIT_SUCCESS;
+    case CommandLine::Action::kVersion:
+      std::puts("voxserve " VOXSERVE_VERSION);
+      return EXIT_SUCCESS;
+    case CommandLine::Action::kServe:
+      break;
+  }
+  SetMinLogLevel(line->options.log_level);
+  gpr_set_log_function(LogFromGrpc);
+
+  // Before the first thread starts, so that all inherit the mask.
+  sigset_t blocked = StopSignals();
+  sigaddset(&blocked, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return Serve(line->options);
+}
+
+}  // namespace
+}  // namespace voxserve
+
+int main(int argc, char** argv) { return voxserve::Main(argc, argv); }

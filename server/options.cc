@@ -1,0 +1,286 @@
+#include "server/options.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/marshalling.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+
+// A size as people write it: 67108864, 64KiB, 64MiB, 1GiB.
+struct ByteSize {
+  int64_t bytes = 0;
+};
+
+bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error) {
+  int64_t unit = 1;
+  for (const auto& [suffix, shift] : {std::pair<absl::string_view, int>{"KiB", 10}, {"MiB", 20}, {"GiB", 30}}) {
+    if (absl::ConsumeSuffix(&text, suffix)) unit = int64_t{1} << shift;
+  }
+  int64_t count = 0;
+  if (!absl::SimpleAtoi(text, &count) || count < 0 || count > std::numeric_limits<int64_t>::max() / unit) {
+    *error = "a size is a number of bytes, or a number and KiB, MiB or GiB: 64MiB";
+    return false;
+  }
+  size->bytes = count * unit;
+  return true;
+}
+
+std::string AbslUnparseFlag(ByteSize size) {
+  for (const auto& [suffix, shift] : {std::pair<const char*, int>{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}) {
+    const int64_t unit = int64_t{1} << shift;
+    if (size.bytes >= unit && size.bytes % unit == 0) return absl::StrCat(size.bytes / unit, suffix);
+  }
+  return absl::StrCat(size.bytes);
+}
+
+bool AbslParseFlag(absl::string_view text, LogLevel* level, std::string* error) {
+  for (const auto& [name, value] : {std::pair<absl::string_view, LogLevel>{"debug", LogLevel::kDebug},
+                                    {"info", LogLevel::kInfo},
+                                    {"warning", LogLevel::kWarning},
+                                    {"error", LogLevel::kError}}) {
+    if (absl::AsciiStrToLower(text) == name) {
+      *level = value;
+      return true;
+    }
+  }
+  *error = "a level is debug, info, warning or error";
+  return false;
+}
+
+std::string AbslUnparseFlag(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      break;
+  }
+  return "error";
+}
+
+}  // namespace voxserve
+
+ABSL_FLAG(std::string, model_repository, voxserve::Options().model_repository,
+          "Folder of model folders (<model>/<version>/model.textproto). Required.");
+ABSL_FLAG(int, threads, voxserve::Options().threads,
+          "CPU threads that compute; 0: as many as this process may use (affinity, container quota).");
+ABSL_FLAG(voxserve::ByteSize, max_grid_bytes, voxserve::ByteSize{voxserve::Options().max_grid_bytes},
+          "Largest coordinate grid; beyond it a hash table serves, with the same results.");
+ABSL_FLAG(std::string, host, voxserve::Options().host,
+          "Address that both ports listen on. There is no TLS and no login, so by default only this machine gets in; "
+          "0.0.0.0 or [::] opens the ports to the network (in a container: always needed).");
+ABSL_FLAG(int, port, voxserve::Options().port, "gRPC port; 0: any free one (the \"serving\" log line says which).");
+ABSL_FLAG(int, http_port, voxserve::Options().http_port,
+          "HTTP port of /metrics, /healthz, /readyz and the status page; 0: any free one.");
+ABSL_FLAG(voxserve::ByteSize, max_message_bytes, voxserve::ByteSize{voxserve::Options().max_message_bytes},
+          "Largest request or response. A larger request gets RESOURCE_EXHAUSTED.");
+ABSL_FLAG(int64_t, max_queue_requests, voxserve::Options().max_queue_requests,
+          "Requests that may wait per model; beyond it: RESOURCE_EXHAUSTED, reason QUEUE_FULL.");
+ABSL_FLAG(voxserve::ByteSize, max_queue_bytes, voxserve::ByteSize{voxserve::Options().max_queue_bytes},
+          "Bytes of point clouds that may wait per model; likewise.");
+ABSL_FLAG(voxserve::ByteSize, grpc_memory_bytes, voxserve::ByteSize{voxserve::Options().grpc_memory_bytes},
+          "Memory that gRPC may hold for messages on the wire; at least twice --max_message_bytes.");
+ABSL_FLAG(absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
+          "After SIGTERM or SIGINT: time for accepted requests to be answered. A second signal ends at once.");
+ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
+          "debug (a line per request), info (refused and failed ones), warning or error.");
+
+namespace voxserve {
+namespace {
+
+struct FlagGroup {
+  const char* title;
+  std::vector<const char*> flags;
+};
+
+// Every flag of this program; --help and the parser know no other.
+const std::vector<FlagGroup>& FlagGroups() {
+  static const auto* groups = new std::vector<FlagGroup>{
+      {"Models and computing", {"model_repository", "threads", "max_grid_bytes"}},
+      {"Network", {"host", "port", "http_port", "max_message_bytes"}},
+      {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
+      {"Life of the process", {"drain_timeout", "log_level"}},
+  };
+  return *groups;
+}
+
+bool IsOurs(std::string_view name) {
+  for (const FlagGroup& group : FlagGroups()) {
+    for (const char* flag : group.flags) {
+      if (name == flag) return true;
+    }
+  }
+  return false;
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+absl::Status UnknownFlag(const std::string& name) {
+  constexpr size_t kNear = 3;
+  std::string nearest;
+  size_t best = kNear + 1;
+  for (const FlagGroup& group : FlagGroups()) {
+    for (const char* flag : group.flags) {
+      const size_t distance = EditDistance(name, flag);
+      if (distance < best) {
+        best = distance;
+        nearest = flag;
+      }
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name,
+                                                 nearest.empty() ? "" : absl::StrCat("; did you mean --", nearest, "?"),
+                                                 " (--help lists all flags)"));
+}
+
+absl::Status OutOfRange(const char* flag, int64_t value, const char* allowed) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " is out of range: ", allowed));
+}
+
+// Breaks text into lines of at most `width` characters, each after `indent`.
+void AppendWrapped(std::string* out, const std::string& text, size_t indent, size_t width) {
+  std::string line;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      absl::StrAppend(out, std::string(indent, ' '), line, "\n");
+      line.clear();
+    }
+    absl::StrAppend(&line, line.empty() ? "" : " ", word);
+  }
+  absl::StrAppend(out, std::string(indent, ' '), line, "\n");
+}
+
+}  // namespace
+
+absl::Status Options::Validate() const {
+  if (model_repository.empty()) {
+    return absl::InvalidArgumentError(
+        "--model_repository is required: the folder of model folders, for example --model_repository deploy/models");
+  }
+  if (host.empty()) return absl::InvalidArgumentError("--host is empty: an address to listen on, or 0.0.0.0 for all");
+  if (port < 0 || port > 65535) return OutOfRange("port", port, "0 to 65535");
+  if (http_port < 0 || http_port > 65535) return OutOfRange("http_port", http_port, "0 to 65535");
+  if (port != 0 && port == http_port) {
+    return absl::InvalidArgumentError(absl::StrCat("--port and --http_port are both ", port, "; they must differ"));
+  }
+  if (threads < 0 || threads > 4096) return OutOfRange("threads", threads, "0 to 4096");
+  if (max_message_bytes < 1 << 20 || max_message_bytes > std::numeric_limits<int>::max()) {
+    return OutOfRange("max_message_bytes", max_message_bytes, "1MiB to 2147483647 bytes");
+  }
+  if (max_queue_requests < 1) return OutOfRange("max_queue_requests", max_queue_requests, "1 or more");
+  if (max_queue_bytes < max_message_bytes) {
+    return OutOfRange("max_queue_bytes", max_queue_bytes, "at least --max_message_bytes");
+  }
+  if (max_grid_bytes < 0) return OutOfRange("max_grid_bytes", max_grid_bytes, "0 or more");
+  if (grpc_memory_bytes < 2 * max_message_bytes) {
+    return OutOfRange("grpc_memory_bytes", grpc_memory_bytes, "at least twice --max_message_bytes");
+  }
+  if (drain_timeout < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drain_timeout=", absl::FormatDuration(drain_timeout), " is out of range: 0s or more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    absl::string_view arg = args[i];
+    if (!absl::ConsumePrefix(&arg, "--") && !absl::ConsumePrefix(&arg, "-")) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", args[i], "\" is not a flag (--help lists all flags)"));
+    }
+    const std::pair<std::string, std::string> split = absl::StrSplit(arg, absl::MaxSplits('=', 1));
+    const std::string& name = split.first;
+    if (name == "help" || name == "h") return CommandLine{.action = CommandLine::Action::kHelp, .options = {}};
+    if (name == "version") return CommandLine{.action = CommandLine::Action::kVersion, .options = {}};
+    if (!IsOurs(name)) return UnknownFlag(name);
+
+    std::string value = split.second;
+    if (arg.find('=') == absl::string_view::npos) {
+      if (i + 1 == args.size()) return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
+      value = args[++i];
+    }
+    std::string error;
+    if (!absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) {
+      // Abseil's text ends with ours, where the type has one.
+      std::vector<std::string> parts = absl::StrSplit(error, "; ");
+      return absl::InvalidArgumentError(
+          absl::StrCat("bad value for --", name, ": \"", value, "\"", parts.size() > 1 ? "; " + parts.back() : ""));
+    }
+  }
+
+  CommandLine line;
+  Options& options = line.options;
+  options.model_repository = absl::GetFlag(FLAGS_model_repository);
+  options.host = absl::GetFlag(FLAGS_host);
+  options.port = absl::GetFlag(FLAGS_port);
+  options.http_port = absl::GetFlag(FLAGS_http_port);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
+  options.max_queue_requests = absl::GetFlag(FLAGS_max_queue_requests);
+  options.max_queue_bytes = absl::GetFlag(FLAGS_max_queue_bytes).bytes;
+  options.max_grid_bytes = absl::GetFlag(FLAGS_max_grid_bytes).bytes;
+  options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.log_level = absl::GetFlag(FLAGS_log_level);
+  RETURN_IF_ERROR(options.Validate());
+  return line;
+}
+
+std::string HelpText() {
+  std::string text =
+      "voxserve serves sparse-convolution networks on LiDAR point clouds over gRPC: a cloud in, a label per point "
+      "out.\n"
+      "\n"
+      "Examples\n"
+      "  voxserve --model_repository deploy/models\n"
+      "      Serves every model of the folder to this machine: gRPC on 8500; metrics, probes and a status page on\n"
+      "      http://localhost:8080. Try it: voxserve-client infer --model minkunet scan.bin\n"
+      "  voxserve --model_repository /models --host 0.0.0.0 --port 9000 --max_queue_requests 32 --drain_timeout 10s\n"
+      "      Serves the network, refuses early rather than queueing, and restarts quickly.\n";
+  for (const FlagGroup& group : FlagGroups()) {
+    absl::StrAppend(&text, "\n", group.title, "\n");
+    for (const char* name : group.flags) {
+      const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+      const std::string value = flag->DefaultValue();
+      absl::StrAppend(&text, "  --", name, value.empty() ? "" : absl::StrCat("  (default ", value, ")"), "\n");
+      AppendWrapped(&text, flag->Help(), 6, 108);
+    }
+  }
+  absl::StrAppend(
+      &text,
+      "\nAbout\n  --help, --version\n"
+      "\nExit status: 0 after SIGTERM or SIGINT with every accepted request answered; 1 when serving cannot "
+      "start or the\ndrain timed out; 2 for a bad command line. Sizes: 1048576, 64MiB, 1GiB. Times: 500ms, "
+      "30s, 2m.\n");
+  return text;
+}
+
+}  // namespace voxserve

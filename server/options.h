@@ -1,0 +1,50 @@
+#pragma once
+
+// What the command line says, checked. Flags are Abseil's; they are parsed through its reflection interface, so that
+// an unknown flag or a bad value is an absl::Status with one clear line and --help shows our flags alone.
+//
+// Not thread-safe: main parses once, before any thread starts.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/base/logging.h"
+
+namespace voxserve {
+
+struct Options {
+  std::string model_repository;
+  std::string host = "127.0.0.1";
+  int port = 8500;
+  int http_port = 8080;
+  int threads = 0;
+  int64_t max_message_bytes = int64_t{64} << 20;
+  int64_t max_queue_requests = 256;
+  int64_t max_queue_bytes = int64_t{1} << 30;
+  int64_t max_grid_bytes = int64_t{512} << 20;
+  int64_t grpc_memory_bytes = int64_t{2} << 30;
+  absl::Duration drain_timeout = absl::Seconds(30);
+  LogLevel log_level = LogLevel::kInfo;
+
+  // INVALID_ARGUMENT naming the flag, its value and what is allowed.
+  absl::Status Validate() const;
+};
+
+struct CommandLine {
+  enum class Action { kServe, kHelp, kVersion };
+  Action action = Action::kServe;
+  Options options;  // validated; of kServe alone
+};
+
+// args: without the program's name. INVALID_ARGUMENT for an unknown flag (with the nearest known one), a value that
+// does not parse, an argument that is not a flag, or what Validate finds.
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args);
+
+// The text of --help: what the program does, two examples, every flag by topic with its default.
+std::string HelpText();
+
+}  // namespace voxserve

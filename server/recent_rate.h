@@ -1,0 +1,32 @@
+#pragma once
+
+// Events per second over the last minute, one counter a second. Not thread-safe: its owner locks.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+class RecentRate {
+ public:
+  static constexpr int kSeconds = 60;
+
+  void Add(absl::Time now);
+
+  // Events of each of the last kSeconds whole seconds before `now`, oldest first. Now's own second is not whole yet and
+  // is left out.
+  std::vector<int64_t> History(absl::Time now) const;
+
+ private:
+  // One more than the history: the second that is under way.
+  struct Second {
+    int64_t unix_seconds = -1;
+    int64_t events = 0;
+  };
+  std::array<Second, kSeconds + 1> seconds_;
+};
+
+}  // namespace voxserve

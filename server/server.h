@@ -1,0 +1,72 @@
+#pragma once
+
+// The running server: engine, gRPC server, HTTP server and metrics, started in the right order and stopped in the
+// reverse one. main puts flags before it and signals around it; tests put a fake engine into it.
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/serving/engine.h"
+#include "server/http_server.h"
+#include "server/inference_service.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/readiness.h"
+
+namespace voxserve {
+
+class Server {
+ public:
+  // Makes the engine, which reports to the observer (it outlives the engine).
+  using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer)>;
+
+  // Listens when it returns; models load in the background, and both healths say so. The factory's error, or
+  // UNAVAILABLE where a port cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options, const std::string& version,
+                                                       const EngineFactory& make_engine);
+
+  // Stops at once: calls that are not answered yet are cancelled. Blocks until the engine has let go of them.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int grpc_port() const { return grpc_port_; }
+  int http_port() const { return http_->port(); }
+  std::string devices() const { return engine_->devices(); }
+
+  // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), waits until every accepted one has been answered,
+  // then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests where the timeout ends first;
+  // they are still running then. HTTP goes on until the destructor.
+  absl::Status Drain(absl::Duration timeout);
+
+ private:
+  class Observer;
+
+  Server(const Options& options, std::string version);
+  absl::Status StartEngine(const EngineFactory& make_engine);
+  absl::Status StartGrpc();
+  absl::Status StartHttp();
+  std::string RenderStatusPage() const;
+
+  const Options options_;
+  const std::string version_;
+  const absl::Time started_;
+  int grpc_port_ = 0;
+
+  // In the order in which they need each other.
+  Readiness readiness_;
+  std::unique_ptr<Observer> metrics_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<HttpServer> http_;
+  std::thread load_watch_;
+};
+
+}  // namespace voxserve
