@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf import text_format
+
 from voxserve import wire
 
 
@@ -76,7 +77,8 @@ class MinkUNet:
         if op.kind == op.KIND_SUBMANIFOLD:
             return self._submanifold(x, weight, list(op.kernel_size))
         if op.kind == op.KIND_STRIDED:
-            assert op.rule == op.RULE_FLOOR and list(op.kernel_size) == list(op.stride)
+            assert op.rule == op.RULE_FLOOR
+            assert list(op.kernel_size) == list(op.stride)
             self._sites_before[node.name], self._kernels[node.name] = x.sites, list(op.stride)
             return self._strided(x, weight, list(op.stride))
         return self._inverse(x, weight, self._sites_before[op.paired_with], self._kernels[op.paired_with])

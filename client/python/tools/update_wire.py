@@ -32,7 +32,7 @@ _WELL_KNOWN = {
     ".google.protobuf.Duration": "duration_pb2.Duration",
     ".google.protobuf.Any": "any_pb2.Any",
 }
-_HEAD = '''\
+_HEAD = """\
 # Written by tools/update_wire.py from the .proto files, where every field is documented.
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import ClassVar
@@ -42,15 +42,15 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer,
 from google.protobuf.message import Message
 
 def message_class(full_name: str) -> type[Message]: ...
-'''
+"""
 
 
 def compile_descriptors() -> descriptor_pb2.FileDescriptorSet:
     """The descriptors of all files and of what they import, imported files first."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "descriptors"
-        roots = [f"-I{_REPOSITORY / 'proto'}", f"-I{_PACKAGE / 'protos'}"]
-        subprocess.run(["protoc", *roots, "--include_imports", f"--descriptor_set_out={out}", *_FILES], check=True)
+        command = ["protoc", f"-I{_REPOSITORY / 'proto'}", "--include_imports", f"--descriptor_set_out={out}", *_FILES]
+        subprocess.run(command, check=True)
         files = descriptor_pb2.FileDescriptorSet()
         files.ParseFromString(out.read_bytes())
     return files

@@ -2,8 +2,8 @@
 
 Generated stubs check the version of the protobuf runtime that loads them, and register their files in a pool that the
 whole process shares: two packages with different stubs of one file, or one built for another runtime, do not load. So
-here are no stubs: wire.binpb holds the descriptors, this module makes the classes in a pool of its own, and any protobuf
-from 3.20 on serves, whatever else has been imported. tools/update_wire.py writes wire.binpb and wire.pyi.
+here are no stubs: wire.binpb holds the descriptors, this module makes the classes in a pool of its own, and any
+protobuf from 3.20 on serves, whatever else has been imported. tools/update_wire.py writes wire.binpb and wire.pyi.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from importlib import resources
 from typing import Any, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
-
 
 _FILES = descriptor_pb2.FileDescriptorSet()
 _FILES.ParseFromString(resources.files("voxserve").joinpath("wire.binpb").read_bytes())

@@ -1,6 +1,6 @@
 """Writes the folders that voxserve serves from the networks that people have.
 
-    python -m voxserve.export torchsparse-minkunet weights.safetensors --classes card.json --output models/minkunet
+python -m voxserve.export torchsparse-minkunet weights.safetensors --classes card.json --output models/minkunet
 """
 
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature

@@ -31,8 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         num_classes = network.tensors["classifier.bias"].shape[0]
         if classes and sorted(c.id for c in classes) != list(range(num_classes)):
-            raise ExportError([f"{options.classes} has the class ids {[c.id for c in classes]}, "
-                               f"the classifier has {num_classes} outputs"])
+            raise ExportError(
+                [
+                    f"{options.classes} has the class ids {[c.id for c in classes]}, "
+                    f"the classifier has {num_classes} outputs"
+                ]
+            )
         config = model_folder.config_textproto(classes, ignore_label, options.notice)
         folder = model_folder.write(options.output, network, config, options.version, options.notice)
     except (ExportError, OSError, ValueError) as error:
@@ -50,8 +54,9 @@ def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
     try:
         import torch
     except ImportError:
-        raise ValueError(f"{path} is a torch file, which needs torch: pip install torch, "
-                         "or save the state dict as .safetensors") from None
+        raise ValueError(
+            f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
+        ) from None
     loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("state_dict", "model"):
         loaded = loaded[key] if isinstance(loaded.get(key), dict) else loaded

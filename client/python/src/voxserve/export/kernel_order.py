@@ -19,8 +19,10 @@ def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> np
     TorchSparse runs K with the FIRST axis fastest where the kernel's volume is odd, with the LAST where it is even.
     """
     if weight.ndim != 3 or weight.shape[0] != math.prod(kernel_size):
-        raise ValueError(f"a {'x'.join(map(str, kernel_size))} kernel needs [{math.prod(kernel_size)}, Cin, Cout], "
-                         f"not {list(weight.shape)}")
+        raise ValueError(
+            f"a {'x'.join(map(str, kernel_size))} kernel needs [{math.prod(kernel_size)}, Cin, Cout], "
+            f"not {list(weight.shape)}"
+        )
     if math.prod(kernel_size) % 2 == 0:
         return weight
     return first_axis_fastest(weight, kernel_size)

@@ -70,8 +70,9 @@ class Network:
     def submanifold(self, name: str, source: str, weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> str:
         return self._conv(name, source, weight, f"KIND_SUBMANIFOLD kernel_size: {_sizes(kernel_size)}")
 
-    def strided_floor(self, name: str, source: str, weight: npt.NDArray[Any], kernel_size: Sequence[int],
-                      stride: Sequence[int]) -> str:
+    def strided_floor(
+        self, name: str, source: str, weight: npt.NDArray[Any], kernel_size: Sequence[int], stride: Sequence[int]
+    ) -> str:
         sizes = f"kernel_size: {_sizes(kernel_size)} stride: {_sizes(stride)}"
         return self._conv(name, source, weight, f"KIND_STRIDED rule: RULE_FLOOR {sizes}")
 

@@ -1,0 +1,122 @@
+"""What went wrong, for people (the message) and for programs (code, reason, retry_after).
+
+The server's reasons arrive as google.rpc.ErrorInfo and are listed in its documentation (QUEUE_FULL, MODEL_NOT_FOUND,
+...). The client's own are NO_SERVER, CONNECTION_LOST, CLIENT_TIMEOUT, MESSAGE_TOO_LARGE and MALFORMED_RESPONSE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+
+from voxserve import wire
+
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+class InferenceError(Exception):
+    """A call that did not get its answer. Caught by its subclass, or by `reason`, which never changes."""
+
+    def __init__(
+        self,
+        message: str,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        reason: str = "",
+        retry_after: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason  # UPPER_SNAKE_CASE; "" where the server gave none
+        self.retry_after = retry_after  # seconds after which the server asks to try again; None: it does not ask
+        self.metadata = dict(metadata or {})  # of the ErrorInfo
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.reason or self.code.name}]"
+
+
+class InvalidArgumentError(InferenceError):
+    """The request cannot be served as it is: a field is missing, the bytes do not fit, too many points."""
+
+
+class NotFoundError(InferenceError):
+    """There is no such model or version; the message lists what there is."""
+
+
+class UnavailableError(InferenceError):
+    """Nothing answers, or the model is loading, or the server is going away. Worth trying again."""
+
+
+class ResourceExhaustedError(InferenceError):
+    """The queue or the memory is full, or a message is larger than allowed."""
+
+
+class DeadlineExceededError(InferenceError):
+    """No answer in time."""
+
+
+class CancelledError(InferenceError):
+    """The call was cancelled."""
+
+
+_CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    grpc.StatusCode.CANCELLED: CancelledError,
+}
+
+
+def make(code: grpc.StatusCode, message: str, reason: str) -> InferenceError:
+    """An error of the client itself."""
+    return _CLASSES.get(code, InferenceError)(message, code, reason)
+
+
+def from_rpc(error: Any, address: str, timeout: float | None) -> InferenceError:
+    """The error of a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`."""
+    code = error.code() or grpc.StatusCode.UNKNOWN
+    message = error.details() or code.name
+    reason, retry_after, metadata = "", None, {}
+    for detail in _details(error):
+        info, retry = wire.ErrorInfo(), wire.RetryInfo()
+        if detail.Unpack(info):
+            reason, metadata = info.reason, dict(info.metadata)
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    if not reason:
+        reason, message = _explain(code, message, address, timeout)
+    return _CLASSES.get(code, InferenceError)(message, code, reason, retry_after, metadata)
+
+
+def _details(error: Any) -> Any:
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_KEY:
+            status = wire.Status()
+            try:
+                status.ParseFromString(value)
+            except Exception:  # DecodeError of whichever protobuf is installed: details are an extra
+                return ()
+            return status.details
+    return ()
+
+
+def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float | None) -> tuple[str, str]:
+    """Reason and message of what gRPC itself reports."""
+    lower = message.lower()
+    if code == grpc.StatusCode.UNAVAILABLE:
+        if any(text in lower for text in ("failed to connect", "name resolution", "dns", "connection refused")):
+            return "NO_SERVER", f"no server answers at {address}; is voxserve running there? ({message})"
+        return "CONNECTION_LOST", f"the connection to {address} broke: {message}"
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "CLIENT_TIMEOUT", f"no answer from {address}" + (f" within {timeout:g} s" if timeout else "")
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in lower:
+        return (
+            "MESSAGE_TOO_LARGE",
+            f"{message}; see max_message_bytes of the client and --max_message_bytes of the server",
+        )
+    return "", message

@@ -1,0 +1,245 @@
+"""A point cloud as its users have it: a block of bytes and a list of named fields.
+
+Nothing is converted on the way to the server, which reads the fields that its model names and skips the others. So a
+NumPy array, a structured array, columns and a ROS PointCloud2 are all the same thing here, described differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve import field_spec
+from voxserve.field_spec import Field, FieldSpec
+
+DEFAULT_COLUMNS = ("x", "y", "z", "intensity")
+_TYPE_OF_CODE = {code: name for name, code in field_spec.NUMPY_CODES.items()}
+_TYPE_OF_NUMBER = {number: name for name, number in field_spec.WIRE_TYPES.items()}
+
+# What Client.infer takes for a cloud, and for its fields: a field spec, or the names of an array's columns.
+PointsLike = Any
+Fields = str | FieldSpec | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class PointCloud:
+    """num_points points, point_step bytes apart; in height rows that are row_step bytes apart (0: packed).
+
+    `data` may be any bytes-like object; the points are read where they are until they are sent.
+    """
+
+    data: bytes | bytearray | memoryview
+    num_points: int
+    point_step: int
+    fields: tuple[Field, ...]
+    height: int = 0  # 0: 1
+    row_step: int = 0
+    is_bigendian: bool = False
+    stamp_ns: int | None = None  # when the sensor took the cloud, nanoseconds since 1970
+    frame_id: str = ""
+
+    @staticmethod
+    def from_array(points: npt.ArrayLike, fields: Fields = None) -> PointCloud:
+        """[N, C] numbers. fields: the columns' names, "-" for one to skip (default x, y, z, intensity, further ones
+        are skipped), or a field spec ("x:f32,y:f32,...") whose types are the array's. Structured arrays name theirs.
+        """
+        array = np.asarray(points)
+        if array.dtype.names is not None:
+            return _with_spec(_from_structured(array), fields)
+        kind = _TYPE_OF_CODE.get(array.dtype.str[1:])
+        if kind is None:
+            raise ValueError(f"points are {array.dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
+        if array.ndim != 2 or array.shape[1] < 3:
+            raise ValueError(f"points have shape {array.shape}; (N, 3 or more columns) is needed")
+        width = array.shape[1]
+        if fields is None:
+            fields = DEFAULT_COLUMNS[:width]
+        elif isinstance(fields, str):
+            fields = field_spec.parse(fields)
+        if isinstance(fields, FieldSpec):
+            described = _columns_of_spec(fields, kind, width)
+        else:
+            described = _columns_of_names(fields, kind, width)
+        return PointCloud(_bytes_of(array), array.shape[0], width * array.dtype.itemsize, described)
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, npt.ArrayLike]) -> PointCloud:
+        """One array of N values a field: {"x": ..., "y": ..., "z": ..., "intensity": ...}."""
+        arrays = {name: np.asarray(values) for name, values in columns.items()}
+        if not arrays:
+            raise ValueError("no columns; x, y and z at least are needed")
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if len(set(shapes.values())) != 1 or any(array.ndim != 1 for array in arrays.values()):
+            raise ValueError(f"columns must be one-dimensional and equally long, not {shapes}")
+        for name, array in arrays.items():
+            if array.dtype.str[1:] not in _TYPE_OF_CODE:
+                raise ValueError(f"column '{name}' is {array.dtype}; {', '.join(_TYPE_OF_CODE)} can be sent")
+        dtype = np.dtype([(name, array.dtype.newbyteorder("<")) for name, array in arrays.items()])
+        packed = np.empty(next(iter(arrays.values())).shape, dtype)
+        for name, array in arrays.items():
+            packed[name] = array
+        return _from_structured(packed)
+
+    @staticmethod
+    def from_ros(message: Any) -> PointCloud:
+        """A sensor_msgs/PointCloud2 of ROS 1 or 2, or anything with its attributes, as it is."""
+        fields = []
+        for field in message.fields:
+            if field.datatype not in _TYPE_OF_NUMBER:
+                raise ValueError(
+                    f"field '{field.name}' has datatype {field.datatype}, which PointField does not define"
+                )
+            kind = _TYPE_OF_NUMBER[field.datatype]
+            fields.append(Field(field.name, kind, int(field.offset), max(1, int(field.count))))
+        header = getattr(message, "header", None)
+        data = message.data
+        return PointCloud(
+            data=data if isinstance(data, (bytes, bytearray, memoryview)) else bytes(data),
+            num_points=int(message.width) * int(message.height),
+            point_step=int(message.point_step),
+            fields=tuple(fields),
+            height=int(message.height),
+            row_step=int(message.row_step),
+            is_bigendian=bool(message.is_bigendian),
+            stamp_ns=_stamp_ns(getattr(header, "stamp", None)),
+            frame_id=str(getattr(header, "frame_id", "")),
+        )
+
+    def field(self, name: str) -> Field | None:
+        """The field of that name, None where there is none."""
+        return next((field for field in self.fields if field.name == name), None)
+
+    def scaled(self, scales: Mapping[str, float]) -> PointCloud:
+        """The same bytes with other scales: {"intensity": 1 / 255}."""
+        for name in scales:
+            if self.field(name) is None:
+                raise ValueError(f"a scale for '{name}', but the cloud's fields are {self._names()}")
+        return replace(self, fields=tuple(replace(f, scale=float(scales.get(f.name, f.scale))) for f in self.fields))
+
+    def described_by(self, spec: FieldSpec) -> PointCloud:
+        """Gives fields the scale and shift of the spec's entries of their names."""
+        entries = {entry.name: entry for entry in spec.fields}
+        for name, entry in entries.items():
+            own = self.field(name)
+            if own is None:
+                raise ValueError(f"the fields name '{name}', but the points have {self._names()}")
+            if own.type != entry.type:
+                raise ValueError(f"the fields say {name}:{entry.type}, but the points have {name}:{own.type}")
+        fields = (replace(f, scale=entries[f.name].scale, shift=entries[f.name].shift) if f.name in entries else f
+                  for f in self.fields)  # fmt: skip
+        return replace(self, fields=tuple(fields))
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """A field's first value of every point, in its canonical unit. ValueError where the bytes do not hold it."""
+        field = self.field(name)
+        if field is None:
+            raise ValueError(f"there is no field '{name}'; the cloud has {self._names()}")
+        rows = max(1, self.height)
+        row_points, rest = divmod(self.num_points, rows)
+        row_step = self.row_step or row_points * self.point_step
+        needed = (rows - 1) * row_step + row_points * self.point_step if self.num_points else 0
+        size = memoryview(self.data).nbytes
+        if rest or field.offset + field.value_bytes > self.point_step or needed > size:
+            raise ValueError(
+                f"field '{name}' at offset {field.offset} of {self.num_points} points of {self.point_step} bytes in "
+                f"{rows} rows does not fit {size} bytes"
+            )
+        if self.num_points == 0:
+            return np.zeros(0, np.float32)
+        order = ">" if self.is_bigendian else "<"
+        dtype = np.dtype(order + field_spec.NUMPY_CODES[field.type])
+        strides = (row_step, self.point_step)
+        raw: npt.NDArray[Any] = np.ndarray((rows, row_points), dtype, self.data, field.offset, strides)
+        if field.scale == 1 and field.shift == 0:
+            return raw.reshape(-1).astype(np.float32)
+        return (raw.reshape(-1).astype(np.float64) * field.scale + field.shift).astype(np.float32)
+
+    def _names(self) -> str:
+        return ", ".join(f.name for f in self.fields) or "none"
+
+
+def as_cloud(points: PointsLike, fields: Fields = None) -> PointCloud:
+    """What a user has as a PointCloud: one already, an array, a mapping of columns, or a PointCloud2 message."""
+    if isinstance(points, PointCloud):
+        return _with_spec(points, fields)
+    if isinstance(points, Mapping):
+        return _with_spec(PointCloud.from_columns(points), fields)
+    if all(hasattr(points, name) for name in ("fields", "point_step", "row_step", "data")):
+        return _with_spec(PointCloud.from_ros(points), fields)
+    return PointCloud.from_array(points, fields)
+
+
+def _with_spec(cloud: PointCloud, fields: Fields) -> PointCloud:
+    if fields is None:
+        return cloud
+    if isinstance(fields, str):
+        fields = field_spec.parse(fields)
+    if not isinstance(fields, FieldSpec):
+        raise ValueError(f"these points name their fields ({cloud._names()}); fields may only be a field spec here")
+    return cloud.described_by(fields)
+
+
+def _columns_of_names(names: Sequence[str], kind: str, width: int) -> tuple[Field, ...]:
+    if len(names) > width:
+        raise ValueError(f"{len(names)} fields for {width} columns")
+    fields = [Field(name, kind, index) for index, name in enumerate(names)]
+    return tuple(replace(f, offset=f.offset * f.value_bytes) for f in fields if f.name != "-")
+
+
+def _columns_of_spec(spec: FieldSpec, kind: str, width: int) -> tuple[Field, ...]:
+    size = int(field_spec.NUMPY_CODES[kind][1:])
+    for entry in spec.fields:
+        if entry.type != kind or entry.offset % size:
+            raise ValueError(f"the fields say {entry.name}:{entry.type}, but the array's columns are all {kind}")
+    if spec.point_step > width * size:
+        raise ValueError(
+            f"the fields describe {spec.point_step} bytes, but a row of {width} columns has {width * size}"
+        )
+    return spec.fields
+
+
+def _from_structured(array: npt.NDArray[Any]) -> PointCloud:
+    if array.ndim != 1:
+        raise ValueError(f"the structured array has shape {array.shape}; (N,) is needed")
+    orders = {
+        base.byteorder for base in (_base(dtype) for dtype, *_ in _members(array.dtype).values()) if base.itemsize > 1
+    }
+    if len(orders) > 1:
+        array = array.astype(array.dtype.newbyteorder("<"))
+        orders = {"<"}
+    fields = tuple(
+        Field(name, _TYPE_OF_CODE[_base(dtype).str[1:]], int(offset), math.prod(dtype.shape))
+        for name, (dtype, offset, *_) in _members(array.dtype).items()
+        if _base(dtype).str[1:] in _TYPE_OF_CODE and math.prod(dtype.shape) > 0
+    )
+    return PointCloud(_bytes_of(array), len(array), array.dtype.itemsize, fields, is_bigendian=orders == {">"})
+
+
+def _members(dtype: np.dtype[Any]) -> Mapping[str, tuple[Any, ...]]:
+    return dtype.fields or {}
+
+
+def _base(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.base
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    """The array's own bytes where it is packed and little endian, else a copy that is."""
+    if array.dtype.names is None:
+        array = np.asarray(array, array.dtype.newbyteorder("<"))
+    packed = np.ascontiguousarray(array)
+    return memoryview(packed.reshape(-1).view(np.uint8)) if packed.size else memoryview(b"")
+
+
+def _stamp_ns(stamp: Any) -> int | None:
+    """A ROS 1 (secs, nsecs) or ROS 2 (sec, nanosec) time. A zero stamp is one that nobody set."""
+    seconds = getattr(stamp, "sec", getattr(stamp, "secs", None))
+    nanoseconds = getattr(stamp, "nanosec", getattr(stamp, "nsecs", None))
+    if seconds is None or nanoseconds is None:
+        return None
+    return int(seconds) * 1_000_000_000 + int(nanoseconds) or None

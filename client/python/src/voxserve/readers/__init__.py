@@ -1,0 +1,69 @@
+"""Reads a scan file as a cloud that a server takes. The extension says what a file is.
+
+    .bin       KITTI: float32 x, y, z, intensity (0..1)
+    .pcd.bin   nuScenes: float32 x, y, z, intensity (0..255, scaled to 0..1), ring
+    .pcd       PCD 0.7: ascii, binary or binary_compressed
+    .ply       PLY 1.0: ascii, binary_little_endian or binary_big_endian; element "vertex"
+    .npy       NumPy: [N, C] (columns x, y, z, intensity; more are skipped) or a structured array
+
+Points are not converted: their bytes and a description go to the server. A .bin of another layout needs a field spec
+(voxserve.field_spec), which then describes its points from the first byte to the last. For .npy of shape [N, C] it
+names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry gives the scale and
+shift of the field of its name. Types that contradict the file are refused. The C++ client reads the same files the same
+way.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from voxserve import field_spec
+from voxserve.field_spec import FieldSpec
+from voxserve.point_cloud import PointCloud
+from voxserve.readers import npy, pcd, ply
+
+KITTI_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32"
+NUSCENES_LAYOUT = "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,ring:f32"
+_PACKED = {".pcd.bin": NUSCENES_LAYOUT, ".bin": KITTI_LAYOUT}  # the longer ending first
+_WITH_HEADER = {".pcd": pcd.read, ".ply": ply.read, ".npy": npy.read}
+
+
+def read(path: str | os.PathLike[str], fields: str = "") -> PointCloud:
+    """OSError where the file cannot be read, ValueError naming the file and what in it is wrong, with both numbers.
+
+    A broken or hostile header never makes it allocate more than the file's size warrants.
+    """
+    spec = field_spec.parse(fields) if fields else None
+    name = os.fspath(path).lower()
+    contents = Path(path).read_bytes()
+    try:
+        for extension, reader in _WITH_HEADER.items():
+            if name.endswith(extension):
+                return reader(contents, spec)
+        if spec is None:
+            layout = next((text for extension, text in _PACKED.items() if name.endswith(extension)), None)
+            if layout is None:
+                raise ValueError("unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else "
+                                 "needs --fields")  # fmt: skip
+            spec = field_spec.parse(layout)
+        return read_packed(contents, spec)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def read_packed(contents: bytes, spec: FieldSpec) -> PointCloud:
+    """Packed points without a header."""
+    num_points, rest = divmod(len(contents), spec.point_step)
+    if rest:
+        raise ValueError(
+            f"{len(contents)} bytes are not a whole number of {spec.point_step}-byte points "
+            f"({field_spec.describe(spec.fields)}); name the layout with --fields, e.g. --fields "
+            "x:f32,y:f32,z:f32,intensity:f32,-:f32 for five floats a point"
+        )
+    return PointCloud(contents, num_points, spec.point_step, spec.fields)
+
+
+def is_point_cloud_file(path: str | os.PathLike[str]) -> bool:
+    """Whether the extension is one of the above."""
+    return os.fspath(path).lower().endswith((*_PACKED, *_WITH_HEADER))

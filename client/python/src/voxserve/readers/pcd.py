@@ -1,0 +1,157 @@
+"""PCD 0.7 (https://pointclouds.org/documentation/tutorials/pcd_file_format.html).
+
+Fields of 8-byte integers and padding (named _) are skipped; the viewpoint is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from voxserve.field_spec import NUMPY_CODES, Field, FieldSpec
+from voxserve.point_cloud import PointCloud
+from voxserve.readers import lzf
+from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, whole_number
+
+_MAX_POINT_BYTES = 1 << 20
+_TYPES = {("F", 4): "f32", ("F", 8): "f64", ("I", 1): "i8", ("I", 2): "i16", ("I", 4): "i32", ("U", 1): "u8",
+          ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    type: str | None  # None: a type that no cloud has
+    count: int
+    num_bytes: int  # of all its values
+    offset: int
+
+    @property
+    def skipped(self) -> bool:
+        return self.type is None or self.name == "_"
+
+    def field(self) -> Field:
+        return Field(self.name, self.type or "", self.offset, self.count)
+
+
+def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
+    """ValueError says what is wrong, with both numbers."""
+    try:
+        cloud = _read(contents)
+    except ValueError as error:
+        raise ValueError(f"PCD: {error}") from None
+    return cloud if spec is None else cloud.described_by(spec)
+
+
+def _read(contents: bytes) -> PointCloud:
+    lines = LineReader(contents)
+    entries = _header(lines)
+    columns = _columns(entries)
+    point_step = sum(column.num_bytes for column in columns)
+    width, height = _count(entries, "WIDTH"), _count(entries, "HEIGHT")
+    num_points = width * height
+    if "POINTS" in entries and _count(entries, "POINTS") != num_points:
+        raise ValueError(f"POINTS {entries['POINTS'][0]}, but WIDTH {width} x HEIGHT {height} = {num_points}")
+    body = memoryview(contents)[lines.position :]
+    kind = entries["DATA"][0].lower() if len(entries["DATA"]) == 1 else ""
+    if kind == "ascii":
+        kept = [column for column in columns if not column.skipped]
+        data: bytes | memoryview = _ascii(lines, columns, num_points)
+        point_step = sum(column.num_bytes for column in kept)
+        starts = [sum(column.num_bytes for column in kept[:index]) for index in range(len(kept))]
+        columns = [replace(column, offset=start) for column, start in zip(kept, starts, strict=True)]
+    elif kind == "binary":
+        if len(body) != num_points * point_step:
+            raise ValueError(
+                f"the header promises {num_points} points of {point_step} bytes, but {len(body)} bytes follow"
+            )
+        data = body
+    elif kind == "binary_compressed":
+        data = _compressed(body, columns, num_points)
+    else:
+        raise ValueError(f"DATA {kind[:32]} is none of ascii, binary, binary_compressed")
+    fields = tuple(column.field() for column in columns if not column.skipped)
+    return PointCloud(data, num_points, point_step, fields, height if height > 1 and num_points else 0)
+
+
+def _header(lines: LineReader) -> dict[str, list[str]]:
+    entries: dict[str, list[str]] = {}
+    while (line := lines.next()) is not None and lines.position <= MAX_HEADER_BYTES:
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            keyword = words[0].upper()
+            entries["FIELDS" if keyword == "COLUMNS" else keyword] = words[1:]
+            if keyword == "DATA":
+                return entries
+    raise ValueError("the header has no DATA line")
+
+
+def _count(entries: dict[str, list[str]], keyword: str) -> int:
+    words = entries.get(keyword, [])
+    value = whole_number(words[0]) if len(words) == 1 else None
+    if value is None:
+        raise ValueError(f"{keyword} needs one whole number")
+    return value
+
+
+def _columns(entries: dict[str, list[str]]) -> list[_Column]:
+    names, sizes, kinds = (entries.get(keyword, []) for keyword in ("FIELDS", "SIZE", "TYPE"))
+    counts = entries.get("COUNT") or ["1"] * len(names)
+    if not names:
+        raise ValueError("the header has no FIELDS")
+    if not len(names) == len(sizes) == len(kinds) == len(counts):
+        raise ValueError(
+            f"{len(names)} FIELDS, but {len(sizes)} SIZE, {len(kinds)} TYPE and {len(counts)} COUNT values"
+        )
+    columns: list[_Column] = []
+    seen: set[str] = set()
+    offset = 0
+    for name, size_text, kind, count_text in zip(names, sizes, kinds, counts, strict=True):
+        size, count = whole_number(size_text), whole_number(count_text)
+        if size is None or (kind.upper(), size) not in _TYPES:
+            raise ValueError(
+                f"field '{name}' has TYPE {kind} SIZE {size_text}; there are F 4 and 8, I and U 1, 2, 4 and 8"
+            )
+        if count is None or not 1 <= count <= _MAX_POINT_BYTES:
+            raise ValueError(f"field '{name}' has COUNT {count_text}, must be 1 to {_MAX_POINT_BYTES}")
+        column = _Column(name, _TYPES[kind.upper(), size], count, size * count, offset)
+        if not column.skipped and name in seen:
+            raise ValueError(f"the field '{name}' stands twice")
+        seen.add(name)
+        columns.append(column)
+        offset += column.num_bytes
+        if offset > _MAX_POINT_BYTES:
+            raise ValueError(f"a point takes more than {_MAX_POINT_BYTES} bytes")
+    return columns
+
+
+def _ascii(lines: LineReader, columns: list[_Column], num_points: int) -> bytes:
+    dtypes = [
+        None if column.skipped or column.type is None else "<" + NUMPY_CODES[column.type]
+        for column in columns
+        for _ in range(column.count)
+    ]
+    parsed = parse_points(lines, num_points, dtypes)
+    packed = np.empty(num_points, [(str(index), values.dtype) for index, values in enumerate(parsed)])
+    for index, values in enumerate(parsed):
+        packed[str(index)] = values
+    return packed.tobytes()
+
+
+def _compressed(body: memoryview, columns: list[_Column], num_points: int) -> bytes:
+    """Compressed data holds the points field after field: all x, then all y, ..."""
+    if len(body) < 8:
+        raise ValueError("the file ends before the compressed data")
+    compressed, size = (int.from_bytes(body[start : start + 4], "little") for start in (0, 4))
+    point_step = sum(column.num_bytes for column in columns)
+    if compressed > len(body) - 8:
+        raise ValueError(f"promises {compressed} compressed bytes, but {len(body) - 8} follow")
+    if size != num_points * point_step:
+        raise ValueError(f"{size} uncompressed bytes for {num_points} points of {point_step} bytes")
+    data = np.frombuffer(lzf.decompress(body[8 : 8 + compressed], size), np.uint8)
+    points = np.empty((num_points, point_step), np.uint8)
+    for column in columns:
+        begin, end = column.offset, column.offset + column.num_bytes
+        points[:, begin:end] = data[begin * num_points : end * num_points].reshape(num_points, column.num_bytes)
+    return points.tobytes()

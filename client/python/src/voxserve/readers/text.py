@@ -1,0 +1,80 @@
+"""What the formats with text headers and ascii points share: lines, and rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_HEADER_BYTES = 1 << 20
+
+
+class LineReader:
+    """Goes through the lines of a file that may turn binary. `position` is the bytes taken so far."""
+
+    def __init__(self, contents: bytes) -> None:
+        self._contents = contents
+        self.position = 0
+        self.num_lines = 0
+
+    def next(self) -> str | None:
+        """The next line without its ending; None at the end of the file."""
+        if self.position >= len(self._contents):
+            return None
+        end = self._contents.find(b"\n", self.position)
+        end = len(self._contents) if end < 0 else end
+        line = self._contents[self.position : end]
+        self.position = end + 1
+        self.num_lines += 1
+        return line.rstrip(b"\r").decode("latin-1")
+
+
+def parse_points(lines: LineReader, num_points: int, columns: Sequence[npt.DTypeLike | None]) -> list[npt.NDArray[Any]]:
+    """Reads num_points lines of len(columns) numbers and returns the columns in their types; None drops a column.
+
+    Blank lines are passed over. ValueError naming the line that has another number of values or one that its type
+    cannot hold, and where lines are missing.
+    """
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    while len(rows) < num_points:
+        line = lines.next()
+        if line is None:
+            raise ValueError(f"the header promises {num_points} points, but {len(rows)} lines follow")
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != len(columns):
+            raise ValueError(f"line {lines.num_lines} has {len(words)} values, not {len(columns)}")
+        rows.append(words)
+        numbers.append(lines.num_lines)
+    kept = [(index, np.dtype(dtype)) for index, dtype in enumerate(columns) if dtype is not None]
+    return [_column([row[index] for row in rows], dtype, numbers) for index, dtype in kept]
+
+
+def _column(words: list[str], dtype: np.dtype[Any], lines: list[int]) -> npt.NDArray[Any]:
+    values = np.empty(len(words), np.float64)
+    for index, word in enumerate(words):
+        try:
+            values[index] = float(word)
+        except ValueError:
+            raise ValueError(f"line {lines[index]}: '{word[:32]}' is not a number") from None
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        bad = ~((values >= limits.min) & (values <= limits.max) & (np.floor(values) == values))
+        if bad.any():
+            index = int(bad.argmax())
+            raise ValueError(f"line {lines[index]}: '{words[index][:32]}' does not fit {dtype.name}")
+    elif dtype.itemsize < 8:
+        bad = np.isfinite(values) & (np.abs(values) > np.finfo(dtype).max)
+        if bad.any():
+            index = int(bad.argmax())
+            raise ValueError(f"line {lines[index]}: '{words[index][:32]}' does not fit {dtype.name}")
+    return values.astype(dtype)
+
+
+def whole_number(text: str) -> int | None:
+    """A count of a header; None where it is none, or has more digits than any count."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,93 @@
+"""What the server answers, as plain Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class PointCounts:
+    """What became of the points: used + invalid + out_of_range + dropped = the cloud's points."""
+
+    used: int
+    invalid: int  # NaN or infinite; they get the ignore label, as do the next two
+    out_of_range: int
+    dropped: int  # lost to the model's voxel limit
+    voxels: int  # occupied voxels at the network's input
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Time that a stage took on the server."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """A label per point, in the points' order."""
+
+    labels: Labels  # [N]
+    scores: npt.NDArray[np.float32] | None  # [N, num_classes] logits, where asked for
+    ignore_label: int  # of points that were not labelled
+    num_classes: int
+    counts: PointCounts
+    stages: tuple[Stage, ...]  # in the order in which they ran
+    model: str
+    version: int  # that answered
+    device: str  # "cpu" or "cuda:N"
+    request_id: str
+    round_trip: float  # seconds from the call to the decoded answer, as seen here
+
+
+class ModelState(Enum):
+    """Whether a version can be asked."""
+
+    UNKNOWN = 0
+    LOADING = 1
+    READY = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True)
+class ClassInfo:
+    """A class that a model tells apart."""
+
+    id: int
+    name: str
+    color: tuple[int, int, int]  # red, green, blue
+
+
+@dataclass(frozen=True)
+class FeatureInfo:
+    """What the network reads of a point: a field in its canonical unit."""
+
+    name: str
+    unit: str
+    default: float | None  # where the cloud has no such field; None: the field is required
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One version of a model in the server's repository."""
+
+    name: str
+    version: int
+    state: ModelState
+    problems: tuple[str, ...]  # of a failed version
+    description: str
+    classes: tuple[ClassInfo, ...]
+    ignore_label: int
+    features: tuple[FeatureInfo, ...]
+    max_points: int
+    voxel_size: tuple[float, ...]  # metres per axis
+    num_parameters: int
+    device: str
+    digest: str  # of graph and weights
