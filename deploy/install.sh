@@ -93,7 +93,8 @@ install_packages() {
   logged "$BUILD/logs/apt-update.log" as_root env DEBIAN_FRONTEND=noninteractive apt-get update ||
     warn "apt-get update failed; going on with the lists that are there"
   size=$(apt-get install -y --no-install-recommends --print-uris "${absent[@]}" 2>/dev/null |
-    awk '/^\x27/ { count++; bytes += $3 } END { printf "%d packages, %d MB to download", count, bytes / 1e6 }') || size=''
+    awk -v quote="'" 'index($0, quote) == 1 { count++; bytes += $3 }
+                      END { printf "%d packages, %d MB to download", count, bytes / 1e6 }') || size=''
   quiet "apt-get install: ${size:-a few hundred MB} (1 to 5 minutes)"
   logged "$BUILD/logs/apt-install.log" as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y --no-install-recommends "${absent[@]}" ||
