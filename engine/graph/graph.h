@@ -37,7 +37,8 @@ struct InputFeature {
   std::string unit;
   float scale = 1;
   float shift = 0;
-  std::optional<float> default_value;  // the field's value where the cloud has none; none: the field is required
+  // The field's value where the cloud has no such field; none: the field is required.
+  std::optional<float> default_value = std::nullopt;
 };
 
 // Points -> voxels, level 0. No inputs; exactly one in a graph. Channels: features.size().
@@ -113,7 +114,7 @@ using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, Ac
 struct GraphNode {
   std::string name;         // unique
   std::vector<int> inputs;  // indices of earlier nodes
-  GraphOp op;
+  GraphOp op = {};
 
   // What the node computes.
   int level = 0;              // coordinate level of its rows; of per-point results: 0

@@ -6,9 +6,6 @@
 // problem as far as what follows still means something: a node whose input is broken is checked for its own parameters
 // alone, so that one mistake is reported once.
 
-#include <map>
-#include <string>
-
 #include "engine/graph/graph.h"
 #include "engine/graph/problems.h"
 #include "engine/graph/safetensors.h"
@@ -17,7 +14,6 @@
 namespace voxserve {
 
 // Of meaning only where nothing was added to `problems`; then complete but for its digest.
-Graph ValidateGraph(const model::v1::Model& model, const std::map<std::string, StoredTensor>& tensors,
-                    Problems* problems);
+Graph ValidateGraph(const model::v1::Model& model, const StoredTensors& tensors, Problems* problems);
 
 }  // namespace voxserve

@@ -33,8 +33,8 @@ struct SiteRule {
 };
 
 struct CoordinateLevel {
-  int parent = -1;  // a smaller level id; -1 for level 0
-  SiteRule from;    // how the sites follow from the parent's; of no meaning for level 0
+  int parent = -1;     // a smaller level id; -1 for level 0
+  SiteRule from = {};  // how the sites follow from the parent's; of no meaning for level 0
   // Sites lie in [0, spatial_shape) on every axis. Known below a voxelize with ORIGIN_RANGE, through FLOOR and PADDED.
   std::optional<kernels::Axes> spatial_shape;
 };

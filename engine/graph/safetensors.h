@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,16 @@ struct StoredTensor {
   std::string_view bytes;  // little endian, row-major
 };
 
-// By name. Adds what is wrong to `problems`; tensors that are wrong are left out.
-std::map<std::string, StoredTensor> ParseSafetensors(std::string_view file, Problems* problems);
+struct StoredTensors {
+  bool is_listed = false;  // the header could be read, so that both of these together name every tensor
+  std::map<std::string, StoredTensor> by_name;
+  std::set<std::string> broken;  // tensors that stand in the file and were reported
+};
+
+// Adds what is wrong to `problems`.
+StoredTensors ParseSafetensors(std::string_view file, Problems* problems);
+
+int64_t NumValues(const StoredTensor& tensor);
 
 // True for F32, F16 and BF16, which ToHostTensor reads.
 bool IsFloatTensor(const StoredTensor& tensor);

@@ -10,9 +10,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/tensor/float16.h"
 
@@ -27,8 +27,6 @@ template <typename... Args>
 absl::Status BadLayout(const Args&... args) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat(args...)), error_reason::kBadLayout);
 }
-
-std::string Quoted(const std::string& name) { return absl::StrCat("\"", absl::Utf8SafeCEscape(name), "\""); }
 
 std::string ToString(Wide value) {
   std::string digits;

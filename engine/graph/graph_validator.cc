@@ -1,0 +1,225 @@
+#include "engine/graph/graph_validator.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/quoted.h"
+#include "engine/graph/node_checker.h"
+#include "engine/graph/node_order.h"
+#include "engine/graph/weight_reader.h"
+
+namespace voxserve {
+namespace {
+
+using model::v1::Model;
+using model::v1::Node;
+using model::v1::Output;
+
+class Validator {
+ public:
+  Validator(const Model& model, const StoredTensors& tensors, Problems* problems)
+      : model_(model), weights_(tensors, problems), problems_(problems) {
+    graph_.name = model.name();
+    graph_.description = model.description();
+    for (const auto& [name, tensor] : tensors.by_name) graph_.num_parameters += NumValues(tensor);
+  }
+
+  Graph Run() {
+    if (model_.dimension() > kernels::kMaxDimension) {
+      AtModel().Add("dimension is ", model_.dimension(), "; it must be 1 to ", kernels::kMaxDimension);
+      return {};  // every list below would be of the wrong length
+    }
+    graph_.dimension = model_.dimension() == 0 ? 3 : static_cast<int>(model_.dimension());
+    IndexNames();
+    ResolveInputs();
+    CheckNodes();
+    CheckOutputs();
+    weights_.ReportUnused();
+    return std::move(graph_);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  ProblemsAt AtModel() const { return {"model.textproto", problems_}; }
+  ProblemsAt AtNode(int node) const {
+    const std::string& name = model_.nodes(node).name();
+    return {name.empty() ? absl::StrCat("node number ", node) : absl::StrCat("node ", Quoted(name)), problems_};
+  }
+
+  void IndexNames() {
+    if (model_.nodes().empty()) AtModel().Add("has no nodes");
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      const std::string& name = model_.nodes(node).name();
+      if (name.empty()) {
+        AtNode(node).Add("has no name");
+      } else if (!index_of_.emplace(name, node).second) {
+        AtNode(node).Add("another node has the same name");
+      }
+    }
+  }
+
+  // Names to indices of model_.nodes; kNone for names that do not exist.
+  void ResolveInputs() {
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      const Node& proto = model_.nodes(node);
+      std::vector<int> inputs;
+      for (const std::string& name : proto.inputs()) {
+        inputs.push_back(IndexOf(name));
+        if (inputs.back() == kNone) AtNode(node).Add("its input ", Quoted(name), " does not exist");
+      }
+      inputs_.push_back(std::move(inputs));
+      partner_.push_back(kNone);
+      if (!proto.has_sparse_conv() || proto.sparse_conv().paired_with().empty()) continue;
+      partner_.back() = IndexOf(proto.sparse_conv().paired_with());
+      if (partner_.back() == kNone) {
+        AtNode(node).Add("paired_with ", Quoted(proto.sparse_conv().paired_with()), " does not exist");
+      }
+    }
+  }
+
+  int IndexOf(const std::string& name) const {
+    const auto found = index_of_.find(name);
+    return found == index_of_.end() ? kNone : found->second;
+  }
+
+  // In topological order; nodes of a cycle, and what depends on them, come last and with unknown inputs.
+  void CheckNodes() {
+    const int num_nodes = model_.nodes_size();
+    std::vector<std::vector<int>> dependencies = inputs_;
+    for (int node = 0; node < num_nodes; ++node) {
+      dependencies[node].push_back(partner_[node]);
+      dependencies[node].erase(std::remove(dependencies[node].begin(), dependencies[node].end(), kNone),
+                               dependencies[node].end());
+    }
+    NodeOrder order = OrderNodes(dependencies);
+    if (!order.cycle.empty()) ReportCycle(order.cycle);
+
+    graph_index_.assign(num_nodes, kNone);
+    NodeChecker checker(&graph_, &weights_);
+    for (const int node : order.order) {
+      CheckNode(node, &checker);
+    }
+    for (int node = 0; node < num_nodes; ++node) {
+      if (graph_index_[node] == kNone) CheckNode(node, &checker);
+    }
+    if (num_nodes > 0 && !checker.has_voxelize()) AtModel().Add("no node is a voxelize");
+  }
+
+  void CheckNode(int node, NodeChecker* checker) {
+    std::vector<int> inputs;
+    for (const int input : inputs_[node]) inputs.push_back(input == kNone ? kNone : graph_index_[input]);
+    const int partner = partner_[node] == kNone ? kNone : graph_index_[partner_[node]];
+    checker->Check(model_.nodes(node), inputs, partner, AtNode(node));
+    graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
+  }
+
+  void ReportCycle(std::vector<int> cycle) {
+    cycle.push_back(cycle.front());
+    AtModel().Add("nodes form a cycle, each depending on the next: ",
+                  absl::StrJoin(cycle, " -> ", [&](std::string* out, int node) {
+                    absl::StrAppend(out, Quoted(model_.nodes(node).name()));
+                  }));
+  }
+
+  void CheckOutputs() {
+    if (model_.outputs().empty()) AtModel().Add("has no outputs");
+    const size_t num_problems = problems_->size();
+    int labels = kNone;
+    int scores = kNone;
+    for (const Output& output : model_.outputs()) CheckOutput(output, &labels, &scores);
+    if (problems_->size() > num_problems || model_.outputs().empty()) return;
+    if (labels == kNone) {
+      AtModel().Add("has no output of KIND_LABELS");
+      return;
+    }
+    graph_.labels_output = labels;
+    graph_.scores_output = scores;
+    CheckClasses();
+    if (problems_->empty()) ReportIdleNodes();
+  }
+
+  void CheckOutput(const Output& output, int* labels, int* scores) {
+    const bool is_labels = output.kind() == Output::KIND_LABELS;
+    const ProblemsAt at(absl::StrCat("output ", Quoted(output.node())), problems_);
+    if (!is_labels && output.kind() != Output::KIND_SCORES) {
+      at.Add("kind must be KIND_LABELS or KIND_SCORES");
+      return;
+    }
+    int* const slot = is_labels ? labels : scores;
+    if (*slot != kNone) at.Add("is the second one of ", is_labels ? "KIND_LABELS" : "KIND_SCORES");
+    const int node = IndexOf(output.node());
+    if (node == kNone) {
+      at.Add("this node does not exist");
+      return;
+    }
+    *slot = graph_index_[node];
+    if (!model_.nodes(node).has_voxel_to_point()) {
+      at.Add("this node is not a voxel_to_point");
+      return;
+    }
+    const GraphNode* const source = InputOf(*slot);
+    if (source == nullptr || source->is_labels == is_labels) return;
+    at.Add(is_labels ? "KIND_LABELS needs the voxel_to_point of an argmax; node "
+                     : "KIND_SCORES needs the voxel_to_point of features; node ",
+           Quoted(source->name), is_labels ? " computes features" : " computes labels");
+  }
+
+  // The first input of a graph node; null where it is not known.
+  const GraphNode* InputOf(int graph_index) const {
+    const std::vector<int>& inputs = graph_.nodes[graph_index].inputs;
+    return inputs.empty() || inputs[0] == kNone || graph_.nodes[inputs[0]].channels == 0 ? nullptr
+                                                                                         : &graph_.nodes[inputs[0]];
+  }
+
+  void CheckClasses() {
+    const GraphNode* const labels = InputOf(graph_.labels_output);
+    const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
+    if (argmax == nullptr) return;
+    graph_.num_classes = argmax->num_classes;
+    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : InputOf(graph_.scores_output);
+    if (scores != nullptr && scores->channels != graph_.num_classes) {
+      AtModel().Add("its scores have ", scores->channels, " channels (node ", Quoted(scores->name), "), its labels ",
+                    graph_.num_classes, " classes (node ", Quoted(labels->name), ")");
+    }
+  }
+
+  // Of a graph without another problem.
+  void ReportIdleNodes() {
+    std::vector<bool> is_needed(graph_.nodes.size(), false);
+    is_needed[graph_.labels_output] = true;
+    if (graph_.scores_output != kNone) is_needed[graph_.scores_output] = true;
+    for (size_t index = graph_.nodes.size(); index-- > 0;) {
+      const GraphNode& node = graph_.nodes[index];
+      if (!is_needed[index]) continue;
+      for (const int input : node.inputs) is_needed[input] = true;
+      const auto* const conv = std::get_if<SparseConvOp>(&node.op);
+      if (conv != nullptr && conv->paired_with != kNone) is_needed[conv->paired_with] = true;
+    }
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
+    }
+  }
+
+  const Model& model_;
+  WeightReader weights_;
+  Problems* const problems_;
+  Graph graph_;
+  absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
+  std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
+  std::vector<int> partner_;                        // likewise, of inverse convolutions
+  std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
+};
+
+}  // namespace
+
+Graph ValidateGraph(const Model& model, const StoredTensors& tensors, Problems* problems) {
+  return Validator(model, tensors, problems).Run();
+}
+
+}  // namespace voxserve

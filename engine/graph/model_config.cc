@@ -1,0 +1,113 @@
+#include "engine/graph/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/quoted.h"
+#include "engine/graph/text_file.h"
+#include "voxserve/model/v1/config.pb.h"
+
+namespace voxserve {
+namespace {
+
+constexpr char kFile[] = "config.textproto";
+constexpr int kMaxLabel = 65535;
+
+// Neighbouring ids lie a golden angle of hue apart, and three brightnesses take turns.
+uint32_t GeneratedColor(int id) {
+  const double hue = std::fmod(id * 0.6180339887498949, 1.0) * 6;
+  const double value = 1.0 - 0.18 * (id % 3);
+  const double saturation = 0.7;
+  uint32_t rgb = 0;
+  for (const double shift : {5.0, 3.0, 1.0}) {  // red, green, blue
+    const double k = std::fmod(shift + hue, 6);
+    const double channel = value - value * saturation * std::max(0.0, std::min({k, 4 - k, 1.0}));
+    rgb = rgb << 8 | static_cast<uint32_t>(std::lround(channel * 255));
+  }
+  return rgb;
+}
+
+// "#rrggbb".
+std::optional<uint32_t> ParseColor(const std::string& text) {
+  uint32_t rgb = 0;
+  const bool all_digits = text.size() == 7 && text[0] == '#' &&
+                          std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isxdigit(c); });
+  if (!all_digits || !absl::SimpleHexAtoi(text.substr(1), &rgb)) return std::nullopt;
+  return rgb;
+}
+
+void ReadClasses(const model::v1::ModelConfig& proto, ModelConfig* config, const ProblemsAt& at) {
+  const size_t num_classes = config->classes.size();
+  std::set<uint32_t> ids;
+  for (const auto& entry : proto.classes()) {
+    if (!ids.insert(entry.id()).second) at.Add("class ", entry.id(), " stands twice");
+    const std::optional<uint32_t> color = ParseColor(entry.color());
+    if (!entry.color().empty() && !color) {
+      at.Add("class ", entry.id(), " has color ", Quoted(entry.color()), "; it must look like \"#1e90ff\"");
+    }
+    if (num_classes == kUnknownNumClasses) continue;
+    if (entry.id() >= num_classes) {
+      at.Add("class ", entry.id(), " (", Quoted(entry.name()), ") does not exist; the network has ", num_classes,
+             " classes, 0 to ", num_classes - 1);
+      continue;
+    }
+    if (!entry.name().empty()) config->classes[entry.id()].name = entry.name();
+    if (color) config->classes[entry.id()].color_rgb = *color;
+  }
+}
+
+int64_t ReadLimit(const char* name, uint64_t value, int64_t default_value, const ProblemsAt& at) {
+  if (value == 0) return default_value;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // rows are counted in 32 bits
+  if (value > static_cast<uint64_t>(kMost)) at.Add(name, " is ", value, "; at most ", kMost, " is possible");
+  return static_cast<int64_t>(std::min(value, static_cast<uint64_t>(kMost)));
+}
+
+}  // namespace
+
+int ModelConfig::bytes_per_label() const {
+  return std::max(ignore_label, static_cast<int>(classes.size()) - 1) <= 255 ? 1 : 2;
+}
+
+ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Problems* problems) {
+  ModelConfig config;
+  for (int id = 0; id < num_classes; ++id) {
+    config.classes.push_back({.name = absl::StrCat("class ", id), .color_rgb = GeneratedColor(id)});
+  }
+  config.ignore_label = num_classes > 255 ? kMaxLabel : 255;
+
+  model::v1::ModelConfig proto;
+  if (!ParseTextProto(textproto, kFile, &proto, problems)) return config;
+  const ProblemsAt at(kFile, problems);
+  ReadClasses(proto, &config, at);
+  if (proto.has_ignore_label()) {
+    const uint32_t label = proto.ignore_label();
+    if (label > kMaxLabel) {
+      at.Add("ignore_label is ", label, "; at most ", kMaxLabel, " is possible");
+    } else if (label < static_cast<uint32_t>(num_classes)) {
+      at.Add("ignore_label ", label, " is a class; the network has ", num_classes, " classes, 0 to ", num_classes - 1);
+    } else {
+      config.ignore_label = static_cast<int>(label);
+    }
+  }
+  config.max_points = ReadLimit("max_points", proto.max_points(), config.max_points, at);
+  config.max_voxels = ReadLimit("max_voxels", proto.max_voxels(), config.max_voxels, at);
+  switch (proto.voxel_overflow_policy()) {
+    case model::v1::VOXEL_OVERFLOW_POLICY_UNSPECIFIED:
+    case model::v1::VOXEL_OVERFLOW_POLICY_REJECT:
+      break;
+    case model::v1::VOXEL_OVERFLOW_POLICY_NEAREST_FIRST:
+      config.voxel_overflow = ModelConfig::VoxelOverflow::kNearestFirst;
+      break;
+    default:
+      at.Add("voxel_overflow_policy ", static_cast<int>(proto.voxel_overflow_policy()), " is unknown");
+  }
+  return config;
+}
+
+}  // namespace voxserve

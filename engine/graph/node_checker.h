@@ -1,0 +1,59 @@
+#pragma once
+
+// Checks one node after the other, in topological order, and appends it to the graph: parameters, inputs, channels,
+// coordinate levels and tensors. The validator's inner half.
+//
+// A node whose result is not known, for a problem of its own or of an input, has 0 channels; whoever reads it is then
+// checked for its own parameters and tensors alone.
+
+#include <string>
+#include <vector>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/problems.h"
+#include "engine/graph/weight_reader.h"
+#include "voxserve/model/v1/model.pb.h"
+
+namespace voxserve {
+
+class NodeChecker {
+ public:
+  // Both outlive the checker. graph->dimension is set.
+  NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
+
+  // Appends exactly one node to the graph. inputs and partner (of an inverse convolution) are indices of nodes that
+  // have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
+  void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at);
+
+  bool has_voxelize() const { return has_voxelize_; }
+
+ private:
+  void CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckSparseConv(const model::v1::SparseConv& proto, int partner, GraphNode* node, const ProblemsAt& at);
+  void CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckLinear(const model::v1::Linear& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckActivation(const model::v1::Activation& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckAdd(GraphNode* node, const ProblemsAt& at);
+  void CheckConcat(GraphNode* node, const ProblemsAt& at);
+  void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
+  void CheckArgmax(GraphNode* node, const ProblemsAt& at);
+
+  // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
+  bool PlaceStrided(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
+  bool PlaceInverse(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
+
+  // The input's node where its result is known and may be read as voxel features; null, and a problem where it may
+  // not, otherwise.
+  const GraphNode* FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const;
+  // All inputs, on one coordinate level; empty, and a problem unless there was one before, otherwise.
+  std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
+  // Null where unknown.
+  const GraphNode* Known(const GraphNode& node, size_t input) const;
+
+  Graph& graph_;
+  WeightReader& weights_;
+  bool has_voxelize_ = false;
+  bool is_grid_unknown_ = false;  // the voxelize has a problem, so that what PADDED needs to know is not known
+};
+
+}  // namespace voxserve

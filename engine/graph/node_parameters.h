@@ -1,0 +1,27 @@
+#pragma once
+
+// The parameters of one node, as far as they can be checked without knowing its inputs or its tensors: lists have one
+// entry per axis, numbers are in range, defaults are filled in.
+//
+// Shared by the functions: `at` reports for the node, and the result is empty where something was reported.
+
+#include <optional>
+
+#include "engine/graph/graph.h"
+#include "engine/graph/problems.h"
+#include "voxserve/model/v1/model.pb.h"
+
+namespace voxserve {
+
+inline constexpr int kMaxChannels = 65536;      // of any tensor
+inline constexpr int kMaxKernelOffsets = 4096;  // cells of a kernel
+
+std::optional<VoxelizeOp> ReadVoxelize(const model::v1::Voxelize& proto, int dimension, const ProblemsAt& at);
+
+// Kind and, but for an inverse, sites. Not its channels, partner or rulebook.
+std::optional<SparseConvOp> ReadSparseConv(const model::v1::SparseConv& proto, int dimension, const ProblemsAt& at);
+
+// 0 where it is not in 1..kMaxChannels.
+int ReadOutChannels(uint32_t out_channels, const ProblemsAt& at);
+
+}  // namespace voxserve
