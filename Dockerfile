@@ -1,0 +1,53 @@
+# The server and its command-line client in a small image, with the demo's model in /models.
+#
+#   docker build -t voxserve .
+#   docker run --rm -p 8500:8500 -p 8080:8080 voxserve
+#   docker run --rm -p 8500:8500 -p 8080:8080 -v "$PWD/models:/models:ro" voxserve --threads 4
+#
+# Any Debian 12 or Ubuntu 24.04 makes an image for machines without a GPU; both stages take the same one:
+#
+#   docker build --build-arg BASE_BUILD=debian:12 --build-arg BASE_RUNTIME=debian:12-slim -t voxserve:cpu .
+
+ARG BASE_BUILD=nvidia/cuda:13.0.1-devel-ubuntu24.04
+ARG BASE_RUNTIME=nvidia/cuda:13.0.1-runtime-ubuntu24.04
+
+FROM ${BASE_BUILD} AS build
+WORKDIR /src
+# The packages first, from the list that the scripts use: this layer stays while only sources change.
+COPY deploy/packages.txt deploy/install.sh deploy/steps.sh deploy/
+RUN deploy/install.sh build
+COPY CMakeLists.txt CMakePresets.json ./
+COPY proto proto
+COPY kernels kernels
+COPY engine engine
+COPY server server
+COPY client/cpp client/cpp
+RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client' \
+ && mkdir -p /out/bin \
+ && strip -o /out/bin/voxserve build/release/server/voxserve \
+ && strip -o /out/bin/voxserve-client build/release/client/cpp/voxserve-client \
+ && deploy/install.sh --runtime-packages /out/bin/voxserve /out/bin/voxserve-client > /out/packages.txt \
+ && cat /out/packages.txt
+
+FROM ${BASE_RUNTIME}
+LABEL org.opencontainers.image.title="voxserve" \
+      org.opencontainers.image.description="gRPC inference server for sparse-convolution networks on point clouds" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /out/packages.txt /usr/share/doc/voxserve/packages.txt
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
+      < /usr/share/doc/voxserve/packages.txt \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log \
+ && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin voxserve
+COPY LICENSE /usr/share/doc/voxserve/
+COPY --from=build /out/bin/ /usr/local/bin/
+COPY deploy/models /models
+
+# By number, so that Kubernetes can see that it is not root.
+USER 10001:10001
+VOLUME /models
+EXPOSE 8500 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+  CMD ["voxserve-client", "health", "--address", "localhost:8500"]
+# Arguments of docker run come after these, and the last one counts.
+ENTRYPOINT ["voxserve", "--model_repository=/models", "--host=0.0.0.0"]
