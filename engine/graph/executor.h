@@ -51,8 +51,8 @@ class Executor {
  public:
   explicit Executor(ExecutionContext* context) : context_(context) {}
 
-  // At most kernels::kMaxSamples samples. A sample's output does not depend on the others', but for rounding: none at
-  // all on the CPU.
+  // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone, its
+  // scores equal to rounding.
   BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits);
 
   // Bytes that the executor and its context hold for batches.

@@ -1,0 +1,139 @@
+// MinkUNet 0.5x from points to labels on the CPU, as a share of the machine's own sgemm rate measured in the same run.
+//
+//   build/dev/tests/bench/minkunet_bench
+//
+// Scans: semantickitti-00/000000 where it is there (28.9 GMAC), and the demo's PandaSet scan.
+
+#include <benchmark/benchmark.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/graph/executor.h"
+#include "kernels/fetch_on_demand.h"
+#include "kernels/gemm.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+kernels::ThreadPool& Pool() {
+  static kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
+  return pool;
+}
+
+// C = A B for 2048 x 2048, rows split over the pool: what the machine can do at best. GFLOP/s, best of 5.
+double MeasureSgemm() {
+  constexpr int64_t kSize = 2048;
+  const std::vector<float> a(kSize * kSize, 0.5f), b(kSize * kSize, 0.25f);
+  std::vector<float> c(kSize * kSize);
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const absl::Time start = absl::Now();
+    const int64_t rows = kSize / Pool().num_threads();
+    Pool().ParallelFor(kSize, rows, [&](int64_t begin, int64_t end) {
+      kernels::cpu::Gemm({.m = end - begin,
+                          .n = kSize,
+                          .k = kSize,
+                          .a = a.data() + begin * kSize,
+                          .a_pitch = kSize,
+                          .b = b.data(),
+                          .b_pitch = kSize,
+                          .c = c.data() + begin * kSize,
+                          .c_pitch = kSize});
+    });
+    best = std::max(best, 2e-9 * kSize * kSize * kSize / absl::ToDoubleSeconds(absl::Now() - start));
+  }
+  return best;
+}
+
+double SgemmGflops() {
+  static const double gflops = MeasureSgemm();
+  return gflops;
+}
+
+// Multiply-adds of the convolutions and linear layers for the batch that ran last.
+double CountMacs(const Program& program, const BatchGeometry& geometry) {
+  double macs = 0;
+  for (const Step& step : program.steps) {
+    if (const auto* conv = std::get_if<SparseConvStep>(&step.op)) {
+      const int spec = program.rulebooks[static_cast<size_t>(conv->rulebook)].spec;
+      macs += static_cast<double>(geometry.rulebook(spec).num_pairs()) * conv->in.channels * conv->out.channels;
+    } else if (const auto* linear = std::get_if<LinearStep>(&step.op)) {
+      const int level = program.buffers[static_cast<size_t>(linear->in.buffer)].level;
+      macs += static_cast<double>(geometry.num_sites(level)) * linear->in.channels * linear->out.channels;
+    }
+  }
+  return macs;
+}
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::cerr << value.status() << std::endl;
+  std::exit(1);
+}
+
+void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataflow dataflow) {
+  const Program program = OrDie(LoadMinkUNet(dataflow));
+  const PointCloud cloud = OrDie(ReadKittiCloud(scan_path));
+  ExecutionContext context{.device = "cpu", .pool = &Pool()};
+  Executor executor(&context);
+  std::map<std::string, double> stage_ms;
+  int64_t voxels = 0;
+  for (auto _ : state) {
+    const BatchOutput output = executor.Run(program, {{.cloud = &cloud}}, RunLimits());
+    if (!output.status.ok()) state.SkipWithError(output.status.ToString().c_str());
+    for (const StageTime& stage : output.stages) {
+      stage_ms[stage.name + "_ms"] += absl::ToDoubleMilliseconds(stage.duration);
+    }
+    voxels = output.samples[0].counts.voxels;
+  }
+  for (const auto& [name, ms] : stage_ms) state.counters[name] = ms / static_cast<double>(state.iterations());
+  const double gmac = CountMacs(program, executor.geometry()) * 1e-9;
+  state.counters["voxels"] = static_cast<double>(voxels);
+  state.counters["gmac"] = gmac;
+  state.counters["sgemm_gflops"] = SgemmGflops();
+  const benchmark::Counter::Flags rate = benchmark::Counter::kIsIterationInvariantRate;
+  state.counters["gflops"] = benchmark::Counter(2 * gmac, rate);
+  state.counters["share_of_sgemm"] = benchmark::Counter(2 * gmac / SgemmGflops(), rate);
+  state.counters["batch_MiB"] = static_cast<double>(executor.allocated_bytes()) / (1 << 20);
+  state.counters["weights_MiB"] = static_cast<double>(program.weight_bytes) / (1 << 20);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_rss_MiB"] = static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+void Register(const std::string& name, const std::string& path) {
+  if (!std::filesystem::exists(path)) {
+    std::cerr << "skipped " << name << ": no " << path << std::endl;
+    return;
+  }
+  for (const Dataflow dataflow : {Dataflow::kFetchOnDemand, Dataflow::kGatherGemmScatter}) {
+    const std::string flow = dataflow == Dataflow::kFetchOnDemand ? "fetch_on_demand" : "gather_gemm_scatter";
+    benchmark::RegisterBenchmark((name + "/" + flow).c_str(),
+                                 [=](benchmark::State& state) { PointsToLabels(state, path, dataflow); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime()
+        ->MinTime(5.0);
+  }
+}
+
+}  // namespace
+}  // namespace voxserve
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  std::cout << "CPU threads " << voxserve::Pool().num_threads() << ", vector instructions "
+            << voxserve::kernels::cpu::VectorInstructionSet() << ", sgemm 2048^3 " << voxserve::SgemmGflops()
+            << " GFLOP/s\n";
+  voxserve::Register("minkunet_0.5x/semantickitti-00/000000", VOXSERVE_SHARED_DATA "/semantickitti-00/000000.bin");
+  voxserve::Register("minkunet_0.5x/pandaset_070", VOXSERVE_SOURCE_DIR "/deploy/scans/pandaset_070.bin");
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,88 @@
+#include "tests/engine/golden_scan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/graph/compiler.h"
+#include "engine/serving/model_repository.h"
+#include "tests/support/npz.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int kFields = 4;
+
+absl::StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
+  return values;
+}
+
+absl::StatusOr<PointCloud> MakeCloud(const std::vector<float>& points) {
+  return PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), points.size() / kFields);
+}
+
+}  // namespace
+
+std::vector<int64_t> GoldenScan::PointToVoxel() const {
+  std::map<std::array<int32_t, 3>, int64_t> rows;
+  for (int64_t row = 0; row < num_voxels(); ++row) {
+    const int32_t* c = coords.data() + row * 3;
+    rows[{c[0], c[1], c[2]}] = row;
+  }
+  std::vector<std::array<int32_t, 3>> indices(static_cast<size_t>(num_points()));
+  std::array<int32_t, 3> minimum = {INT32_MAX, INT32_MAX, INT32_MAX};
+  for (size_t i = 0; i < indices.size(); ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) {
+      indices[i][axis] = static_cast<int32_t>(std::nearbyint(points[i * kFields + axis] / 0.05f));
+      minimum[axis] = std::min(minimum[axis], indices[i][axis]);
+    }
+  }
+  std::vector<int64_t> voxels;
+  for (std::array<int32_t, 3>& index : indices) {
+    for (size_t axis = 0; axis < 3; ++axis) index[axis] -= minimum[axis];
+    voxels.push_back(rows.at(index));
+  }
+  return voxels;
+}
+
+absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
+  const std::string folder = absl::StrCat(VOXSERVE_SOURCE_DIR, "/tests/golden/");
+  // The demo's scan is one of them and lies with the demo.
+  const std::string bin = name == "pandaset_070" ? absl::StrCat(VOXSERVE_SOURCE_DIR, "/deploy/scans/", name, ".bin")
+                                                 : absl::StrCat(folder, name, ".bin");
+  GoldenScan scan;
+  ASSIGN_OR_RETURN(scan.points, ReadFloats(bin));
+  ASSIGN_OR_RETURN(scan.cloud, MakeCloud(scan.points));
+  ASSIGN_OR_RETURN(const auto arrays, support::ReadNpz(absl::StrCat(folder, name, ".npz")));
+  scan.coords = arrays.at("coords").values<int32_t>();
+  scan.logits = arrays.at("logits").values<float>();
+  scan.labels = arrays.at("label").values<uint8_t>();
+  scan.num_classes = static_cast<int>(arrays.at("logits").shape[1]);
+  return scan;
+}
+
+absl::StatusOr<Program> LoadMinkUNet(Dataflow dataflow) {
+  ASSIGN_OR_RETURN(const LoadedModel model,
+                   LoadModelVersion(absl::StrCat(VOXSERVE_SOURCE_DIR, "/deploy/models/minkunet"), 1));
+  Plan plan;
+  plan.fallback.dataflow = dataflow;
+  return Compile(model.graph, plan, model.config.bytes_per_label());
+}
+
+absl::StatusOr<PointCloud> ReadKittiCloud(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::vector<float> points, ReadFloats(path));
+  return MakeCloud(points);
+}
+
+}  // namespace voxserve

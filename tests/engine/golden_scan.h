@@ -1,0 +1,40 @@
+#pragma once
+
+// A golden scan: a real cloud and what other engines computed for it (tests/golden; its README has their making).
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/graph/program.h"
+#include "engine/tensor/point_cloud.h"
+
+namespace voxserve {
+
+struct GoldenScan {
+  PointCloud cloud;             // x, y, z, intensity
+  std::vector<float> points;    // [num_points, 4], the same
+  std::vector<int32_t> coords;  // [num_voxels, 3] ascending
+  std::vector<float> logits;    // [num_voxels, num_classes]
+  std::vector<uint8_t> labels;  // [num_points]
+  int num_classes = 0;
+
+  int64_t num_points() const { return static_cast<int64_t>(labels.size()); }
+  int64_t num_voxels() const { return static_cast<int64_t>(coords.size() / 3); }
+
+  // Row of each point's voxel, found here from the definition: round half to even of x / 0.05 in float32, minus the
+  // minimum per axis.
+  std::vector<int64_t> PointToVoxel() const;
+};
+
+// "pandaset_063" or "pandaset_070".
+absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name);
+
+// The demo's model, compiled by the default plan but for `dataflow`.
+absl::StatusOr<Program> LoadMinkUNet(Dataflow dataflow = Dataflow::kFetchOnDemand);
+
+// A file of packed float32 x, y, z, intensity (KITTI's layout).
+absl::StatusOr<PointCloud> ReadKittiCloud(const std::string& path);
+
+}  // namespace voxserve
