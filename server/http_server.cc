@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, C
   httplib::Server& server = impl->server;
   server.new_task_queue = [threads = options.num_threads] { return new httplib::ThreadPool(threads); };
   server.set_keep_alive_max_count(1);
+  server.set_keep_alive_timeout(1);  // of silence before the request, too
   server.set_read_timeout(std::chrono::seconds(2));
   server.set_write_timeout(std::chrono::seconds(5));
   server.set_payload_max_length(4096);

@@ -1,0 +1,215 @@
+#include "tests/server/fake_engine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+
+FakeEngine::FakeEngine(Options options) : options_(options), pause_(options.pause) {
+  if (options_.observer != nullptr) {
+    options_.observer->OnModelState("broken", 1, false);
+    options_.observer->OnModelState("fake", 1, false);
+    options_.observer->OnModelState("fake", 2, false);
+  }
+  if (!options_.loading) FinishLoading();
+  worker_ = std::thread([this] { Run(); });
+}
+
+FakeEngine::~FakeEngine() {
+  {
+    absl::MutexLock lock(&mutex_);
+    loaded_ = true;
+    stopping_ = true;
+    pause_ = Pause::kNever;
+  }
+  worker_.join();
+}
+
+void FakeEngine::FinishLoading() {
+  if (options_.observer != nullptr) {
+    options_.observer->OnModelState("fake", 1, true);
+    options_.observer->OnModelState("fake", 2, true);
+  }
+  absl::MutexLock lock(&mutex_);
+  loaded_ = true;
+}
+
+void FakeEngine::Resume() {
+  absl::MutexLock lock(&mutex_);
+  pause_ = Pause::kNever;
+}
+
+bool FakeEngine::Await(const int64_t* counter, int64_t at_least) {
+  absl::MutexLock lock(&mutex_);
+  const auto reached = [&] { return *counter >= at_least; };
+  return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10));
+}
+
+bool FakeEngine::AwaitWaiting(int64_t count) { return Await(&num_waiting_, count); }
+bool FakeEngine::AwaitStarted(int64_t count) { return Await(&num_started_, count); }
+bool FakeEngine::AwaitCancelled(int64_t count) { return Await(&num_cancelled_, count); }
+
+void FakeEngine::FailNext(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  next_failure_ = std::move(status);
+}
+
+int64_t FakeEngine::num_started() const {
+  absl::MutexLock lock(&mutex_);
+  return num_started_;
+}
+
+absl::Status FakeEngine::Check(const InferTask& task) const {
+  if (draining_) return WithReason(absl::UnavailableError("draining"), error_reason::kDraining);
+  if (task.model == "broken") return WithReason(absl::UnavailableError("broken: bad node"), error_reason::kModelFailed);
+  if (task.model != "fake") {
+    return WithReason(absl::NotFoundError(absl::StrCat("no model \"", task.model, "\"; there are: broken, fake")),
+                      error_reason::kModelNotFound);
+  }
+  if (task.version < 0 || task.version > 2) {
+    return WithReason(absl::NotFoundError(absl::StrCat("no version ", task.version, "; there are: 1, 2")),
+                      error_reason::kVersionNotFound);
+  }
+  if (!loaded_) return WithReason(absl::UnavailableError("fake is loading"), error_reason::kModelLoading);
+  if (absl::Now() >= task.deadline) {
+    return WithReason(absl::DeadlineExceededError("too late"), error_reason::kDeadlineExpired);
+  }
+  if (num_waiting_ >= options_.max_queue_requests) {
+    return WithRetryDelay(WithReason(absl::ResourceExhaustedError("the queue is full"), error_reason::kQueueFull),
+                          absl::Milliseconds(250));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t FakeEngine::Submit(InferTask task) {
+  absl::Status refused;
+  uint64_t ticket = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    ticket = next_ticket_++;
+    refused = Check(task);
+    if (refused.ok()) {
+      queue_.push_back({ticket, std::move(task)});
+      num_waiting_ = static_cast<int64_t>(queue_.size());
+      return ticket;
+    }
+  }
+  task.done(refused);
+  return ticket;
+}
+
+bool FakeEngine::Cancel(uint64_t ticket) {
+  InferTask cancelled;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto found = queue_.begin();
+    while (found != queue_.end() && found->ticket != ticket) ++found;
+    if (found == queue_.end()) return false;
+    cancelled = std::move(found->task);
+    queue_.erase(found);
+    num_waiting_ = static_cast<int64_t>(queue_.size());
+    ++num_cancelled_;
+  }
+  if (options_.observer != nullptr) options_.observer->OnDropped(cancelled.model, "cancelled");
+  cancelled.done(WithReason(absl::CancelledError("cancelled"), error_reason::kCancelled));
+  return true;
+}
+
+void FakeEngine::WaitUntilLoaded() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&loaded_));
+}
+
+bool FakeEngine::loaded() const {
+  absl::MutexLock lock(&mutex_);
+  return loaded_;
+}
+
+std::vector<ModelVersionInfo> FakeEngine::ListModels() const {
+  const ModelState state = loaded() ? ModelState::kReady : ModelState::kLoading;
+  std::vector<ModelVersionInfo> models;
+  models.push_back({.name = "broken", .version = 1, .state = ModelState::kFailed, .problems = {"bad <node>"}});
+  for (const int64_t version : {1, 2}) {
+    models.push_back({.name = "fake",
+                      .version = version,
+                      .state = state,
+                      .problems = {},
+                      .description = "labels by index",
+                      .classes = {{.id = 0, .name = "car", .color_rgb = 0xFF0000}},
+                      .features = {{.name = "x", .unit = "m"}},
+                      .max_points = 1000,
+                      .voxel_size = {0.05f, 0.05f, 0.05f},
+                      .num_parameters = 42,
+                      .device = "cpu",
+                      .digest = "abc"});
+  }
+  return models;
+}
+
+absl::StatusOr<ModelVersionInfo> FakeEngine::GetModel(std::string_view name, int64_t version) const {
+  for (const ModelVersionInfo& info : ListModels()) {
+    const int64_t wanted = version == 0 && name == "fake" ? 2 : version;
+    if (info.name == name && info.version == wanted) return info;
+  }
+  return WithReason(absl::NotFoundError("there are: broken/1, fake/1, fake/2"), error_reason::kModelNotFound);
+}
+
+void FakeEngine::Drain() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+  const auto is_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty() && idle_; };
+  mutex_.Await(absl::Condition(&is_done));
+}
+
+void FakeEngine::Run() {
+  while (true) {
+    InferTask task;
+    absl::StatusOr<InferResult> result = InferResult();
+    {
+      absl::MutexLock lock(&mutex_);
+      idle_ = true;
+      const auto may_start = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || (!queue_.empty() && pause_ != Pause::kBeforeStart);
+      };
+      mutex_.Await(absl::Condition(&may_start));
+      if (queue_.empty()) return;
+      idle_ = false;
+      task = std::move(queue_.front().task);
+      queue_.pop_front();
+      num_waiting_ = static_cast<int64_t>(queue_.size());
+      ++num_started_;
+      const auto may_end = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pause_ != Pause::kAfterStart; };
+      mutex_.Await(absl::Condition(&may_end));
+      if (next_failure_.ok()) {
+        result = Answer(task);
+      } else {
+        result = std::exchange(next_failure_, absl::OkStatus());
+      }
+    }
+    if (result.ok() && options_.observer != nullptr) {
+      options_.observer->OnPoints(task.model, result->counts.used, 0, 0, 0);
+      options_.observer->OnStage(task.model, "features", absl::Milliseconds(2));
+      options_.observer->OnBatch(task.model, 1, result->counts.used, result->counts.voxels);
+    }
+    task.done(std::move(result));
+  }
+}
+
+absl::StatusOr<InferResult> FakeEngine::Answer(const InferTask& task) const {
+  const auto num_points = static_cast<int64_t>(task.cloud.num_points());
+  InferResult result;
+  result.model = task.model;
+  result.version = task.version == 0 ? 2 : task.version;
+  result.device = "cpu";
+  result.num_classes = static_cast<int>(options_.scores_per_point);
+  for (int64_t i = 0; i < num_points; ++i) result.labels.push_back(static_cast<uint8_t>(i % 3));
+  if (task.return_scores) result.scores.assign(num_points * options_.scores_per_point, 0.5f);
+  result.counts = {.used = num_points, .voxels = num_points};
+  result.stages = {{"queue", absl::Microseconds(5)}, {"features", absl::Milliseconds(2)}};
+  return result;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,90 @@
+#pragma once
+
+// An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: one answer a
+// task, refusals at once, cancellation of what has not started.
+//
+// Models: "fake" versions 1 and 2 (ready when loading has finished), "broken" version 1 (failed). Labels are the
+// point's index modulo 3.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/serving/engine.h"
+
+namespace voxserve {
+
+class FakeEngine final : public Engine {
+ public:
+  enum class Pause {
+    kNever,
+    kBeforeStart,  // tasks stay in the queue
+    kAfterStart,   // one task starts and does not end; the others stay in the queue
+  };
+
+  struct Options {
+    EngineObserver* observer = nullptr;
+    bool loading = false;  // until FinishLoading
+    int64_t max_queue_requests = 4;
+    Pause pause = Pause::kNever;
+    int64_t scores_per_point = 3;
+  };
+
+  explicit FakeEngine(Options options);
+  ~FakeEngine() override;  // ends every pause
+
+  void FinishLoading();
+  void Resume();
+  // Block until so many tasks wait, or have started, or were cancelled; false after ten seconds.
+  bool AwaitWaiting(int64_t count);
+  bool AwaitStarted(int64_t count);
+  bool AwaitCancelled(int64_t count);
+  // The next task that starts gets this instead of an answer.
+  void FailNext(absl::Status status);
+  int64_t num_started() const;
+
+  uint64_t Submit(InferTask task) override;
+  bool Cancel(uint64_t ticket) override;
+  void WaitUntilLoaded() override;
+  bool loaded() const override;
+  std::vector<ModelVersionInfo> ListModels() const override;
+  absl::StatusOr<ModelVersionInfo> GetModel(std::string_view name, int64_t version) const override;
+  void Drain() override;
+  std::string devices() const override { return "cpu"; }
+
+ private:
+  struct Waiting {
+    uint64_t ticket;
+    InferTask task;
+  };
+
+  absl::Status Check(const InferTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Await(const int64_t* counter, int64_t at_least);
+  void Run();
+  absl::StatusOr<InferResult> Answer(const InferTask& task) const;
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool idle_ ABSL_GUARDED_BY(mutex_) = true;
+  Pause pause_ ABSL_GUARDED_BY(mutex_);
+  absl::Status next_failure_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread worker_;
+};
+
+}  // namespace voxserve

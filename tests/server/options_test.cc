@@ -1,0 +1,137 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+
+namespace voxserve {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class OptionsTest : public testing::Test {
+ protected:
+  // Flags are the process's: each test gets the defaults back.
+  absl::FlagSaver saver_;
+};
+
+std::string ErrorOf(const std::vector<std::string>& args) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
+  EXPECT_FALSE(line.ok());
+  const std::string message(line.status().message());
+  EXPECT_THAT(message, Not(HasSubstr("\n"))) << "one line";
+  return message;
+}
+
+TEST_F(OptionsTest, DefaultsServe) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine({"--model_repository", "models"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->action, CommandLine::Action::kServe);
+  EXPECT_EQ(line->options.model_repository, "models");
+  EXPECT_EQ(line->options.host, "127.0.0.1");
+  EXPECT_EQ(line->options.port, 8500);
+  EXPECT_EQ(line->options.http_port, 8080);
+  EXPECT_EQ(line->options.max_message_bytes, 64 << 20);
+}
+
+TEST_F(OptionsTest, ReadsEveryFlag) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(
+      {"--model_repository=m", "-host=0.0.0.0", "--port=0", "--http_port", "0", "--threads=3",
+       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024",
+       "--grpc_memory_bytes=512MiB", "--drain_timeout=1500ms", "--log_level=DEBUG"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const Options& options = line->options;
+  EXPECT_EQ(options.model_repository, "m");
+  EXPECT_EQ(options.host, "0.0.0.0");
+  EXPECT_EQ(options.port, 0);
+  EXPECT_EQ(options.http_port, 0);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.max_message_bytes, 2 << 20);
+  EXPECT_EQ(options.max_queue_requests, 9);
+  EXPECT_EQ(options.max_queue_bytes, int64_t{3} << 30);
+  EXPECT_EQ(options.max_grid_bytes, 1024);
+  EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
+  EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(options.log_level, LogLevel::kDebug);
+}
+
+TEST_F(OptionsTest, AsksForWhatItNeeds) { EXPECT_THAT(ErrorOf({}), HasSubstr("--model_repository is required")); }
+
+TEST_F(OptionsTest, UnknownFlagsGetTheNearest) {
+  EXPECT_THAT(ErrorOf({"--prot=1"}), HasSubstr("unknown flag --prot; did you mean --port?"));
+  const std::string far = ErrorOf({"--completely_different"});
+  EXPECT_THAT(far, HasSubstr("unknown flag --completely_different"));
+  EXPECT_THAT(far, Not(HasSubstr("did you mean")));
+  EXPECT_THAT(ErrorOf({"--flagfile=/etc/passwd"}), HasSubstr("unknown flag")) << "Abseil's own are not ours";
+}
+
+TEST_F(OptionsTest, BadValuesNameTheFlagAndTheValue) {
+  EXPECT_THAT(ErrorOf({"--port=many"}), HasSubstr("--port: \"many\""));
+  EXPECT_THAT(ErrorOf({"--drain_timeout=5"}), HasSubstr("--drain_timeout: \"5\""));
+  EXPECT_THAT(ErrorOf({"--max_message_bytes=5MB"}), HasSubstr("KiB, MiB or GiB"));
+  EXPECT_THAT(ErrorOf({"--max_message_bytes=-1"}), HasSubstr("KiB, MiB or GiB"));
+  EXPECT_THAT(ErrorOf({"--max_queue_bytes=9999999999GiB"}), HasSubstr("--max_queue_bytes"));
+  EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("debug, info, warning or error"));
+  EXPECT_THAT(ErrorOf({"--model_repository"}), HasSubstr("needs a value"));
+  EXPECT_THAT(ErrorOf({"models"}), HasSubstr("\"models\" is not a flag"));
+}
+
+TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
+  Options good;
+  good.model_repository = "m";
+  ASSERT_TRUE(good.Validate().ok());
+  const auto error_with = [&](auto change) {
+    Options options = good;
+    change(options);
+    const absl::Status status = options.Validate();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error_with([](Options& o) { o.port = 65536; }), HasSubstr("--port=65536"));
+  EXPECT_THAT(error_with([](Options& o) { o.http_port = -1; }), HasSubstr("--http_port=-1"));
+  EXPECT_THAT(error_with([](Options& o) { o.http_port = o.port; }), HasSubstr("must differ"));
+  EXPECT_THAT(error_with([](Options& o) { o.threads = -1; }), HasSubstr("--threads=-1"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = 1000; }), HasSubstr("--max_message_bytes=1000"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = int64_t{1} << 31; }), HasSubstr("2147483647"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_queue_requests = 0; }), HasSubstr("--max_queue_requests=0"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_queue_bytes = 5; }), HasSubstr("--max_queue_bytes=5"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_grid_bytes = -5; }), HasSubstr("--max_grid_bytes=-5"));
+  EXPECT_THAT(error_with([](Options& o) { o.grpc_memory_bytes = 5; }), HasSubstr("--grpc_memory_bytes=5"));
+  EXPECT_THAT(error_with([](Options& o) { o.drain_timeout = -absl::Seconds(1); }), HasSubstr("--drain_timeout=-1s"));
+  EXPECT_THAT(error_with([](Options& o) { o.host.clear(); }), HasSubstr("--host"));
+  Options any_ports = good;
+  any_ports.port = any_ports.http_port = 0;
+  EXPECT_TRUE(any_ports.Validate().ok());
+}
+
+TEST_F(OptionsTest, HelpAndVersionWinOverTheRest) {
+  EXPECT_EQ(ParseCommandLine({"--help"})->action, CommandLine::Action::kHelp);
+  EXPECT_EQ(ParseCommandLine({"-h"})->action, CommandLine::Action::kHelp);
+  EXPECT_EQ(ParseCommandLine({"--version"})->action, CommandLine::Action::kVersion);
+}
+
+TEST_F(OptionsTest, HelpTeachesEveryFlag) {
+  const std::string help = HelpText();
+  int num_ours = 0;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!flag->Filename().ends_with("server/options.cc")) continue;
+    ++num_ours;
+    EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
+  }
+  EXPECT_EQ(num_ours, 12);
+  EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
+  EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
+  EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));
+  EXPECT_THAT(help, HasSubstr("--log_level  (default info)"));
+  EXPECT_THAT(help, Not(HasSubstr("flagfile")));
+  size_t start = 0;
+  for (size_t end = help.find('\n'); end != std::string::npos; start = end + 1, end = help.find('\n', start)) {
+    EXPECT_LE(end - start, 120u) << help.substr(start, end - start);
+  }
+}
+
+}  // namespace
+}  // namespace voxserve
