@@ -232,8 +232,7 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     """The array's own bytes where it is packed and little endian, else a copy that is."""
     if array.dtype.names is None:
         array = np.asarray(array, array.dtype.newbyteorder("<"))
-    packed = np.ascontiguousarray(array)
-    return memoryview(packed.reshape(-1).view(np.uint8)) if packed.size else memoryview(b"")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _stamp_ns(stamp: Any) -> int | None:

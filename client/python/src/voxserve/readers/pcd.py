@@ -62,11 +62,11 @@ def _read(contents: bytes) -> PointCloud:
         starts = [sum(column.num_bytes for column in kept[:index]) for index in range(len(kept))]
         columns = [replace(column, offset=start) for column, start in zip(kept, starts, strict=True)]
     elif kind == "binary":
-        if len(body) != num_points * point_step:
+        if len(body) < num_points * point_step:
             raise ValueError(
                 f"the header promises {num_points} points of {point_step} bytes, but {len(body)} bytes follow"
             )
-        data = body
+        data = body[: num_points * point_step]  # PCL fills the file up to whole pages
     elif kind == "binary_compressed":
         data = _compressed(body, columns, num_points)
     else:

@@ -1,0 +1,204 @@
+"""What users have, described for the wire. The oracle is NumPy's own view of the same values."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voxserve import PointCloud, field_spec, wire
+from voxserve.point_cloud import as_cloud
+from voxserve.protocol import encode_request
+
+
+def fields_of(cloud: PointCloud) -> list[tuple[str, str, int]]:
+    return [(f.name, f.type, f.offset) for f in cloud.fields]
+
+
+@pytest.mark.parametrize("code", sorted(field_spec.NUMPY_CODES.values()))
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_every_type_in_both_orders(code: str, order: str) -> None:
+    values = np.array([[1, 2, 3, 4], [5, 6, 7, 100]], np.dtype(code).newbyteorder(order))
+    cloud = as_cloud(values)
+    assert not cloud.is_bigendian
+    for column, name in enumerate(("x", "y", "z", "intensity")):
+        np.testing.assert_array_equal(cloud.values(name), values[:, column].astype(np.float32))
+
+
+def test_arrays_are_not_copied() -> None:
+    points = np.zeros((5, 4), np.float32)
+    points[3, 0] = 7
+    cloud = as_cloud(points)
+    points[3, 0] = 8
+    assert cloud.values("x")[3] == 8
+
+
+def test_strided_and_transposed_arrays() -> None:
+    base = np.arange(60, dtype=np.float32).reshape(5, 12)
+    np.testing.assert_array_equal(as_cloud(base[::2, 1:5]).values("y"), base[::2, 2])
+    np.testing.assert_array_equal(as_cloud(base[:4].T).values("intensity"), base[3])
+
+
+def test_three_columns_have_no_intensity() -> None:
+    assert [f.name for f in as_cloud(np.zeros((1, 3), np.float32)).fields] == ["x", "y", "z"]
+
+
+def test_further_columns_are_skipped() -> None:
+    cloud = as_cloud(np.arange(12, dtype=np.float64).reshape(2, 6))
+    assert cloud.point_step == 48
+    assert [f.name for f in cloud.fields] == ["x", "y", "z", "intensity"]
+    assert cloud.values("intensity").tolist() == [3, 9]
+
+
+def test_lists_of_numbers() -> None:
+    assert as_cloud([[1.0, 2.0, 3.0]]).values("z").tolist() == [3.0]
+
+
+def test_field_spec_for_columns() -> None:
+    cloud = as_cloud(np.full((2, 5), 51, np.float32), "x:f32,y:f32,-:f32,z:f32,intensity:f32*0.5+1")
+    assert fields_of(cloud) == [("x", "f32", 0), ("y", "f32", 4), ("z", "f32", 12), ("intensity", "f32", 16)]
+    assert cloud.values("intensity").tolist() == [26.5, 26.5]
+
+
+def test_structured_arrays_name_their_fields() -> None:
+    dtype = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("t", "<i8"), ("rgb", "u1", (3,)), ("ring", "<u2")])
+    points = np.zeros(4, dtype)
+    points["ring"] = [1, 2, 3, 65535]
+    cloud = as_cloud(points)
+    assert fields_of(cloud) == [
+        ("x", "f32", 0),
+        ("y", "f32", 4),
+        ("z", "f32", 8),
+        ("rgb", "u8", 20),
+        ("ring", "u16", 23),
+    ]
+    assert cloud.fields[3].count == 3
+    np.testing.assert_array_equal(cloud.values("ring"), points["ring"])
+
+
+def test_big_endian_structured_arrays_are_sent_as_they_are() -> None:
+    points = np.zeros(2, [("x", ">f4"), ("y", ">f4"), ("z", ">f4"), ("ring", "u1")])
+    points["z"] = [1.5, 2.5]
+    cloud = as_cloud(points)
+    assert cloud.is_bigendian
+    assert cloud.values("z").tolist() == [1.5, 2.5]
+
+
+def test_mixed_endian_structured_arrays() -> None:
+    points = np.zeros(2, [("x", ">f4"), ("y", "<f4"), ("z", ">f8")])
+    points["x"], points["y"], points["z"] = [1, 2], [3, 4], [5, 6]
+    cloud = as_cloud(points)
+    assert [cloud.values(name).tolist() for name in "xyz"] == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_columns() -> None:
+    columns = {"x": np.float32([1, 2]), "y": np.arange(2), "z": np.arange(2), "ring": np.uint8([7, 8])}
+    columns["y"] = columns["y"].astype(np.int16)
+    columns["z"] = columns["z"].astype(np.float64)
+    cloud = as_cloud(columns)
+    assert fields_of(cloud) == [("x", "f32", 0), ("y", "i16", 4), ("z", "f64", 6), ("ring", "u8", 14)]
+    assert cloud.values("ring").tolist() == [7, 8]
+
+
+def ros_message(**changes: Any) -> SimpleNamespace:
+    points = np.zeros((2, 3), [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("pad", "<f4")])
+    points["x"] = [[1, 2, 3], [4, 5, 6]]
+    rows = b"".join(row.tobytes() + b"\xff" * 8 for row in points)
+    fields = [SimpleNamespace(name=n, offset=4 * i, datatype=7, count=1) for i, n in enumerate("xyz")]
+    stamp = SimpleNamespace(sec=5, nanosec=6)
+    message = {
+        "header": SimpleNamespace(stamp=stamp, frame_id="os_lidar"),
+        "height": 2,
+        "width": 3,
+        "fields": fields,
+        "is_bigendian": False,
+        "point_step": 16,
+        "row_step": 56,
+        "data": rows,
+        "is_dense": True,
+    }
+    return SimpleNamespace(**{**message, **changes})
+
+
+def test_point_cloud2_is_forwarded_as_it_is() -> None:
+    message = ros_message()
+    cloud = as_cloud(message)
+    assert cloud.data is message.data
+    assert (cloud.num_points, cloud.height, cloud.row_step, cloud.point_step) == (6, 2, 56, 16)
+    assert (cloud.stamp_ns, cloud.frame_id) == (5_000_000_006, "os_lidar")
+    assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_ros1_stamps_and_byte_lists() -> None:
+    stamp = SimpleNamespace(secs=1, nsecs=2)
+    message = ros_message(header=SimpleNamespace(stamp=stamp, frame_id=""), data=list(ros_message().data))
+    cloud = as_cloud(message)
+    assert cloud.stamp_ns == 1_000_000_002
+    assert cloud.values("x").tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stamp_that_nobody_set_is_none() -> None:
+    stamp = SimpleNamespace(sec=0, nanosec=0)
+    assert as_cloud(ros_message(header=SimpleNamespace(stamp=stamp, frame_id=""))).stamp_ns is None
+
+
+def test_unknown_datatype_of_a_message() -> None:
+    fields = [SimpleNamespace(name="x", offset=0, datatype=12, count=1)]
+    with pytest.raises(ValueError, match="field 'x' has datatype 12"):
+        as_cloud(ros_message(fields=fields))
+
+
+@pytest.mark.parametrize(
+    ("points", "fields", "message"),
+    [
+        (np.zeros((4, 2), np.float32), None, r"shape \(4, 2\)"),
+        (np.zeros(4, np.float32), None, r"shape \(4,\)"),
+        (np.zeros((4, 4), np.int64), None, "points are int64"),
+        (np.zeros((4, 4), complex), None, "points are complex128"),
+        (np.zeros((4, 4), np.float32), ["x"] * 5, "5 fields for 4 columns"),
+        (np.zeros((4, 4), np.float32), "x:f64,y:f64", "x:f64, but the array's columns are all f32"),
+        (np.zeros((4, 3), np.float32), "x:f32,y:f32,z:f32,-:f32", "16 bytes, but a row of 3 columns has 12"),
+        (np.zeros((2, 2), [("x", "f4")]), None, r"structured array has shape \(2, 2\)"),
+        ({}, None, "no columns"),
+        ({"x": np.zeros(2), "y": np.zeros(3)}, None, "equally long"),
+        ({"x": np.zeros(2, "i8")}, None, "column 'x' is int64"),
+        ({"x": np.zeros(2)}, ["x"], "may only be a field spec"),
+        ({"x": np.zeros(2)}, "w:f64", "name 'w', but the points have x"),
+        ({"x": np.zeros(2)}, "x:f32", "say x:f32, but the points have x:f64"),
+    ],
+)
+def test_what_cannot_be_described(points: Any, fields: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        as_cloud(points, fields)
+
+
+def test_a_scale_for_a_field_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="scale for 'ring', but the cloud's fields are x, y, z"):
+        as_cloud(np.zeros((1, 3), np.float32)).scaled({"ring": 2})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"num_points": 3}, "does not fit 24 bytes"), ({"height": 4}, "4 rows"), ({"point_step": 6}, "of 6 bytes")],
+)
+def test_values_never_read_beyond_the_bytes(changes: dict[str, int], message: str) -> None:
+    layout = {"num_points": 2, "point_step": 12, "height": 0, **changes}
+    cloud = PointCloud(b"\0" * 24, fields=as_cloud(np.zeros((1, 3), np.float32)).fields, **layout)
+    with pytest.raises(ValueError, match=message):
+        cloud.values("z")
+
+
+@pytest.mark.parametrize("num_points", [0, 1, 127, 128, 20_000])
+def test_encoded_request_is_what_protobuf_writes(num_points: int) -> None:
+    points = np.random.default_rng(2).normal(size=(num_points, 4)).astype(np.float32)
+    cloud = as_cloud(points).scaled({"intensity": 0.25})
+    parsed = wire.InferRequest.FromString(encode_request(wire.InferRequest(model="m", version=2), cloud))
+    expected = wire.InferRequest(model="m", version=2)
+    expected.cloud.data = points.tobytes()
+    expected.cloud.num_points, expected.cloud.point_step = num_points, 16
+    for index, name in enumerate(("x", "y", "z", "intensity")):
+        expected.cloud.fields.add(name=name, offset=4 * index, type=7, count=1)
+    expected.cloud.fields[3].scale = 0.25
+    assert parsed == expected

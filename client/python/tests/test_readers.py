@@ -1,0 +1,444 @@
+"""Readers against files written here, and against real ones where VOXSERVE_SHARED_DATA has them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import voxserve
+from voxserve.readers import is_point_cloud_file, lzf
+
+SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
+Write = Callable[[str, bytes | str], Path]
+POINTS = np.array([[1.5, -2.25, 3, 0.5], [4, 5, -6.75, 0.25], [7, 8, 9, 1]], np.float32)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def _write(name: str, contents: bytes | str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(contents if isinstance(contents, bytes) else contents.encode("latin-1"))
+        return path
+
+    return _write
+
+
+def table(cloud: voxserve.PointCloud, *names: str) -> Any:
+    return np.stack([cloud.values(name) for name in names or ("x", "y", "z", "intensity")], axis=1)
+
+
+def test_kitti(write: Write) -> None:
+    np.testing.assert_array_equal(table(voxserve.read(write("a.bin", POINTS.tobytes()))), POINTS)
+
+
+def test_nuscenes(write: Write) -> None:
+    points = np.array([[1, 2, 3, 255, 31], [4, 5, 6, 51, 0]], np.float32)
+    cloud = voxserve.read(write("a.pcd.bin", points.tobytes()))
+    np.testing.assert_allclose(table(cloud), np.array([[1, 2, 3, 1], [4, 5, 6, 0.2]]), rtol=1e-6)
+    assert cloud.values("ring").tolist() == [31, 0]
+
+
+def test_empty_files_have_no_points(write: Write) -> None:
+    assert voxserve.read(write("a.bin", b"")).num_points == 0
+
+
+def test_another_layout_by_fields(write: Write) -> None:
+    points = np.array([(1, 2, 3, 51, 9)], [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("i", "<f4"), ("e", "<f4")])
+    cloud = voxserve.read(write("a.bin", points.tobytes()), "x:f32,y:f32,z:f32,intensity:f32*0.5,-:f32")
+    assert table(cloud).tolist() == [[1, 2, 3, 25.5]]
+
+
+def test_unknown_extensions_need_fields(write: Write) -> None:
+    path = write("a.dat", np.float16([1, 2, 3]).tobytes())
+    assert table(voxserve.read(path, "x:f16,y:f16,z:f16"), "x", "y", "z").tolist() == [[1, 2, 3]]
+    with pytest.raises(ValueError, match=r"a\.dat: unknown extension"):
+        voxserve.read(path)
+
+
+def test_a_bin_of_another_size_names_the_option(write: Write) -> None:
+    with pytest.raises(ValueError, match=r"a\.bin: 20 bytes are not a whole number of 16-byte points .*--fields"):
+        voxserve.read(write("a.bin", bytes(20)))
+
+
+def test_missing_files() -> None:
+    with pytest.raises(FileNotFoundError):
+        voxserve.read("/nowhere/a.bin")
+
+
+def test_extensions() -> None:
+    assert is_point_cloud_file("a/B.PCD.BIN")
+    assert not is_point_cloud_file("a.png")
+
+
+# PCD
+
+
+def pcd_header(data: str, count: int = 3, **changes: str) -> str:
+    lines = {
+        "VERSION": "0.7",
+        "FIELDS": "x y z intensity",
+        "SIZE": "4 4 4 4",
+        "TYPE": "F F F F",
+        "COUNT": "1 1 1 1",
+        "WIDTH": str(count),
+        "HEIGHT": "1",
+        "VIEWPOINT": "0 0 0 1 0 0 0",
+        "POINTS": str(count),
+        "DATA": data,
+        **changes,
+    }
+    return "# .PCD v0.7\n" + "".join(f"{key} {value}\n" for key, value in lines.items() if value)
+
+
+def lzf_literals(data: bytes) -> bytes:
+    """LZF without a single match: runs of up to 32 bytes."""
+    runs = [data[i : i + 32] for i in range(0, len(data), 32)]
+    return b"".join(bytes([len(run) - 1]) + run for run in runs)
+
+
+def test_pcd_ascii(write: Write) -> None:
+    rows = "1.5 -2.25 3 0.5\n\n4 5 -6.75e0 .25\r\n7 8 9 1"
+    np.testing.assert_array_equal(table(voxserve.read(write("a.pcd", pcd_header("ascii") + rows))), POINTS)
+
+
+def test_pcd_binary_and_what_pcl_appends(write: Write) -> None:
+    contents = pcd_header("binary").encode() + POINTS.tobytes()
+    for tail in (b"", bytes(4096)):
+        np.testing.assert_array_equal(table(voxserve.read(write("a.pcd", contents + tail))), POINTS)
+
+
+def test_pcd_binary_compressed(write: Write) -> None:
+    columns = lzf_literals(POINTS.T.tobytes())
+    body = struct.pack("<II", len(columns), POINTS.nbytes) + columns
+    contents = pcd_header("binary_compressed").encode() + body
+    np.testing.assert_array_equal(table(voxserve.read(write("a.pcd", contents))), POINTS)
+
+
+@pytest.mark.parametrize("kind", ["ascii", "binary", "binary_compressed"])
+def test_pcd_types_padding_counts_and_wide_integers(write: Write, kind: str) -> None:
+    dtype = np.dtype(
+        [
+            ("x", "<f8"),
+            ("_", "u1", (3,)),
+            ("y", "<f4"),
+            ("t", "<u8"),
+            ("z", "<i2"),
+            ("rgb", "u1", (3,)),
+            ("ring", "<u2"),
+        ]
+    )
+    points = np.zeros(2, dtype)
+    points["x"], points["y"], points["z"], points["ring"] = [1, -2], [3.5, 4], [-5, 6], [7, 65535]
+    points["rgb"] = [[1, 2, 3], [4, 5, 6]]
+    header = pcd_header(
+        kind, 2, FIELDS="x _ y t z rgb ring", SIZE="8 1 4 8 2 1 2", TYPE="F U F U I U U", COUNT="1 3 1 1 1 3 1"
+    ).encode()
+    if kind == "ascii":
+        body = b"1 0 0 0 3.5 0 -5 1 2 3 7\n-2 0 0 0 4 0 6 4 5 6 65535\n"
+    elif kind == "binary":
+        body = points.tobytes()
+    else:
+        data = lzf_literals(b"".join(points[name].tobytes() for name in dtype.names or ()))
+        body = struct.pack("<II", len(data), points.nbytes) + data
+    cloud = voxserve.read(write("a.pcd", header + body))
+    assert [f.name for f in cloud.fields] == ["x", "y", "z", "rgb", "ring"]
+    assert table(cloud, "x", "y", "z", "rgb", "ring").tolist() == [[1, 3.5, -5, 1, 7], [-2, 4, 6, 4, 65535]]
+
+
+def test_pcd_organised(write: Write) -> None:
+    header = pcd_header("binary", 3, WIDTH="1", HEIGHT="3")
+    cloud = voxserve.read(write("a.pcd", header.encode() + POINTS.tobytes()))
+    assert cloud.height == 3
+    np.testing.assert_array_equal(table(cloud), POINTS)
+
+
+def test_pcd_scale_by_name(write: Write) -> None:
+    path = write("a.pcd", pcd_header("binary").encode() + POINTS.tobytes())
+    assert voxserve.read(path, "intensity:f32*2+1").values("intensity").tolist() == [2, 1.5, 3]
+    with pytest.raises(ValueError, match="say intensity:u8, but the points have intensity:f32"):
+        voxserve.read(path, "intensity:u8")
+    with pytest.raises(ValueError, match="name 'ring', but the points have x, y, z, intensity"):
+        voxserve.read(path, "ring:u8")
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ("", "no DATA line"),
+        ("FIELDS x y z\n" * 10, "no DATA line"),
+        ("#" * (2 << 20), "no DATA line"),
+        (pcd_header("zip"), "DATA zip is none of"),
+        (pcd_header("ascii", FIELDS=""), "no FIELDS"),
+        (pcd_header("ascii", SIZE="4 4 4"), "4 FIELDS, but 3 SIZE"),
+        (pcd_header("ascii", SIZE="4 4 4 3"), "TYPE F SIZE 3"),
+        (pcd_header("ascii", TYPE="F F F X"), "TYPE X SIZE 4"),
+        (pcd_header("ascii", COUNT="1 1 1 0"), "COUNT 0"),
+        (pcd_header("ascii", COUNT="1 1 1 99999999"), "COUNT 99999999"),
+        (pcd_header("ascii", COUNT="1 1 1 1048576"), "more than 1048576 bytes"),
+        (pcd_header("ascii", FIELDS="x y z x"), "'x' stands twice"),
+        (pcd_header("ascii", WIDTH=""), "WIDTH needs one whole number"),
+        (pcd_header("ascii", WIDTH="-1"), "WIDTH needs one whole number"),
+        (pcd_header("ascii", POINTS="4"), "POINTS 4, but WIDTH 3 x HEIGHT 1 = 3"),
+        (pcd_header("ascii") + "1 2 3 4\n", "promises 3 points, but 1 lines"),
+        (pcd_header("ascii") + "1 2 3\n", "line 12 has 3 values, not 4"),
+        (pcd_header("ascii") + "1 2 3 four\n" * 3, "line 12: 'four' is not a number"),
+        (pcd_header("ascii") + "1 2 3 1e99\n" * 3, "'1e99' does not fit float32"),
+        (pcd_header("ascii", SIZE="4 4 4 1", TYPE="F F F U") + "1 2 3 256\n" * 3, "'256' does not fit uint8"),
+        (pcd_header("ascii", SIZE="4 4 4 1", TYPE="F F F U") + "1 2 3 1.5\n" * 3, "'1.5' does not fit uint8"),
+        (pcd_header("binary") + "short", "3 points of 16 bytes, but 5 bytes follow"),
+        (pcd_header("binary", 10**17), "but 0 bytes follow"),
+        (pcd_header("binary_compressed"), "ends before the compressed data"),
+        (pcd_header("binary_compressed") + "\xff\xff\xff\x7f\x30\0\0\0", "promises 2147483647 compressed bytes"),
+        (pcd_header("binary_compressed") + "\1\0\0\0\x31\0\0\0\0", "49 uncompressed bytes for 3 points of 16"),
+        (
+            pcd_header("binary_compressed", 2**27) + "\1\0\0\0\0\0\0\x80\0",
+            "1 compressed bytes cannot hold 2147483648",
+        ),
+        (pcd_header("binary_compressed") + "\2\0\0\0\x30\0\0\0\x1f\0", "ends within a run"),
+    ],
+)
+def test_pcd_that_is_broken_or_hostile(write: Write, contents: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.pcd: PCD: .*({message})"):
+        voxserve.read(write("a.pcd", contents))
+
+
+# LZF
+
+
+def test_lzf_matches_that_overlap_what_they_make() -> None:
+    # "ab", then 9 bytes from 2 back: long form (7 << 5, length - 9, distance - 1).
+    assert lzf.decompress(b"\1ab" + bytes([7 << 5, 0, 1]), 11) == b"ababababababab"[:11]
+    assert lzf.decompress(b"\0a" + bytes([1 << 5, 0]), 4) == b"aaaa"
+
+
+def test_lzf_against_an_encoder() -> None:
+    rng = np.random.default_rng(3)
+    data = bytes(rng.integers(0, 3, 5000, dtype=np.uint8)) + bytes(rng.integers(0, 256, 500, dtype=np.uint8))
+    assert lzf.decompress(lzf_encode(data), len(data)) == data
+
+
+def lzf_encode(data: bytes) -> bytes:
+    """A greedy encoder with matches, written from the format's description."""
+    out, literals, position = bytearray(), bytearray(), 0
+    while position < len(data):
+        start = data.rfind(data[position : position + 3], max(0, position - 8191), position + 2)
+        length = 0
+        if 0 <= start < position and position + 3 <= len(data):
+            while length < 264 and position + length < len(data) and data[start + length] == data[position + length]:
+                length += 1
+        if length >= 3:
+            out += lzf_literals(bytes(literals))
+            literals.clear()
+            distance = position - start - 1
+            if length < 9:
+                out += bytes([(length - 2) << 5 | distance >> 8, distance & 255])
+            else:
+                out += bytes([7 << 5 | distance >> 8, length - 9, distance & 255])
+            position += length
+        else:
+            literals.append(data[position])
+            position += 1
+    return bytes(out + lzf_literals(bytes(literals)))
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "message"),
+    [
+        (b"\1a", 2, "ends within a run"),
+        (b"\0a\x20", 4, "ends within a match"),
+        (b"\0a\xe0\0", 4, "ends within a match"),
+        (b"\0a\x20\5", 4, "before its beginning"),
+        (b"\0a", 2, "holds 1 bytes, not 2"),
+        (b"\1ab", 1, "more than 1 bytes"),
+        (b"\0a", 10**12, "cannot hold"),
+    ],
+)
+def test_lzf_that_is_damaged(data: bytes, size: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lzf.decompress(data, size)
+
+
+# PLY
+
+
+def ply_header(kind: str, *extra: str, count: int = 3, before: str = "") -> bytes:
+    properties = "".join(f"property float {name}\n" for name in ("x", "y", "z", "scalar_Intensity"))
+    lines = f"ply\nformat {kind} 1.0\ncomment made by hand\n{before}element vertex {count}\n{properties}"
+    return (lines + "".join(f"{line}\n" for line in extra) + "end_header\n").encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("ascii", b"1.5 -2.25 3 0.5\n4 5 -6.75 0.25\n7 8 9 1\n"),
+        ("binary_little_endian", POINTS.astype("<f4").tobytes()),
+        ("binary_big_endian", POINTS.astype(">f4").tobytes()),
+    ],
+)
+def test_ply(write: Write, kind: str, body: bytes) -> None:
+    cloud = voxserve.read(write("a.ply", ply_header(kind) + body))
+    assert cloud.is_bigendian == (kind == "binary_big_endian")
+    np.testing.assert_array_equal(table(cloud), POINTS)
+
+
+def test_ply_with_other_elements_around(write: Write) -> None:
+    before = "element camera 2\nproperty uchar a\nproperty double b\n"
+    faces = "element face 1\nproperty list uchar int vertex_indices"
+    contents = (
+        ply_header("binary_little_endian", faces, before=before) + bytes(18) + POINTS.tobytes() + b"\3" + bytes(12)
+    )
+    np.testing.assert_array_equal(table(voxserve.read(write("a.ply", contents))), POINTS)
+    rows = b"1 2\n3 4\n1.5 -2.25 3 0.5\n4 5 -6.75 0.25\n7 8 9 1\n3 0 1 2\n"
+    contents = ply_header("ascii", faces, before=before) + rows
+    np.testing.assert_array_equal(table(voxserve.read(write("a.ply", contents))), POINTS)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "does not begin with 'ply'"),
+        (b"ply\nformat ascii 1.0\n", "no end_header"),
+        (b"ply\n" + b"comment x\n" * 200_000, "no end_header"),
+        (b"ply\nnonsense\n", "header line 2 begins with 'nonsense'"),
+        (b"ply\nelement vertex many\n", "not 'element NAME COUNT'"),
+        (b"ply\nelement vertex 1\nproperty quad x\n", "not 'property TYPE NAME'"),
+        (b"ply\nformat ascii 1.0\nelement face 0\nend_header\n", "no element 'vertex'"),
+        (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "no properties"),
+        (ply_header("text"), "format 'text' is none of"),
+        (ply_header("ascii", "property float x"), "'x' stands twice"),
+        (ply_header("ascii", "property list uchar int n"), "vertices have the list 'n'"),
+        (ply_header("ascii", count=10**15), "1000000000000000 points, but 0 lines"),
+        (ply_header("binary_little_endian", count=10**15), "1000000000000000 vertices of 16 bytes, but 0"),
+        (ply_header("binary_little_endian", before="element a 9\nproperty int b\n"), "'a' needs 9 x 4 bytes, but 0"),
+        (ply_header("binary_little_endian", before="element a 9\nproperty list int int b\n"), "has the list 'b'"),
+        (ply_header("ascii", before="element a 9\nproperty int b\n"), "ends within element 'a'"),
+    ],
+)
+def test_ply_that_is_broken_or_hostile(write: Write, contents: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.ply: PLY: .*{message}"):
+        voxserve.read(write("a.ply", contents))
+
+
+# NPY
+
+
+@pytest.mark.parametrize("code", ["<f4", ">f4", "<f8", "<f2", "<i2", "u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_tables(tmp_path: Path, code: str, order: Any) -> None:
+    values = np.arange(20).reshape(4, 5).astype(code)
+    np.save(tmp_path / "a.npy", np.array(values, order=order))
+    np.testing.assert_array_equal(table(voxserve.read(tmp_path / "a.npy")), values[:, :4].astype(np.float32))
+
+
+def test_npy_structured(tmp_path: Path) -> None:
+    points = np.zeros(3, [("x", "<f4"), ("y", "<f4"), ("z", "<f8"), ("intensity", "u1")])
+    points["z"], points["intensity"] = [1, 2, 3], [0, 51, 255]
+    np.save(tmp_path / "a.npy", points)
+    cloud = voxserve.read(tmp_path / "a.npy", "intensity:u8*0.00392156862745098")
+    assert cloud.values("z").tolist() == [1, 2, 3]
+    np.testing.assert_allclose(cloud.values("intensity"), [0, 0.2, 1], rtol=1e-6)
+
+
+def test_npy_columns_by_fields(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float32([[1, 2, 3, 4, 5]]))
+    cloud = voxserve.read(tmp_path / "a.npy", "x:f32,y:f32,-:f32,z:f32,intensity:f32*0.5")
+    assert table(cloud).tolist() == [[1, 2, 4, 2.5]]
+
+
+def test_npy_version_2_and_3(write: Write) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}\n"
+    for version in (2, 3):
+        prefix = b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<I", len(header))
+        np.testing.assert_array_equal(table(voxserve.read(write("a.npy", prefix + header + POINTS.tobytes()))), POINTS)
+
+
+def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(header)) + header + body
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "does not begin with"),
+        (b"\x93NUMPY", "version 0 is none of"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "header has 65535 bytes, but 0 follow"),
+        (npy(b"{"), "not a dictionary of"),
+        (npy(b"{'descr': '<f4', 'shape': (1, 4)}"), "not a dictionary of"),
+        (npy(b"__import__('os').abort()"), "not a dictionary of"),
+        (npy(b"(" * 60_000), "not a dictionary of"),
+        (npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (1, 4)}"), "not numbers"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), "is not one of an array"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': ('a', 4)}"), "is not one of an array"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4)}"), "but 0 bytes follow"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}", bytes(31)), "8 values .* but 31 bytes"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (8,)}", bytes(32)), r"shape is \(8,\)"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2)}", bytes(32)), r"shape is \(4, 2\)"),
+        (npy(b"{'descr': '<c8', 'fortran_order': False, 'shape': (1, 4)}", bytes(32)), "points are complex64"),
+    ],
+)
+def test_npy_that_is_broken_or_hostile(write: Write, contents: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.npy: NPY: .*{message}"):
+        voxserve.read(write("a.npy", contents))
+
+
+def test_damaged_files_never_do_worse_than_valueerror(write: Write) -> None:
+    rng = np.random.default_rng(4)
+    columns = lzf_encode(POINTS.T.tobytes())
+    good = {
+        "a.pcd": pcd_header("binary_compressed").encode() + struct.pack("<II", len(columns), POINTS.nbytes) + columns,
+        "b.pcd": pcd_header("ascii").encode() + b"1 2 3 4\n" * 3,
+        "a.ply": ply_header("binary_little_endian") + POINTS.tobytes(),
+        "a.npy": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}", POINTS.tobytes()),
+    }
+    outcomes = set()
+    for name, contents in good.items():
+        for _ in range(300):
+            damaged = bytearray(contents)
+            for _ in range(rng.integers(1, 4)):
+                damaged[rng.integers(len(damaged))] = rng.integers(256)
+            path = write(name, bytes(damaged[: rng.integers(len(damaged) // 2, len(damaged) + 1)]))
+            try:
+                cloud = voxserve.read(path)
+                for field in cloud.fields:
+                    cloud.values(field.name)
+                outcomes.add("read")
+            except ValueError:
+                outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
+# Real files
+
+
+@pytest.mark.parametrize(
+    ("name", "num_points"),
+    [
+        ("kitti-drive/0000000000.pcd", 119_978),
+        ("semantickitti-00/000000.bin", 124_668),
+        ("nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin", 34_720),
+    ],
+)
+def test_real_files(name: str, num_points: int) -> None:
+    if not (SHARED / name).exists():
+        pytest.skip(f"{SHARED / name} is missing (set VOXSERVE_SHARED_DATA)")
+    cloud = voxserve.read(SHARED / name)
+    assert cloud.num_points == num_points
+    points = table(cloud)
+    assert np.isfinite(points).all()
+    assert np.abs(points[:, :3]).max() < 200
+    assert 0 <= points[:, 3].min() <= points[:, 3].max() <= 1
+
+
+def test_half_precision_sweeps() -> None:
+    path = SHARED / "nuscenes" / "10sweeps_fp16_xyzit.bin"
+    if not path.exists():
+        pytest.skip(f"{path} is missing (set VOXSERVE_SHARED_DATA)")
+    cloud = voxserve.read(path, "x:f16,y:f16,z:f16,intensity:f16*0.00392156862745098,dt:f16")
+    assert cloud.num_points == 271_156
+    np.testing.assert_array_equal(cloud.values("dt"), np.fromfile(path, "<f2").reshape(-1, 5)[:, 4].astype(np.float32))
