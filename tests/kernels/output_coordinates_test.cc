@@ -1,0 +1,164 @@
+#include "kernels/output_coordinates.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/conv_cases.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using testing::AllConvCases;
+using testing::ConvCase;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::RunOutputCoordinates;
+
+std::vector<uint64_t> Sorted(std::vector<uint64_t> keys) {
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::vector<ConvCase> StridedCases() {
+  std::vector<ConvCase> cases;
+  std::copy_if(AllConvCases().begin(), AllConvCases().end(), std::back_inserter(cases),
+               [](const ConvCase& c) { return !c.is_submanifold; });
+  return cases;
+}
+
+TEST(OutputCoordinatesTest, AgreeWithTheDefinition) {
+  ThreadPool alone(1), several(3);
+  for (const ConvCase& c : StridedCases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<uint64_t> in = Sorted(c.in_keys);
+    OutputCoordinatesParams params = c.OutputParams();
+    params.in_keys = in.data();
+    params.num_in = static_cast<int64_t>(in.size());
+    for (ThreadPool* pool : {&alone, &several}) {
+      OutputCoordinatesCounts counts;
+      const std::vector<uint64_t> out = RunOutputCoordinates(params, *pool, &counts);
+      EXPECT_EQ(out, Sorted(c.out_keys));
+      EXPECT_EQ(counts.num_beyond_limits, 0);
+    }
+    if (c.rule == CoordinateRule::kPadded) {
+      Axes expected = {0, 0, 0, 0};
+      std::copy_n(c.out_shape.begin(), c.geometry.dimension, expected.begin());
+      EXPECT_EQ(OutputShape(c.geometry, c.shape), expected);
+    }
+  }
+}
+
+// A sample's outputs do not depend on its batch-mates.
+TEST(OutputCoordinatesTest, AreThoseOfEverySampleAlone) {
+  ThreadPool pool(1);
+  for (const ConvCase& c : StridedCases()) {
+    SCOPED_TRACE(c.name);
+    const CoordinateKey layout(c.geometry.dimension);
+    std::vector<uint64_t> together;
+    for (int32_t sample = 0; sample < c.num_samples; ++sample) {
+      std::vector<uint64_t> in;
+      for (const uint64_t key : Sorted(c.in_keys)) {
+        if (layout.Sample(key) == sample) in.push_back(layout.Pack(0, layout.Unpack(key)));
+      }
+      OutputCoordinatesParams params = c.OutputParams();
+      params.num_samples = 1;
+      params.in_keys = in.data();
+      params.num_in = static_cast<int64_t>(in.size());
+      for (const uint64_t key : RunOutputCoordinates(params, pool)) {
+        together.push_back(layout.Pack(sample, layout.Unpack(key)));
+      }
+    }
+    EXPECT_EQ(together, Sorted(c.out_keys));
+  }
+}
+
+OutputCoordinatesParams Line(CoordinateRule rule, int32_t kernel_size, int32_t stride, int32_t padding) {
+  OutputCoordinatesParams params;
+  params.rule = rule;
+  params.geometry.dimension = 1;
+  params.geometry.kernel_size[0] = kernel_size;
+  params.geometry.stride[0] = stride;
+  params.geometry.padding[0] = padding;
+  params.num_samples = 1;
+  return params;
+}
+
+TEST(OutputCoordinatesTest, FloorOfNegativesGoesDown) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {-3}), layout.Pack(0, {-2}), layout.Pack(0, {-1}),
+                                    layout.Pack(0, {0}), layout.Pack(0, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kFloor, 2, 2, 0);
+  params.in_keys = in.data();
+  params.num_in = 5;
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {-2}), layout.Pack(0, {-1}), layout.Pack(0, {0})));
+}
+
+TEST(OutputCoordinatesTest, SitesAtTheLimitsOfTheKeySurviveTheFloor) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
+  const std::vector<uint64_t> in = {layout.Pack(0, {low, high, low, 0}), layout.Pack(1023, {high, low, high, 0})};
+  OutputCoordinatesParams params;
+  params.geometry.stride = {1, 2, 3, 1};
+  params.num_samples = 1024;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_THAT(RunOutputCoordinates(params, pool), ElementsAre(layout.Pack(0, {low, high / 2, low / 3, 0}),
+                                                              layout.Pack(1023, {high, low / 2, high / 3, 0})));
+}
+
+TEST(OutputCoordinatesTest, WhatNoKeyCanHoldIsCountedAndNotMade) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const int32_t high = layout.max_coordinate();
+  const std::vector<uint64_t> in = {layout.Pack(0, {0, 0, high, 0})};
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kExpand;
+  params.geometry.kernel_size = {3, 1, 3, 1};
+  params.geometry.padding = {1, 0, 1, 0};
+  params.geometry.stride = {2, 1, 1, 1};
+  params.num_samples = 1;
+  params.in_keys = in.data();
+  params.num_in = 1;
+  params.has_lower = true;
+  params.lower = {-100, -100, -100, 0};
+  OutputCoordinatesCounts counts;
+  EXPECT_THAT(RunOutputCoordinates(params, pool, &counts),
+              ElementsAre(layout.Pack(0, {0, 0, high - 1, 0}), layout.Pack(0, {0, 0, high, 0})));
+  EXPECT_EQ(counts.num_beyond_limits, 1);
+}
+
+TEST(OutputCoordinatesTest, NothingFitsAShapeSmallerThanTheKernel) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {0}), layout.Pack(0, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kPadded, 5, 1, 0);
+  params.out_shape = OutputShape(params.geometry, {2, 0, 0, 0});
+  EXPECT_EQ(params.out_shape[0], 0);
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 0);
+  EXPECT_THAT(RunOutputCoordinates(params, pool), IsEmpty());
+}
+
+TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 5, 2, 2);
+  params.num_in = 10;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // every second cell
+  params.geometry.dilation[0] = 2;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all cells reach even sites, none odd ones
+  params.geometry.stride[0] = 3;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 20);
+  params.rule = CoordinateRule::kFloor;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 10);
+  params.rule = CoordinateRule::kPadded;
+  params.out_shape[0] = 7;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 7);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

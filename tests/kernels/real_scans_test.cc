@@ -1,0 +1,109 @@
+// Coordinates of real scans: voxels and 3 x 3 x 3 submanifold pairs at every level of MinkUNet's pyramid (5 cm,
+// rounded, minimum subtracted, floor by 2), beside numbers that others counted.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/rulebook_search.h"
+#include "tests/kernels/geometry_testing.h"
+#include "tests/support/npz.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::RunOutputCoordinates;
+using testing::VoxelizeBuffers;
+
+// x, y, z, intensity.
+std::vector<float> ReadScan(const std::filesystem::path& path) {
+  std::vector<float> points(std::filesystem::file_size(path) / sizeof(float));
+  std::ifstream(path, std::ios::binary)
+      .read(reinterpret_cast<char*>(points.data()), static_cast<std::streamsize>(points.size() * sizeof(float)));
+  return points;
+}
+
+// Keys of the levels x0 to x4.
+std::vector<std::vector<uint64_t>> Pyramid(const std::vector<float>& points, ThreadPool& pool) {
+  VoxelizeParams params;
+  for (float& size : params.voxel_size) size = 0.05F;
+  params.num_points = static_cast<int64_t>(points.size() / 4);
+  params.num_samples = 1;
+  const std::vector<int64_t> point_begin = {0, params.num_points};
+  params.point_begin = point_begin.data();
+  params.axes = points.data();
+  params.axes_pitch = 4;
+  VoxelizeBuffers buffers;
+  buffers.Attach(params);
+  cpu::Voxelize(params, pool);
+  buffers.CutToSize();
+  std::vector<std::vector<uint64_t>> levels = {buffers.keys};
+  while (levels.size() < 5) {
+    OutputCoordinatesParams down;
+    down.geometry.kernel_size = down.geometry.stride = {2, 2, 2, 1};
+    down.num_samples = 1;
+    down.in_keys = levels.back().data();
+    down.num_in = static_cast<int64_t>(levels.back().size());
+    levels.push_back(RunOutputCoordinates(down, pool));
+  }
+  return levels;
+}
+
+std::vector<size_t> Sizes(const std::vector<std::vector<uint64_t>>& levels) {
+  std::vector<size_t> sizes;
+  for (const auto& level : levels) sizes.push_back(level.size());
+  return sizes;
+}
+
+TEST(RealScansTest, SemanticKittiPyramidMatchesItsPublishedSizes) {
+  const std::string path = VOXSERVE_SHARED_DATA "/semantickitti-00/000000.bin";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path << ", which may not be part of this repository";
+  ThreadPool pool(2);
+  const auto levels = Pyramid(ReadScan(path), pool);
+  EXPECT_THAT(Sizes(levels), ElementsAre(91852, 60236, 31883, 14454, 5908));
+  std::vector<int64_t> pairs;
+  for (const auto& level : levels) {
+    const RulebookSearchParams params{.geometry = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}},
+                                      .in_keys = level.data(),
+                                      .num_in = static_cast<int64_t>(level.size()),
+                                      .out_keys = level.data(),
+                                      .num_out = static_cast<int64_t>(level.size())};
+    Rulebook rulebook;
+    cpu::SearchRulebook(params, pool, rulebook);
+    pairs.push_back(rulebook.View().num_pairs());
+  }
+  EXPECT_THAT(pairs, ElementsAre(345532, 365218, 238211, 122064, 54656));
+}
+
+TEST(RealScansTest, GoldenScansHaveTheirPublishedLevels) {
+  const std::string folder = VOXSERVE_SHARED_DATA "/minkunet-pandaset/golden/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
+  ThreadPool pool(2);
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(folder + "pandaset_063.bin"), pool)),
+              ElementsAre(87434, 63088, 34625, 16408, 7094));
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(folder + "pandaset_070.bin"), pool)),
+              ElementsAre(86424, 62504, 34266, 16325, 7260));
+}
+
+TEST(RealScansTest, GoldenScanHasItsPublishedCoordinatesInOrder) {
+  const std::string folder = VOXSERVE_SHARED_DATA "/minkunet-pandaset/golden/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
+  ThreadPool pool(2);
+  const auto levels = Pyramid(ReadScan(folder + "pandaset_070.bin"), pool);
+  const auto golden = support::ReadNpz(folder + "pandaset_070.npz");
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  const std::vector<int32_t> coords = golden->at("coords").values<int32_t>();
+  const CoordinateKey layout(3);
+  std::vector<uint64_t> keys;
+  for (size_t at = 0; at < coords.size(); at += 3) {
+    keys.push_back(layout.Pack(0, {coords[at], coords[at + 1], coords[at + 2], 0}));
+  }
+  EXPECT_EQ(levels[0], keys);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels
