@@ -28,7 +28,6 @@ absl::Status QueueFull(const std::string& model, const char* what, int64_t waiti
 absl::Status Batcher::Push(QueuedTask& task) {
   const std::string model = task.task.model;
   const int64_t bytes = BytesOf(task);
-  int64_t depth = 0;
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
@@ -40,18 +39,16 @@ absl::Status Batcher::Push(QueuedTask& task) {
     } else if (waiting.requests > 0 && waiting.bytes + bytes > options_.max_queue_bytes) {
       refused = QueueFull(model, "bytes", waiting.bytes, options_.max_queue_bytes);
     } else {
-      depth = ++waiting.requests;
+      ++waiting.requests;
       waiting.bytes += bytes;
       ++num_unanswered_;
       queue_.push_back(std::move(task));
+      // Under the lock, as in Remove: the gauge sees changes in their order.
+      if (options_.observer != nullptr) options_.observer->OnQueueDepth(model, waiting.requests);
     }
   }
-  if (EngineObserver* observer = options_.observer; observer != nullptr) {
-    if (refused.ok()) {
-      observer->OnQueueDepth(model, depth);
-    } else {
-      observer->OnDropped(model, absl::IsUnavailable(refused) ? "draining" : "queue_full");
-    }
+  if (!refused.ok() && options_.observer != nullptr) {
+    options_.observer->OnDropped(model, absl::IsUnavailable(refused) ? "draining" : "queue_full");
   }
   return refused;
 }

@@ -1,0 +1,236 @@
+// The engine through its front door, with the demo's model and repositories made here.
+
+#include "engine/serving/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr char kModels[] = VOXSERVE_SOURCE_DIR "/deploy/models";
+
+std::unique_ptr<Engine> MakeEngine(Engine::Options options) {
+  auto engine = Engine::Create(std::move(options));
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  (*engine)->WaitUntilLoaded();
+  return *std::move(engine);
+}
+
+absl::StatusOr<InferResult> Infer(Engine& engine, InferTask task) {
+  std::promise<absl::StatusOr<InferResult>> answer;
+  task.done = [&](absl::StatusOr<InferResult> result) { answer.set_value(std::move(result)); };
+  engine.Submit(std::move(task));
+  return answer.get_future().get();
+}
+
+PointCloud Cloud(const std::vector<float>& xyzi) {
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
+}
+
+// A repository folder of its own, removed at the end.
+class Repository {
+ public:
+  Repository() : path_(std::filesystem::temp_directory_path() / absl::StrCat("voxserve_engine_test_", getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Repository() { std::filesystem::remove_all(path_); }
+  void CopyMinkUNet(const std::string& name, int version) {
+    std::filesystem::create_directories(path_ / name);
+    std::filesystem::copy(std::filesystem::path(kModels) / "minkunet" / "1", path_ / name / std::to_string(version),
+                          std::filesystem::copy_options::recursive);
+  }
+  void Write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((path_ / file).parent_path());
+    std::ofstream(path_ / file) << text;
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(EngineOptionsTest, BadOptionsAreNamed) {
+  EXPECT_THAT(std::string(Engine::Create({}).status().message()), HasSubstr("model_repository"));
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = kModels, .num_threads = -1}).status().message()),
+              HasSubstr("num_threads"));
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = kModels, .max_queue_requests = 0}).status().message()),
+              HasSubstr("max_queue_requests"));
+  EXPECT_EQ(Engine::Create({.model_repository = "/no/such/folder"}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
+  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->model, "minkunet");
+  EXPECT_EQ(result->version, 1);
+  EXPECT_EQ(result->device, "cpu");
+  EXPECT_EQ(result->bytes_per_label, 1);
+  EXPECT_TRUE(result->scores.empty());
+  ASSERT_EQ(result->labels.size(), scan->labels.size());
+  int64_t different = 0;
+  for (size_t i = 0; i < scan->labels.size(); ++i) different += result->labels[i] != scan->labels[i] ? 1 : 0;
+  EXPECT_LE(different, 10);  // those whose two best logits are equal to rounding; golden_test.cc is exact about them
+  std::vector<std::string> stages;
+  for (const StageTime& stage : result->stages) stages.push_back(stage.name);
+  EXPECT_THAT(stages, testing::ElementsAre("queue", "copy_in", "voxelize", "geometry", "features", "head"));
+}
+
+TEST(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServed) {
+  const auto engine = MakeEngine({.model_repository = kModels});
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> good = {1, 2, 3, 0.5f, 1.2f, 2, 3, 0.5f};
+  const std::vector<float> mixed = {nan, 2,   3, 0.5f, 1,    2, 3, 0.5f, 1e9f, 0, 0, 0.5f,
+                                    1,   inf, 3, 0.5f, 1.2f, 2, 3, 0.5f, 1,    2, 3, nan};
+  const auto expected = Infer(*engine, {.model = "minkunet", .cloud = Cloud(good), .return_scores = true});
+  const auto result = Infer(*engine, {.model = "minkunet", .cloud = Cloud(mixed), .return_scores = true});
+  ASSERT_TRUE(result.ok() && expected.ok()) << result.status();
+  EXPECT_EQ(result->counts.used, 2);
+  EXPECT_EQ(result->counts.invalid, 3);
+  EXPECT_EQ(result->counts.out_of_range, 1);
+  EXPECT_EQ(result->counts.voxels, 2);
+  EXPECT_THAT(result->labels, testing::ElementsAre(255, expected->labels[0], 255, 255, expected->labels[1], 255));
+  for (const size_t ignored : {0u, 2u, 3u, 5u}) {
+    const std::vector<float> row(result->scores.begin() + static_cast<int64_t>(ignored) * 12,
+                                 result->scores.begin() + static_cast<int64_t>(ignored + 1) * 12);
+    EXPECT_THAT(row, Each(0.0f));
+  }
+}
+
+TEST(EngineTest, EmptyCloudsGetEmptyAnswers) {
+  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto none = Infer(*engine, {.model = "minkunet", .cloud = Cloud({})});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->labels.empty());
+  const auto all_far = Infer(*engine, {.model = "minkunet", .cloud = Cloud({1e9f, 0, 0, 0.5f})});
+  ASSERT_TRUE(all_far.ok()) << all_far.status();
+  EXPECT_THAT(all_far->labels, testing::ElementsAre(255));
+  EXPECT_EQ(all_far->counts.out_of_range, 1);
+}
+
+TEST(EngineTest, RefusesWhatTheModelCannotTake) {
+  Repository repository;
+  repository.CopyMinkUNet("small", 1);
+  repository.Write("small/config.textproto", "max_points: 2 max_voxels: 1");
+  const auto engine = MakeEngine({.model_repository = repository.path()});
+
+  const auto too_many = Infer(*engine, {.model = "small", .cloud = Cloud(std::vector<float>(12, 0.5f))});
+  EXPECT_EQ(ReasonOf(too_many.status()), error_reason::kTooManyPoints);
+  EXPECT_THAT(std::string(too_many.status().message()), HasSubstr("3 points; the limit of model \"small\" is 2"));
+
+  const auto voxels = Infer(*engine, {.model = "small", .cloud = Cloud({0, 0, 0, 0.5f, 1, 1, 1, 0.5f})});
+  EXPECT_EQ(ReasonOf(voxels.status()), error_reason::kTooManyVoxels);
+  EXPECT_THAT(std::string(voxels.status().message()), HasSubstr("2 voxels; the model's limit is 1"));
+
+  const float xyz[] = {1, 2, 3};
+  const auto lacking = Infer(*engine, {.model = "small", .cloud = *PointCloud::FromFloats({"x", "y", "ring"}, xyz, 1)});
+  EXPECT_EQ(ReasonOf(lacking.status()), error_reason::kMissingField);
+  EXPECT_THAT(std::string(lacking.status().message()), HasSubstr("lacks fields z, intensity"));
+  EXPECT_THAT(std::string(lacking.status().message()), HasSubstr("it has x, y, ring"));
+
+  InferTask late{.model = "small", .cloud = Cloud({0, 0, 0, 0.5f})};
+  late.deadline = absl::Now() - absl::Seconds(1);
+  EXPECT_EQ(Infer(*engine, std::move(late)).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
+  Repository repository;
+  repository.CopyMinkUNet("near", 1);
+  repository.Write("near/config.textproto",
+                   "max_voxels: 2 voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_NEAREST_FIRST ignore_label: 200");
+  const auto engine = MakeEngine({.model_repository = repository.path()});
+  const auto result = Infer(
+      *engine, {.model = "near", .cloud = Cloud({50, 0, 0, 0.5f, 1, 0, 0, 0.5f, 50, 0, 0, 0.1f, -2, 0, 0, 0.5f})});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->counts.dropped, 2);
+  EXPECT_EQ(result->counts.used, 2);
+  EXPECT_EQ(result->labels[0], 200);
+  EXPECT_EQ(result->labels[2], 200);
+  EXPECT_LT(result->labels[1], 12);
+  EXPECT_LT(result->labels[3], 12);
+}
+
+TEST(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
+  Repository repository;
+  repository.CopyMinkUNet("m", 1);
+  repository.Write("m/2/model.textproto", "nodes { name: \"a\" bogus {} }");
+  const auto engine = MakeEngine({.model_repository = repository.path()});
+  EXPECT_EQ(Infer(*engine, {.model = "m", .cloud = Cloud({0, 0, 0, 0.5f})})->version, 1);
+  const auto broken = engine->GetModel("m", 2);
+  ASSERT_TRUE(broken.ok());
+  EXPECT_EQ(broken->state, ModelState::kFailed);
+  EXPECT_FALSE(broken->problems.empty());
+  EXPECT_EQ(Infer(*engine, {.model = "m", .version = 2, .cloud = Cloud({0, 0, 0, 0.5f})}).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine->ListModels().size(), 2u);
+}
+
+TEST(EngineTest, DescribesTheModel) {
+  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto info = engine->GetModel("minkunet", 0);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->num_parameters, 5441036);
+  ASSERT_EQ(info->classes.size(), 12u);
+  EXPECT_EQ(info->classes[5].name, "car");
+  EXPECT_EQ(info->classes[5].color_rgb, 0x285affu);
+  ASSERT_EQ(info->features.size(), 4u);
+  EXPECT_EQ(info->features[3].name, "intensity");
+  EXPECT_THAT(info->voxel_size, Each(0.05f));
+  EXPECT_EQ(info->digest.size(), 64u);
+}
+
+TEST(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
+  const auto engine = MakeEngine({.model_repository = kModels, .num_threads = 1, .max_queue_requests = 3});
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok());
+  std::atomic<int> ok{0}, full{0}, cancelled{0}, other{0};
+  std::vector<uint64_t> tickets;
+  for (int i = 0; i < 8; ++i) {  // more than the queue and the worker hold
+    tickets.push_back(
+        engine->Submit({.model = "minkunet", .cloud = scan->cloud, .done = [&](absl::StatusOr<InferResult> result) {
+                          if (result.ok()) {
+                            ++ok;
+                          } else if (ReasonOf(result.status()) == error_reason::kQueueFull) {
+                            ++full;
+                          } else if (absl::IsCancelled(result.status())) {
+                            ++cancelled;
+                          } else {
+                            ++other;
+                          }
+                        }}));
+  }
+  EXPECT_GE(full, 4);  // three wait, one may run
+  int num_cancelled = 0;
+  for (const uint64_t ticket : tickets) num_cancelled += engine->Cancel(ticket) ? 1 : 0;
+  EXPECT_EQ(cancelled, num_cancelled);
+  engine->Drain();
+  EXPECT_EQ(ok + full + cancelled, 8);
+  EXPECT_EQ(other, 0);
+  const auto refused = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f})});
+  EXPECT_EQ(ReasonOf(refused.status()), error_reason::kDraining);
+}
+
+}  // namespace
+}  // namespace voxserve
