@@ -1,0 +1,44 @@
+#pragma once
+
+// The command line: commands with flags that are declared once, for parsing and for help alike.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace voxserve::client {
+
+struct Flag {
+  std::string name;                                    // without the dashes
+  std::string value_name;                              // "FILE", "N"; "" for a switch, which takes no value
+  std::string help;                                    // one sentence or more; says the default
+  std::function<absl::Status(absl::string_view)> set;  // of a switch: called with ""
+};
+
+// Flags that write to *value, which holds the default and outlives the parsing.
+Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);
+Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
+Flag DurationFlag(std::string name, std::string help, absl::Duration* value);  // "10s", "500ms"; positive
+Flag SwitchFlag(std::string name, std::string help, bool* value);
+
+struct CommandHelp {
+  std::string name;
+  std::string synopsis;     // after the name: "--model NAME SCAN..."
+  std::string summary;      // a few words
+  std::string description;  // paragraphs
+  std::string examples;     // lines as one would type them, each explained
+};
+
+// "--name value", "--name=value", and what is left in order; "--" ends the flags. INVALID_ARGUMENT quoting what is
+// wrong.
+absl::Status ParseArguments(const std::vector<std::string>& arguments, const std::vector<Flag>& flags,
+                            std::vector<std::string>* positionals);
+
+// The page that `help COMMAND` shows.
+std::string FormatHelp(const CommandHelp& help, const std::vector<Flag>& flags);
+
+}  // namespace voxserve::client

@@ -1,0 +1,68 @@
+#include <iostream>
+
+#include "absl/time/clock.h"
+#include "client/cpp/cli/command.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr absl::Duration kPollInterval = absl::Milliseconds(200);
+
+struct HealthArguments {
+  Connection connection{.timeout = absl::Seconds(5)};
+  absl::Duration wait = absl::ZeroDuration();
+
+  std::vector<Flag> Flags() {
+    std::vector<Flag> flags = connection.Flags();
+    flags.push_back(
+        DurationFlag("wait", "Ask again until the server serves, for this long. Default: ask once.", &wait));
+    return flags;
+  }
+};
+
+std::vector<Flag> ListFlags() {
+  static HealthArguments arguments;  // the flags of a help page point somewhere
+  return arguments.Flags();
+}
+
+int Run(const std::vector<std::string>& words, const Terminal&) {
+  HealthArguments arguments;
+  std::vector<std::string> positionals;
+  if (absl::Status status = ParseArguments(words, arguments.Flags(), &positionals); !status.ok()) {
+    return FailUsage("health", status);
+  }
+  if (!positionals.empty()) return FailUsage("health", absl::InvalidArgumentError("it takes no arguments"));
+  const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
+  if (!client.ok()) return Fail(client.status());
+  const absl::Time end = absl::Now() + arguments.wait;
+  while (true) {
+    const absl::StatusOr<Health> health = (*client)->CheckHealth();
+    if (health.ok() && *health == Health::kServing) {
+      std::cout << "serving" << std::endl;
+      return kExitOk;
+    }
+    if (absl::Now() < end) {
+      absl::SleepFor(kPollInterval);
+      continue;
+    }
+    if (!health.ok()) return Fail(health.status());
+    std::cout << "not serving" << std::endl;
+    return kExitFailure;
+  }
+}
+
+}  // namespace
+
+Command HealthCommand() {
+  return {
+      {"health", "[--address HOST:PORT] [--wait TIME]", "says whether the server serves",
+       "Asks the server by the gRPC health checking protocol, and exits with 0 if it serves, with 1 if it does not or "
+       "nothing answers. Fit for a container's health check.",
+       "  voxserve-client health\n"
+       "  voxserve-client health --wait 60s     # after starting a server: returns once it serves\n"
+       "  HEALTHCHECK CMD [\"voxserve-client\", \"health\"]     # in a Dockerfile\n"},
+      ListFlags,
+      Run};
+}
+
+}  // namespace voxserve::client

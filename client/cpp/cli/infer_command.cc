@@ -1,0 +1,322 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <iostream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/command.h"
+#include "client/cpp/cli/progress_bar.h"
+#include "client/cpp/cli/report.h"
+#include "client/cpp/cli/scan_jobs.h"
+#include "client/cpp/io/label_file.h"
+#include "client/cpp/io/point_cloud_reader.h"
+#include "client/cpp/view/count_text.h"
+#include "client/cpp/view/picture.h"
+#include "client/cpp/view/preview.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr float kMaxPlausibleIntensity = 1.5f;  // of a field whose unit is 1
+
+struct InferArguments {
+  Connection connection;
+  std::string model;
+  int64_t version = 0;
+  std::string fields;
+  ScanPaths paths;
+  bool preview = false;
+  bool json = false;
+  std::string color = "auto";
+  int64_t concurrency = 4;
+
+  std::vector<Flag> Flags() {
+    std::vector<Flag> flags = {
+        StringFlag("model", "NAME", "The model to use; voxserve-client models lists them. Required.", &model),
+        IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
+        StringFlag("fields", "SPEC",
+                   "Layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value "
+                   "in order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and "
+                   "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
+                   &fields),
+        StringFlag("save", "FILE|FOLDER",
+                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI). A folder gets "
+                   "one .npy per scan.",
+                   &paths.save),
+        StringFlag("picture", "FILE|FOLDER",
+                   "Draws the labelled scan from above: a .png, or a folder for one per scan.", &paths.picture),
+        StringFlag("truth", "FILE|FOLDER",
+                   "Compares with the labels of people: one byte a point (255 = none), .label or .npy. In a folder: "
+                   "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
+                   &paths.truth),
+        SwitchFlag("preview", "Shows the labelled scan from above in the terminal. One scan only.", &preview),
+        SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
+        StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
+        IntFlag("concurrency", "N", "Scans under way at once, where there are several. Default 4.", 1, 256,
+                &concurrency),
+    };
+    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+    return flags;
+  }
+};
+
+// Labels scans of one command line and writes what it asks for. Thread-safe.
+class Labeller {
+ public:
+  Labeller(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
+      : arguments_(arguments), terminal_(terminal), client_(client), model_(std::move(model)) {}
+
+  const v1::ModelVersion& model() const { return model_; }
+
+  // preview: gets the terminal picture where it was asked for.
+  absl::StatusOr<ScanReport> Label(const ScanJob& job, std::string* preview) {
+    absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = arguments_.fields});
+    if (!cloud.ok()) return cloud.status();
+    WarnOfIntensity(job.input, *cloud);
+    ScanReport report;
+    report.file = job.input;
+    report.num_points = cloud->num_points();
+    std::vector<uint16_t> truth;
+    if (!job.truth.empty()) {
+      absl::StatusOr<std::vector<uint16_t>> read = ReadLabels(job.truth, report.num_points);
+      if (!read.ok()) return read.status();
+      truth = *std::move(read);
+    }
+    const bool is_drawn = !job.picture.empty() || arguments_.preview;
+    const InferOptions options = {
+        .model = model_.name(), .version = arguments_.version, .timeout = arguments_.connection.timeout};
+    absl::StatusOr<Segmentation> result = client_->Infer(options, is_drawn ? *cloud : *std::move(cloud));
+    if (!result.ok()) return result.status();
+    report.result = *std::move(result);
+    const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
+    report.classes = CountClasses(report.result.labels, report.result.ignore_label, classes);
+    if (!job.truth.empty()) {
+      report.agreement = Compare(report.result.labels, truth, report.result.ignore_label, classes);
+      report.agreement->file = job.truth;
+    }
+    if (!job.save.empty()) {
+      const absl::Status status = WriteLabels(job.save, report.result.labels, report.result.bytes_per_label);
+      if (!status.ok()) return status;
+      report.written.push_back(job.save);
+    }
+    if (is_drawn) {
+      if (absl::Status status = Draw(job, *cloud, &report, preview); !status.ok()) return status;
+    }
+    report.result.labels = {};  // folders are long
+    return report;
+  }
+
+ private:
+  absl::Status Draw(const ScanJob& job, const PointCloud& cloud, ScanReport* report, std::string* preview) const {
+    absl::StatusOr<LabelledScan> scan = LabelledScan::Create(cloud, std::move(report->result.labels), model_);
+    if (!scan.ok()) return scan.status();
+    if (arguments_.preview) *preview = DrawPreview(*scan, {.color = terminal_.out_color && terminal_.out_unicode});
+    if (job.picture.empty()) return absl::OkStatus();
+    const Segmentation& result = report->result;
+    absl::Duration server;
+    for (const Stage& stage : result.stages) server += stage.duration;
+    const PictureText text = {.title = absl::StrCat(result.model, " v", result.version),
+                              .lines = {job.input.substr(job.input.rfind('/') + 1),
+                                        absl::StrCat(WithSeparators(report->num_points), " points, ",
+                                                     WithSeparators(result.counts.voxels()), " voxels"),
+                                        absl::StrCat(FormatTime(server), " on ", result.device)}};
+    if (absl::Status status = DrawPicture(*scan, text).WritePng(job.picture); !status.ok()) return status;
+    report->written.push_back(job.picture);
+    return absl::OkStatus();
+  }
+
+  // The commonest way to get nonsense out of a network that reads intensity as 0..1.
+  void WarnOfIntensity(const std::string& file, const PointCloud& cloud) {
+    const bool is_read = std::any_of(model_.features().begin(), model_.features().end(), [](const v1::FeatureInfo& f) {
+      return f.name() == "intensity" && f.unit() == "1";
+    });
+    if (!is_read) return;
+    const absl::StatusOr<std::vector<float>> values = FieldValues(cloud, "intensity");
+    if (!values.ok()) return;
+    float largest = 0;
+    for (const float value : *values) largest = std::isfinite(value) ? std::max(largest, value) : largest;
+    if (largest <= kMaxPlausibleIntensity || has_warned_.exchange(true)) return;
+    std::cerr << "voxserve-client: warning: intensities of " << file << " reach " << largest << ", but "
+              << model_.name() << " reads 0..1; scale them with --fields, e.g. "
+              << "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098\n";
+  }
+
+  const InferArguments& arguments_;
+  const Terminal& terminal_;
+  Client* const client_;
+  const v1::ModelVersion model_;
+  std::atomic<bool> has_warned_{false};
+};
+
+int LabelOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, Labeller* labeller) {
+  std::string preview;
+  const absl::StatusOr<ScanReport> report = labeller->Label(job, &preview);
+  if (!report.ok()) {
+    if (arguments.json) std::cout << FormatJsonError(job.input, report.status());
+    return Fail(report.status());
+  }
+  if (arguments.json) {
+    std::cout << FormatJson(*report);
+    return kExitOk;
+  }
+  const v1::ModelVersion& model = labeller->model();
+  std::cout << FormatReport(*report, {model.classes().begin(), model.classes().end()}, terminal);
+  if (arguments.preview) std::cout << "\n" << preview;
+  return kExitOk;
+}
+
+// Sums over a folder's scans.
+struct Totals {
+  std::vector<absl::Duration> round_trips;
+  uint64_t num_points = 0;
+  std::map<int, ClassCount> counts;
+  std::optional<Agreement> agreement;
+  size_t num_written = 0;
+  std::vector<std::string> failures;
+
+  void Add(const ScanReport& report) {
+    round_trips.push_back(report.result.round_trip);
+    num_points += report.num_points;
+    num_written += report.written.size();
+    for (const ClassCount& count : report.classes) {
+      ClassCount& sum =
+          counts.try_emplace(count.id, ClassCount{count.id, count.name, count.color_rgb, 0, 0}).first->second;
+      sum.num_points += count.num_points;
+    }
+    if (!report.agreement) return;
+    if (!agreement) agreement.emplace();
+    agreement->Add(*report.agreement);
+  }
+
+  std::vector<ClassCount> Sorted() const {
+    std::vector<ClassCount> sorted;
+    for (const auto& [id, count] : counts) {
+      sorted.push_back(count);
+      sorted.back().share = static_cast<double>(count.num_points) / static_cast<double>(num_points);
+    }
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const ClassCount& a, const ClassCount& b) { return a.num_points > b.num_points; });
+    return sorted;
+  }
+};
+
+void PrintTotals(Totals totals, absl::Duration elapsed, const v1::ModelVersion& model, const Terminal& terminal) {
+  if (totals.round_trips.empty()) return;
+  std::sort(totals.round_trips.begin(), totals.round_trips.end());
+  const double scans = static_cast<double>(totals.round_trips.size());
+  std::cout << totals.round_trips.size() << " scans, " << WithSeparators(totals.num_points) << " points in "
+            << FormatTime(elapsed) << " (" << absl::StrFormat("%.1f", scans / absl::ToDoubleSeconds(elapsed))
+            << " scans/s), round trip p50 " << FormatTime(totals.round_trips[totals.round_trips.size() / 2])
+            << ", longest " << FormatTime(totals.round_trips.back()) << "\n"
+            << FormatClasses(totals.Sorted(), totals.agreement, totals.num_points,
+                             {model.classes().begin(), model.classes().end()}, terminal);
+  if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
+}
+
+int LabelMany(const InferArguments& arguments, const Terminal& terminal, const std::vector<ScanJob>& jobs,
+              Labeller* labeller) {
+  Totals totals;
+  std::mutex mutex;  // of totals and stdout
+  std::atomic<size_t> next{0};
+  ProgressBar progress(jobs.size(), terminal.err_is_tty);
+  const absl::Time start = absl::Now();
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs.size(); i = next++) {
+      const absl::StatusOr<ScanReport> report = labeller->Label(jobs[i], nullptr);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (report.ok()) {
+        totals.Add(*report);
+        if (arguments.json) std::cout << FormatJson(*report) << std::flush;
+      } else {
+        totals.failures.push_back(absl::StrCat(jobs[i].input, ": ", Advise(report.status())));
+        if (arguments.json) std::cout << FormatJsonError(jobs[i].input, report.status()) << std::flush;
+      }
+      progress.ScanDone(report.ok());
+    }
+  };
+  std::vector<std::thread> threads;
+  const size_t num_threads = std::min(jobs.size(), static_cast<size_t>(arguments.concurrency));
+  for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  progress.Finish();
+  const std::vector<std::string> failures = totals.failures;
+  if (!arguments.json) PrintTotals(std::move(totals), absl::Now() - start, labeller->model(), terminal);
+  if (failures.empty()) return kExitOk;
+  std::cerr << "voxserve-client: " << failures.size() << " of " << jobs.size() << " scans failed:\n";
+  for (const std::string& failure : failures) std::cerr << "  " << failure << "\n";
+  return kExitFailure;
+}
+
+std::vector<Flag> ListFlags() {
+  static InferArguments arguments;
+  return arguments.Flags();
+}
+
+absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
+  if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
+  if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan named");
+  if (!arguments.fields.empty()) {
+    if (const auto spec = ParseFieldSpec(arguments.fields); !spec.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
+    }
+  }
+  if (arguments.color == "always") {
+    terminal->out_color = terminal->out_unicode = true;
+  } else if (arguments.color == "never") {
+    terminal->out_color = false;
+  } else if (arguments.color != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--color is '", arguments.color, "', must be auto, always or never"));
+  }
+  return absl::OkStatus();
+}
+
+int Run(const std::vector<std::string>& words, const Terminal& detected) {
+  InferArguments arguments;
+  Terminal terminal = detected;
+  if (absl::Status status = ParseArguments(words, arguments.Flags(), &arguments.paths.inputs); !status.ok()) {
+    return FailUsage("infer", status);
+  }
+  if (absl::Status status = Check(arguments, &terminal); !status.ok()) return FailUsage("infer", status);
+  const absl::StatusOr<std::vector<ScanJob>> jobs = PlanJobs(arguments.paths);
+  if (!jobs.ok()) return absl::IsNotFound(jobs.status()) ? Fail(jobs.status()) : FailUsage("infer", jobs.status());
+  if (jobs->size() > 1 && arguments.preview) {
+    return FailUsage("infer", absl::InvalidArgumentError("--preview shows one scan, but there are several"));
+  }
+  if (jobs->size() > 1)
+    arguments.connection.num_channels = static_cast<int>(std::min<int64_t>(arguments.concurrency, 4));
+  const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
+  if (!client.ok()) return Fail(client.status());
+  absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(arguments.model, arguments.version);
+  if (!model.ok()) return Fail(model.status());
+  Labeller labeller(arguments, terminal, client->get(), *std::move(model));
+  return jobs->size() == 1 ? LabelOne(arguments, terminal, jobs->front(), &labeller)
+                           : LabelMany(arguments, terminal, *jobs, &labeller);
+}
+
+}  // namespace
+
+Command InferCommand() {
+  return {
+      {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans: a class for every point",
+       "Reads scans, sends them to the server, and prints how many points each class has and what the time went to. "
+       "Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
+       "binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.\n"
+       "A folder stands for the scans in it; several are under way at once, failures are listed at the end and make "
+       "the exit code 1.",
+       "  voxserve-client infer --model minkunet scan.bin --preview\n"
+       "  voxserve-client infer --model minkunet scan.bin --save labels.npy --picture bev.png\n"
+       "  voxserve-client infer --model minkunet drive/ --save labels/ --picture pictures/\n"
+       "  voxserve-client infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree\n"
+       "  voxserve-client infer --model minkunet waymo.bin \\\n"
+       "      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point\n"
+       "  voxserve-client infer --model minkunet scans/ --json | jq .round_trip_ms\n"},
+      ListFlags,
+      Run};
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,119 @@
+#include "client/cpp/cli/scan_jobs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/io/label_file.h"
+#include "client/cpp/io/point_cloud_reader.h"
+
+namespace voxserve::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "a/b.pcd.bin" -> "b"
+std::string StemOf(const std::string& path) {
+  const fs::path name = fs::path(path).filename();
+  return absl::EndsWith(name.string(), ".pcd.bin") ? name.stem().stem().string() : name.stem().string();
+}
+
+bool IsPng(const std::string& path) { return absl::EndsWithIgnoreCase(path, ".png"); }
+
+absl::StatusOr<std::vector<std::string>> FindScans(const std::vector<std::string>& inputs) {
+  std::vector<std::string> scans;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (!fs::exists(input, error)) return absl::NotFoundError(absl::StrCat(input, ": no such file or folder"));
+    if (!fs::is_directory(input, error)) {
+      scans.push_back(input);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
+      if (entry.is_regular_file(error) && IsPointCloudFile(entry.path().string())) {
+        found.push_back(entry.path().string());
+      }
+    }
+    if (found.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(input, ": the folder has no scans (.bin, .pcd, .ply or .npy)"));
+    }
+    std::sort(found.begin(), found.end());
+    scans.insert(scans.end(), found.begin(), found.end());
+  }
+  return scans;
+}
+
+// The file for one scan of an output that is a file or a folder.
+absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string& output, bool is_file,
+                                      const std::string& scan, absl::string_view extension, bool is_only) {
+  if (output.empty()) return std::string();
+  if (is_file) {
+    if (!is_only) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " ", output, " is one file, but there are several scans; name a folder"));
+    }
+    return output;
+  }
+  if (fs::path(output).has_extension() && !fs::is_directory(output)) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", output, ": write a ", extension, " file or a folder"));
+  }
+  std::error_code error;
+  fs::create_directories(output, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat(output, ": the folder cannot be made: ", error.message()));
+  return (fs::path(output) / absl::StrCat(StemOf(scan), extension)).string();
+}
+
+absl::StatusOr<std::string> TruthFor(const std::string& truth, const std::string& scan, bool is_only) {
+  if (truth.empty()) return std::string();
+  std::error_code error;
+  if (!fs::is_directory(truth, error)) {
+    if (!is_only) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--truth ", truth, " is one file, but there are several scans; name a folder"));
+    }
+    return truth;
+  }
+  for (const absl::string_view extension : {".truth.u8", ".u8", ".label", ".npy"}) {
+    const fs::path candidate = fs::path(truth) / absl::StrCat(StemOf(scan), extension);
+    if (fs::exists(candidate, error)) return candidate.string();
+  }
+  return absl::NotFoundError(
+      absl::StrCat(truth, ": no labels for ", scan, " (", StemOf(scan), ".truth.u8, .u8, .label or .npy)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
+  const absl::StatusOr<std::vector<std::string>> scans = FindScans(paths.inputs);
+  if (!scans.ok()) return scans.status();
+  if (scans->empty()) return absl::InvalidArgumentError("no scan named");
+  const bool is_only = scans->size() == 1;
+  std::set<std::string> outputs;
+  std::vector<ScanJob> jobs;
+  for (const std::string& scan : *scans) {
+    absl::StatusOr<std::string> save = OutputFor("--save", paths.save, IsLabelFile(paths.save), scan, ".npy", is_only);
+    if (!save.ok()) return save.status();
+    absl::StatusOr<std::string> picture =
+        OutputFor("--picture", paths.picture, IsPng(paths.picture), scan, ".png", is_only);
+    if (!picture.ok()) return picture.status();
+    absl::StatusOr<std::string> truth = TruthFor(paths.truth, scan, is_only);
+    if (!truth.ok()) return truth.status();
+    for (const std::string& output : {*save, *picture}) {
+      if (!output.empty() && !outputs.insert(output).second) {
+        return absl::InvalidArgumentError(absl::StrCat("two scans named ", StemOf(scan), " would both write ", output));
+      }
+      if (!output.empty() && output == scan) {
+        return absl::InvalidArgumentError(absl::StrCat(output, " would be written over the scan itself"));
+      }
+    }
+    jobs.push_back({scan, *std::move(save), *std::move(picture), *std::move(truth)});
+  }
+  return jobs;
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,19 @@
+#pragma once
+
+// Whole files in and out, with errors that name the file.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace voxserve::client {
+
+// NOT_FOUND, PERMISSION_DENIED; INVALID_ARGUMENT for what is no plain file or larger than a message can be (2 GiB).
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Writes to a temporary file beside it and renames, so that nobody reads half a file. Makes no folders.
+absl::Status WriteFile(const std::string& path, absl::string_view contents);
+
+}  // namespace voxserve::client

@@ -1,0 +1,40 @@
+#pragma once
+
+// The header of a NumPy .npy file (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a Python
+// dict of dtype, shape and order, read without Python.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/point_cloud.h"
+
+namespace voxserve::client {
+
+struct NpyHeader {
+  struct Field {
+    std::string name;  // "" for an array of plain numbers, and for padding
+    // UNSPECIFIED: of a kind that a cloud cannot carry (padding, 8-byte integers, text)
+    PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
+    uint32_t bytes = 0;  // of all its values
+    uint32_t count = 1;
+  };
+  std::vector<Field> fields;  // one of a plain array
+  bool is_structured = false;
+  bool is_bigendian = false;
+  bool is_fortran_order = false;
+  std::vector<uint64_t> shape;
+  uint64_t item_bytes = 0;  // of one item, all fields
+  uint64_t num_items = 0;   // the product of the shape; num_items * item_bytes bytes follow the header
+  size_t data_offset = 0;   // where they begin
+};
+
+// INVALID_ARGUMENT where it is not such a header, mixes byte orders, or promises another number of bytes than follow.
+absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents);
+
+// A header of version 1.0 for a one-dimensional array: what stands before num_items * item_bytes bytes of data.
+std::string MakeNpyHeader(absl::string_view dtype, uint64_t num_items);
+
+}  // namespace voxserve::client

@@ -1,0 +1,107 @@
+#include <array>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/io/columns.h"
+#include "client/cpp/io/formats.h"
+#include "client/cpp/io/npy_header.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr std::array<absl::string_view, 4> kColumnNames = {"x", "y", "z", "intensity"};
+constexpr uint64_t kMaxColumns = 65536;
+
+absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("NPY: ", why)); }
+
+std::string ShapeOf(const NpyHeader& header) { return absl::StrCat("(", absl::StrJoin(header.shape, ", "), ")"); }
+
+// The columns' names, from the spec or x, y, z, intensity.
+absl::Status NameColumns(const NpyHeader& header, const FieldSpec* spec, PointCloud* cloud) {
+  const PointFieldType type = header.fields[0].type;
+  const uint32_t width = header.fields[0].bytes;
+  if (spec != nullptr) {
+    if (spec->point_step > cloud->point_step()) {
+      return Bad(absl::StrCat("--fields describes ", spec->point_step, " bytes, but a row of shape ", ShapeOf(header),
+                              " has ", cloud->point_step()));
+    }
+    for (const PointField& entry : spec->fields) {
+      if (entry.type() != type || entry.offset() % width != 0) {
+        return Bad(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
+                                ", but the array's columns are all ", NameOf(type)));
+      }
+      *cloud->add_fields() = entry;
+    }
+    return absl::OkStatus();
+  }
+  for (size_t c = 0; c < kColumnNames.size() && c * width < cloud->point_step(); ++c) {
+    PointField& field = *cloud->add_fields();
+    field.set_name(std::string(kColumnNames[c]));
+    field.set_offset(static_cast<uint32_t>(c * width));
+    field.set_type(type);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PointCloud> ReadTable(const NpyHeader& header, std::string data, const FieldSpec* spec) {
+  if (header.fields[0].type == v1::POINT_FIELD_TYPE_UNSPECIFIED) {
+    return Bad("the array's values are none of i1, u1, i2, u2, i4, u4, f2, f4, f8");
+  }
+  if (header.shape.size() != 2 || header.shape[1] < 3 || header.shape[1] > kMaxColumns) {
+    return Bad(absl::StrCat("the array's shape is ", ShapeOf(header), "; (points, 3 or more columns) is needed"));
+  }
+  PointCloud cloud;
+  cloud.set_num_points(header.shape[0]);
+  cloud.set_point_step(static_cast<uint32_t>(header.shape[1] * header.item_bytes));
+  cloud.set_is_bigendian(header.is_bigendian);
+  if (absl::Status status = NameColumns(header, spec, &cloud); !status.ok()) return status;
+  if (header.is_fortran_order) {
+    const std::vector<uint32_t> widths(header.shape[1], static_cast<uint32_t>(header.item_bytes));
+    data = InterleaveColumns(data, widths, header.shape[0]);
+  }
+  cloud.set_data(std::move(data));
+  return cloud;
+}
+
+absl::StatusOr<PointCloud> ReadStructured(const NpyHeader& header, std::string data, const FieldSpec* spec) {
+  if (header.shape.size() != 1) {
+    return Bad(absl::StrCat("the structured array's shape is ", ShapeOf(header), "; (points,) is needed"));
+  }
+  PointCloud cloud;
+  cloud.set_num_points(header.num_items);
+  cloud.set_point_step(static_cast<uint32_t>(header.item_bytes));
+  cloud.set_is_bigendian(header.is_bigendian);
+  uint32_t offset = 0;
+  std::set<std::string> seen;
+  for (const NpyHeader::Field& column : header.fields) {
+    if (column.type != v1::POINT_FIELD_TYPE_UNSPECIFIED && !column.name.empty() && column.count > 0) {
+      if (!seen.insert(column.name).second) return Bad(absl::StrCat("the field '", column.name, "' stands twice"));
+      PointField& field = *cloud.add_fields();
+      field.set_name(column.name);
+      field.set_offset(offset);
+      field.set_type(column.type);
+      if (column.count > 1) field.set_count(column.count);
+    }
+    offset += column.bytes;
+  }
+  cloud.set_data(std::move(data));
+  if (spec != nullptr) {
+    if (absl::Status status = ApplySpecByName(*spec, &cloud); !status.ok()) return status;
+  }
+  return cloud;
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> ReadNpy(std::string contents, const FieldSpec* spec) {
+  const absl::StatusOr<NpyHeader> header = ReadNpyHeader(contents);
+  if (!header.ok()) return header.status();
+  contents.erase(0, header->data_offset);
+  return header->is_structured ? ReadStructured(*header, std::move(contents), spec)
+                               : ReadTable(*header, std::move(contents), spec);
+}
+
+}  // namespace voxserve::client

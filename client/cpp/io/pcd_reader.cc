@@ -1,0 +1,243 @@
+#include <lzf.h>
+
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/io/columns.h"
+#include "client/cpp/io/formats.h"
+#include "client/cpp/io/text.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr uint64_t kMaxPointBytes = 1 << 20;
+constexpr uint64_t kMaxLzfExpansion = 264;  // the longest match that three bytes can stand for
+
+using Words = std::vector<std::string>;
+
+struct Header {
+  std::map<std::string, Words> entries;  // by keyword
+  std::string data;                      // ascii, binary or binary_compressed
+};
+
+struct Layout {
+  struct Column {
+    PointField field;    // its offset in a packed point
+    uint32_t bytes = 0;  // of all its values
+    bool skipped = false;
+  };
+  std::vector<Column> columns;
+  uint64_t point_step = 0;
+  uint64_t num_points = 0;
+  uint64_t height = 1;
+};
+
+absl::Status Bad(absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat("PCD: ", why)); }
+
+absl::StatusOr<Header> ReadHeader(LineReader* lines) {
+  Header header;
+  while (const std::optional<absl::string_view> line = lines->Next()) {
+    if (lines->position() > kMaxPointBytes) break;
+    Words words = absl::StrSplit(*line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.empty() || words[0][0] == '#') continue;
+    const std::string keyword = absl::AsciiStrToUpper(words[0]);
+    words.erase(words.begin());
+    if (keyword == "DATA") {
+      if (words.size() != 1) return Bad("DATA needs one word: ascii, binary or binary_compressed");
+      header.data = absl::AsciiStrToLower(words[0]);
+      return header;
+    }
+    header.entries[keyword == "COLUMNS" ? "FIELDS" : keyword] = std::move(words);
+  }
+  return Bad("the header has no DATA line");
+}
+
+absl::StatusOr<uint64_t> ReadCount(const Header& header, const std::string& keyword) {
+  const auto entry = header.entries.find(keyword);
+  uint64_t value = 0;
+  if (entry == header.entries.end() || entry->second.size() != 1 || !absl::SimpleAtoi(entry->second[0], &value)) {
+    return Bad(absl::StrCat(keyword, " needs one whole number"));
+  }
+  return value;
+}
+
+PointFieldType TypeOf(char kind, uint64_t size) {
+  if (kind == 'F') {
+    return size == 4   ? v1::POINT_FIELD_TYPE_FLOAT32
+           : size == 8 ? v1::POINT_FIELD_TYPE_FLOAT64
+                       : v1::POINT_FIELD_TYPE_UNSPECIFIED;
+  }
+  const bool is_signed = kind == 'I';
+  switch (size) {
+    case 1:
+      return is_signed ? v1::POINT_FIELD_TYPE_INT8 : v1::POINT_FIELD_TYPE_UINT8;
+    case 2:
+      return is_signed ? v1::POINT_FIELD_TYPE_INT16 : v1::POINT_FIELD_TYPE_UINT16;
+    case 4:
+      return is_signed ? v1::POINT_FIELD_TYPE_INT32 : v1::POINT_FIELD_TYPE_UINT32;
+    default:
+      return v1::POINT_FIELD_TYPE_UNSPECIFIED;
+  }
+}
+
+absl::StatusOr<Layout> ReadLayout(const Header& header) {
+  const auto words_of = [&](const std::string& keyword) {
+    const auto entry = header.entries.find(keyword);
+    return entry == header.entries.end() ? Words() : entry->second;
+  };
+  const Words names = words_of("FIELDS"), sizes = words_of("SIZE"), types = words_of("TYPE");
+  Words counts = words_of("COUNT");
+  if (counts.empty()) counts.assign(names.size(), "1");
+  if (names.empty()) return Bad("the header has no FIELDS");
+  if (sizes.size() != names.size() || types.size() != names.size() || counts.size() != names.size()) {
+    return Bad(absl::StrCat(names.size(), " FIELDS, but ", sizes.size(), " SIZE, ", types.size(), " TYPE and ",
+                            counts.size(), " COUNT values"));
+  }
+  Layout layout;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    uint64_t size = 0, count = 0;
+    const char kind = types[i].size() == 1 ? absl::ascii_toupper(static_cast<unsigned char>(types[i][0])) : '?';
+    if (!absl::SimpleAtoi(sizes[i], &size) || (size != 1 && size != 2 && size != 4 && size != 8) ||
+        (kind != 'F' && kind != 'I' && kind != 'U') || (kind == 'F' && size < 4)) {
+      return Bad(absl::StrCat("field '", names[i], "' has TYPE ", types[i], " SIZE ", sizes[i],
+                              "; there are F 4 and 8, I and U 1, 2, 4 and 8"));
+    }
+    if (!absl::SimpleAtoi(counts[i], &count) || count == 0 || count > kMaxPointBytes) {
+      return Bad(absl::StrCat("field '", names[i], "' has COUNT ", counts[i], ", must be 1 to ", kMaxPointBytes));
+    }
+    Layout::Column column;
+    column.field.set_name(names[i]);
+    column.field.set_type(TypeOf(kind, size));
+    column.field.set_offset(static_cast<uint32_t>(layout.point_step));
+    if (count > 1) column.field.set_count(static_cast<uint32_t>(count));
+    column.bytes = static_cast<uint32_t>(size * count);
+    column.skipped = names[i] == "_" || column.field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED;
+    if (!column.skipped && !seen.insert(names[i]).second) {
+      return Bad(absl::StrCat("the field '", names[i], "' stands twice"));
+    }
+    layout.point_step += column.bytes;
+    layout.columns.push_back(std::move(column));
+    if (layout.point_step > kMaxPointBytes) {
+      return Bad(absl::StrCat("a point takes more than ", kMaxPointBytes, " bytes"));
+    }
+  }
+  const absl::StatusOr<uint64_t> width = ReadCount(header, "WIDTH");
+  const absl::StatusOr<uint64_t> height = ReadCount(header, "HEIGHT");
+  if (!width.ok()) return width.status();
+  if (!height.ok()) return height.status();
+  if (*width > UINT32_MAX || *height > UINT32_MAX) {
+    return Bad(absl::StrCat("WIDTH ", *width, " x HEIGHT ", *height, " is not a scan's size"));
+  }
+  layout.num_points = *width * *height;
+  layout.height = *height;
+  if (header.entries.count("POINTS") > 0) {
+    const absl::StatusOr<uint64_t> points = ReadCount(header, "POINTS");
+    if (!points.ok()) return points.status();
+    if (*points != layout.num_points) {
+      return Bad(
+          absl::StrCat("POINTS ", *points, ", but WIDTH ", *width, " x HEIGHT ", *height, " = ", layout.num_points));
+    }
+  }
+  return layout;
+}
+
+absl::StatusOr<std::string> Decompress(absl::string_view body, const Layout& layout) {
+  uint32_t sizes[2];  // compressed, uncompressed; little endian
+  if (body.size() < sizeof(sizes)) return Bad("the file ends before the compressed data");
+  std::memcpy(sizes, body.data(), sizeof(sizes));
+  body.remove_prefix(sizeof(sizes));
+  if (sizes[0] > body.size()) {
+    return Bad(absl::StrCat("promises ", sizes[0], " compressed bytes, but ", body.size(), " follow"));
+  }
+  const uint64_t expected = layout.num_points <= UINT32_MAX ? layout.num_points * layout.point_step : UINT64_MAX;
+  if (sizes[1] != expected) {
+    return Bad(absl::StrCat(sizes[1], " uncompressed bytes for ", layout.num_points, " points of ", layout.point_step,
+                            " bytes"));
+  }
+  if (sizes[1] > sizes[0] * kMaxLzfExpansion) {
+    return Bad(absl::StrCat(sizes[0], " compressed bytes cannot hold ", sizes[1]));
+  }
+  if (sizes[1] == 0) return std::string();
+  std::string columns(sizes[1], '\0');
+  if (lzf_decompress(body.data(), sizes[0], columns.data(), sizes[1]) != sizes[1]) {
+    return Bad("the compressed data is damaged");
+  }
+  std::vector<uint32_t> widths;
+  for (const Layout::Column& column : layout.columns) widths.push_back(column.bytes);
+  return InterleaveColumns(columns, widths, layout.num_points);
+}
+
+// Columns of 8-byte integers and padding take no room in what is parsed from ascii: moves the others together.
+void DropSkippedColumns(Layout* layout) {
+  layout->point_step = 0;
+  for (Layout::Column& column : layout->columns) {
+    column.field.set_offset(static_cast<uint32_t>(layout->point_step));
+    if (!column.skipped) layout->point_step += column.bytes;
+  }
+}
+
+absl::StatusOr<std::string> ParseAscii(LineReader* lines, Layout* layout) {
+  std::vector<PointFieldType> types;
+  for (const Layout::Column& column : layout->columns) {
+    const uint32_t count = column.field.count() > 0 ? column.field.count() : 1;
+    types.insert(types.end(), count, column.skipped ? v1::POINT_FIELD_TYPE_UNSPECIFIED : column.field.type());
+  }
+  std::string packed;
+  if (absl::Status status = ParseAsciiPoints(layout->num_points, types, lines, &packed); !status.ok()) {
+    return Bad(status.message());
+  }
+  DropSkippedColumns(layout);
+  return packed;
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) {
+  LineReader lines(contents);
+  const absl::StatusOr<Header> header = ReadHeader(&lines);
+  if (!header.ok()) return header.status();
+  absl::StatusOr<Layout> layout = ReadLayout(*header);
+  if (!layout.ok()) return layout.status();
+
+  absl::StatusOr<std::string> data;
+  if (header->data == "ascii") {
+    data = ParseAscii(&lines, &*layout);
+  } else if (header->data == "binary_compressed") {
+    data = Decompress(absl::string_view(contents).substr(lines.position()), *layout);
+  } else if (header->data == "binary") {
+    if (layout->num_points > lines.remaining() || layout->num_points * layout->point_step != lines.remaining()) {
+      return Bad(absl::StrCat("the header promises ", layout->num_points, " points of ", layout->point_step,
+                              " bytes, but ", lines.remaining(), " bytes follow"));
+    }
+    contents.erase(0, lines.position());
+    data = std::move(contents);
+  } else {
+    return Bad(absl::StrCat("DATA ", header->data.substr(0, 32), " is none of ascii, binary, binary_compressed"));
+  }
+  if (!data.ok()) return data.status();
+
+  PointCloud cloud;
+  for (Layout::Column& column : layout->columns) {
+    if (!column.skipped) *cloud.add_fields() = std::move(column.field);
+  }
+  cloud.set_num_points(layout->num_points);
+  cloud.set_point_step(static_cast<uint32_t>(layout->point_step));
+  if (layout->height > 1 && layout->num_points > 0) cloud.set_height(static_cast<uint32_t>(layout->height));
+  cloud.set_data(*std::move(data));
+  if (spec != nullptr) {
+    if (absl::Status status = ApplySpecByName(*spec, &cloud); !status.ok()) return status;
+  }
+  return cloud;
+}
+
+}  // namespace voxserve::client

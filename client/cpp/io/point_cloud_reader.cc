@@ -1,0 +1,106 @@
+#include "client/cpp/io/point_cloud_reader.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/io/file.h"
+#include "client/cpp/io/formats.h"
+
+namespace voxserve::client {
+namespace {
+
+enum class Format { kKitti, kNuScenes, kPcd, kPly, kNpy, kUnknown };
+
+constexpr absl::string_view kKittiSpec = "x:f32,y:f32,z:f32,intensity:f32";
+constexpr absl::string_view kNuScenesSpec = "x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098,ring:f32";
+
+Format FormatOf(const std::string& path) {
+  const std::string lower = absl::AsciiStrToLower(path);
+  if (absl::EndsWith(lower, ".pcd.bin")) return Format::kNuScenes;
+  if (absl::EndsWith(lower, ".bin")) return Format::kKitti;
+  if (absl::EndsWith(lower, ".pcd")) return Format::kPcd;
+  if (absl::EndsWith(lower, ".ply")) return Format::kPly;
+  if (absl::EndsWith(lower, ".npy")) return Format::kNpy;
+  return Format::kUnknown;
+}
+
+absl::StatusOr<PointCloud> Read(Format format, std::string contents, const FieldSpec* spec) {
+  switch (format) {
+    case Format::kPcd:
+      return ReadPcd(std::move(contents), spec);
+    case Format::kPly:
+      return ReadPly(std::move(contents), spec);
+    case Format::kNpy:
+      return ReadNpy(std::move(contents), spec);
+    case Format::kKitti:
+    case Format::kNuScenes:
+    case Format::kUnknown:
+      break;
+  }
+  if (spec != nullptr) return ReadRaw(std::move(contents), *spec);
+  if (format == Format::kUnknown) {
+    return absl::InvalidArgumentError(
+        "unknown extension; .bin, .pcd.bin, .pcd, .ply and .npy are known, anything else needs --fields");
+  }
+  return ReadRaw(std::move(contents), *ParseFieldSpec(format == Format::kKitti ? kKittiSpec : kNuScenesSpec));
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOptions& options) {
+  std::optional<FieldSpec> spec;
+  if (!options.fields.empty()) {
+    absl::StatusOr<FieldSpec> parsed = ParseFieldSpec(options.fields);
+    if (!parsed.ok()) return parsed.status();
+    spec = *std::move(parsed);
+  }
+  absl::StatusOr<std::string> contents = ReadFile(path);
+  if (!contents.ok()) return contents.status();
+  absl::StatusOr<PointCloud> cloud = Read(FormatOf(path), *std::move(contents), spec ? &*spec : nullptr);
+  if (!cloud.ok()) return absl::Status(cloud.status().code(), absl::StrCat(path, ": ", cloud.status().message()));
+  return cloud;
+}
+
+bool IsPointCloudFile(const std::string& path) { return FormatOf(path) != Format::kUnknown; }
+
+absl::StatusOr<PointCloud> ReadRaw(std::string contents, const FieldSpec& spec) {
+  if (contents.size() % spec.point_step != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(contents.size(), " bytes are not a whole number of ",
+                                                   spec.point_step, "-byte points (", Describe(spec.fields),
+                                                   "); name the layout with --fields, e.g. --fields "
+                                                   "x:f32,y:f32,z:f32,intensity:f32,-:f32 for five floats a point"));
+  }
+  PointCloud cloud;
+  cloud.set_num_points(contents.size() / spec.point_step);
+  cloud.set_point_step(spec.point_step);
+  cloud.mutable_fields()->Add(spec.fields.begin(), spec.fields.end());
+  cloud.set_data(std::move(contents));
+  return cloud;
+}
+
+absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud) {
+  for (const PointField& entry : spec.fields) {
+    PointField* found = nullptr;
+    for (PointField& field : *cloud->mutable_fields()) {
+      if (field.name() == entry.name()) found = &field;
+    }
+    if (found == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--fields names '", entry.name(), "', but the file's fields are ",
+                       Describe(std::vector<PointField>(cloud->fields().begin(), cloud->fields().end()))));
+    }
+    if (found->type() != entry.type()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
+                                                     ", but the file says ", NameOf(found->type())));
+    }
+    if (entry.has_scale()) found->set_scale(entry.scale());
+    found->set_shift(entry.shift());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve::client

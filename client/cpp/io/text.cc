@@ -1,0 +1,100 @@
+#include "client/cpp/io/text.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace voxserve::client {
+namespace {
+
+template <typename T>
+bool Append(double value, std::string* packed) {
+  if constexpr (std::numeric_limits<T>::is_integer) {
+    if (!(value >= static_cast<double>(std::numeric_limits<T>::min()) &&
+          value <= static_cast<double>(std::numeric_limits<T>::max()))) {
+      return false;
+    }
+  }
+  const T converted = static_cast<T>(value);
+  packed->append(reinterpret_cast<const char*>(&converted), sizeof(T));
+  return true;
+}
+
+bool AppendAs(PointFieldType type, double value, std::string* packed) {
+  switch (type) {
+    case v1::POINT_FIELD_TYPE_INT8:
+      return Append<int8_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_UINT8:
+      return Append<uint8_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_INT16:
+      return Append<int16_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_UINT16:
+      return Append<uint16_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_INT32:
+      return Append<int32_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_UINT32:
+      return Append<uint32_t>(value, packed);
+    case v1::POINT_FIELD_TYPE_FLOAT32:
+      return Append<float>(value, packed);
+    case v1::POINT_FIELD_TYPE_FLOAT64:
+      return Append<double>(value, packed);
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+std::optional<absl::string_view> LineReader::Next() {
+  if (position_ >= text_.size()) return std::nullopt;
+  const size_t end = text_.find('\n', position_);
+  absl::string_view line = text_.substr(position_, end == absl::string_view::npos ? end : end - position_);
+  position_ = end == absl::string_view::npos ? text_.size() : end + 1;
+  ++num_lines_;
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  return line;
+}
+
+absl::Status ParseAsciiPoints(uint64_t num_points, const std::vector<PointFieldType>& columns, LineReader* lines,
+                              std::string* packed) {
+  // A value takes at least a digit and a separator: counts beyond that are refused before anything is reserved.
+  if (columns.empty() || num_points > lines->remaining() / (2 * columns.size()) + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("the header promises ", num_points, " points of ", columns.size(),
+                                                   " values, but only ", lines->remaining(), " bytes follow"));
+  }
+  size_t step = 0;
+  for (const PointFieldType type : columns) step += static_cast<size_t>(SizeOf(type));
+  packed->reserve(num_points * step);
+  std::vector<absl::string_view> tokens;
+  for (uint64_t i = 0; i < num_points;) {
+    const std::optional<absl::string_view> line = lines->Next();
+    if (!line) {
+      return absl::InvalidArgumentError(absl::StrCat("the file ends after ", i, " of ", num_points, " points"));
+    }
+    tokens.clear();
+    for (const absl::string_view token : absl::StrSplit(*line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+      tokens.push_back(token);
+    }
+    if (tokens.empty()) continue;
+    if (tokens.size() != columns.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), " has ", tokens.size(),
+                                                     " values, the header promises ", columns.size()));
+    }
+    for (size_t c = 0; c < columns.size(); ++c) {
+      double value = 0;
+      if (columns[c] == v1::POINT_FIELD_TYPE_UNSPECIFIED) continue;
+      if (!absl::SimpleAtod(tokens[c], &value) || !AppendAs(columns[c], value, packed)) {
+        return absl::InvalidArgumentError(absl::StrCat("line ", lines->num_lines(), ": '", tokens[c].substr(0, 32),
+                                                       "' is not a ", NameOf(columns[c]), " value"));
+      }
+    }
+    ++i;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve::client

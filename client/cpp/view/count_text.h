@@ -1,0 +1,13 @@
+#pragma once
+
+// Numbers as people read them.
+
+#include <cstdint>
+#include <string>
+
+namespace voxserve::client {
+
+// 1234567 -> "1,234,567".
+std::string WithSeparators(uint64_t number);
+
+}  // namespace voxserve::client

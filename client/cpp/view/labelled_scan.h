@@ -1,0 +1,50 @@
+#pragma once
+
+// A scan with its labels, ready to be counted and looked at.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+
+namespace voxserve::client {
+
+// x forward, y left, z up, metres, the sensor at the origin.
+struct LabelledScan {
+  std::vector<float> x, y, z;
+  std::vector<uint16_t> labels;  // [num_points]
+  uint16_t ignore_label = 255;
+  std::vector<v1::ClassInfo> classes;
+
+  static absl::StatusOr<LabelledScan> Create(const PointCloud& cloud, std::vector<uint16_t> labels,
+                                             const v1::ModelVersion& model);
+};
+
+struct ClassCount {
+  int id = 0;
+  std::string name;
+  uint32_t color_rgb = 0;
+  uint64_t num_points = 0;
+  double share = 0;  // of all points
+};
+
+// One entry for every class that has points, most points first; labels that the model does not list are "class N" in
+// grey. The ignore label has none.
+std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16_t ignore_label,
+                                     const std::vector<v1::ClassInfo>& classes);
+
+// The part of the ground that is worth showing, in metres. The sensor lies inside.
+struct Extent {
+  float min_x = 0, max_x = 0, min_y = 0, max_y = 0;
+
+  float length() const { return max_x - min_x; }  // along x
+  float width() const { return max_y - min_y; }
+};
+
+// Leaves out the few far points that would make everything small: keeps the bulk of the occupied square metres, each
+// weighing the root of its points, because points crowd near the sensor.
+Extent DenseExtent(const LabelledScan& scan);
+
+}  // namespace voxserve::client

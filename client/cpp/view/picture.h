@@ -1,0 +1,24 @@
+#pragma once
+
+// A labelled scan from above, as a PNG that a person enjoys looking at: a colour per class, range rings around the
+// sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that cars and
+// people stand out from road and walls.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cpp/view/image.h"
+#include "client/cpp/view/labelled_scan.h"
+
+namespace voxserve::client {
+
+struct PictureText {
+  std::string title = {};               // large, e.g. "minkunet v1"
+  std::vector<std::string> lines = {};  // small, below it
+};
+
+// At most 2,200 x 1,500 pixels, whatever the scan's size.
+Image DrawPicture(const LabelledScan& scan, const PictureText& text);
+
+}  // namespace voxserve::client
