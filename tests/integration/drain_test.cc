@@ -1,0 +1,105 @@
+// How a server ends: what was accepted is answered, what comes later is told to go elsewhere.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tests/integration/fake_server.h"
+
+namespace voxserve {
+namespace {
+
+using grpc::StatusCode;
+using testing::HasSubstr;
+
+using DrainTest = FakeServerTest;
+
+TEST_F(DrainTest, AnswersWhatItAcceptedAndNothingElse) {
+  Start({.pause = FakeEngine::Pause::kBeforeStart});
+  AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
+  while (Get("/readyz").second != "draining\n") absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_EQ(client_->Health(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+
+  AsyncInfer late(client_.get(), RequestOf("fake", 3));
+  const grpc::Status& refused = late.Wait();
+  EXPECT_EQ(refused.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(refused), "DRAINING");
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="draining"})"), 1);
+
+  engine_->Resume();
+  EXPECT_TRUE(accepted.Wait().ok());
+  EXPECT_EQ(accepted.response().segmentation().labels().size(), 3u);
+  drain.join();
+  EXPECT_EQ(Get("/healthz").first, 200) << "operators see it to the end";
+  v1::InferResponse response;
+  EXPECT_EQ(client_->Infer(RequestOf("fake", 3), &response).error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST_F(DrainTest, AnIdleServerIsDoneAtOnce) {
+  Start();
+  EXPECT_TRUE(server_->Drain(absl::ZeroDuration()).ok());
+}
+
+TEST_F(DrainTest, AServerThatStillLoadsCanGo) {
+  Start({.loading = true});
+  EXPECT_TRUE(server_->Drain(absl::Seconds(10)).ok());
+  engine_->FinishLoading();
+}
+
+TEST_F(DrainTest, SaysHowManyItCouldNotAnswer) {
+  Start({.pause = FakeEngine::Pause::kBeforeStart});
+  AsyncInfer first(client_.get(), RequestOf("fake", 3));
+  AsyncInfer second(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(2));
+  const absl::Status status = server_->Drain(absl::Milliseconds(20));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 accepted requests"));
+  engine_->Resume();
+  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_TRUE(second.Wait().ok());
+}
+
+TEST_F(DrainTest, WithoutADrainQueuedCallsAreCutOffAndNothingHangs) {
+  Start({.pause = FakeEngine::Pause::kBeforeStart});
+  AsyncInfer call(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  server_.reset();
+  EXPECT_FALSE(call.Wait().ok());
+}
+
+TEST_F(DrainTest, TakenPortsAreErrors) {
+  Start();
+  const auto start_on = [](int grpc_port, int http_port) {
+    Options options;
+    options.port = grpc_port;
+    options.http_port = http_port;
+    return Server::Start(options, "",
+                         [](EngineObserver*) -> absl::StatusOr<std::unique_ptr<Engine>> {
+                           return std::make_unique<FakeEngine>(FakeEngine::Options());
+                         })
+        .status();
+  };
+  const absl::Status grpc_taken = start_on(server_->grpc_port(), 0);
+  EXPECT_EQ(grpc_taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(grpc_taken.message()), HasSubstr("cannot listen for gRPC on 127.0.0.1:"));
+  EXPECT_THAT(std::string(grpc_taken.message()), HasSubstr("Address already in use (--port"));
+  const absl::Status http_taken = start_on(0, server_->http_port());
+  EXPECT_THAT(std::string(http_taken.message()), HasSubstr("cannot listen for HTTP on 127.0.0.1:"));
+  EXPECT_THAT(std::string(http_taken.message()), HasSubstr("(--http_port"));
+}
+
+TEST_F(DrainTest, AnEngineThatCannotStartIsTheServersError) {
+  const absl::Status status =
+      Server::Start(Options(), "", [](EngineObserver*) -> absl::StatusOr<std::unique_ptr<Engine>> {
+        return absl::NotFoundError("no such folder");
+      }).status();
+  EXPECT_EQ(status, absl::NotFoundError("no such folder"));
+}
+
+}  // namespace
+}  // namespace voxserve
