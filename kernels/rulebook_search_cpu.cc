@@ -14,14 +14,18 @@ namespace {
 constexpr int64_t kQueriesATask = 4096;
 constexpr int64_t kRowsAChunk = 8192;
 constexpr int64_t kTilesAChunk = 64;
-constexpr int kLinearSteps = 8;  // of a walk, before it gallops
+constexpr int kBlock = 4;  // keys that a walk compares at once
 
-// The first position from `at` on whose key is not below the wanted one; keys ascend.
+// The first position from `at` on whose key is not below the wanted one; keys ascend. Blocks are counted rather than
+// searched: how far a walk goes is hard to predict, and a count needs no branch.
 int64_t Advance(const uint64_t* keys, int64_t num_keys, int64_t at, uint64_t wanted) {
-  for (int step = 0; step < kLinearSteps; ++step, ++at) {
-    if (at >= num_keys || keys[at] >= wanted) return at;
+  int64_t stride = kBlock;
+  for (int blocks = 0; blocks < 4 && at + kBlock <= num_keys; ++blocks) {
+    int below = 0;
+    for (int i = 0; i < kBlock; ++i) below += keys[at + i] < wanted;
+    at += below;
+    if (below < kBlock) return at;
   }
-  int64_t stride = kLinearSteps;
   while (at + stride < num_keys && keys[at + stride] < wanted) {
     at += stride;
     stride *= 2;
@@ -46,7 +50,8 @@ struct Bucket {
 
 // Which residues an axis' cells read, and what follows for each cell.
 struct AxisCells {
-  std::vector<int32_t> residues;  // different ones
+  std::vector<int32_t> residues;  // different ones, ascending
+  bool reads_all;                 // every residue there is
   std::vector<int32_t> which;     // [kernel_size] index into residues
   std::vector<int32_t> quotient;  // [kernel_size] (Delta - residue) / stride
 
@@ -54,16 +59,19 @@ struct AxisCells {
     const FloorDivision division(geometry.stride[axis]);
     for (int32_t cell = 0; cell < geometry.kernel_size[axis]; ++cell) {
       const int32_t delta = geometry.dilation[axis] * cell - geometry.padding[axis];
-      const int32_t floor = division.Quotient(delta);
-      const int32_t residue = delta - floor * geometry.stride[axis];
-      const auto found = std::find(residues.begin(), residues.end(), residue);
-      which.push_back(static_cast<int32_t>(found - residues.begin()));
-      quotient.push_back(floor);
-      if (found == residues.end()) residues.push_back(residue);
+      quotient.push_back(division.Quotient(delta));
+      residues.push_back(delta - quotient.back() * geometry.stride[axis]);
     }
+    const std::vector<int32_t> residue_of_cell = residues;
+    std::sort(residues.begin(), residues.end());
+    residues.erase(std::unique(residues.begin(), residues.end()), residues.end());
+    reads_all = residues.size() == static_cast<size_t>(geometry.stride[axis]);
+    for (const int32_t residue : residue_of_cell) which.push_back(Find(residue));
   }
 
+  // -1 where no cell reads the residue.
   int32_t Find(int32_t residue) const {
+    if (reads_all) return residue;
     const auto found = std::find(residues.begin(), residues.end(), residue);
     return found == residues.end() ? -1 : static_cast<int32_t>(found - residues.begin());
   }
@@ -238,13 +246,57 @@ class TaskRunner {
   }
 
   void Walk(const std::vector<Cell>& column) {
+    if (params_.num_out == 0) return;
+    const bool is_run = column.back().translation - column.front().translation == column.size() - 1;
+    switch (is_run ? column.size() : 0) {
+      case 1:
+        return WalkRun<1>(column);
+      case 2:
+        return WalkRun<2>(column);
+      case 3:
+        return WalkRun<3>(column);
+      case 5:
+        return WalkRun<5>(column);
+      default:
+        return WalkAny(column);
+    }
+  }
+
+  // Cells side by side, as nearly all kernels have them: the keys that they want follow each other, so each cell is one
+  // comparison, and the next one looks one key further where there was a key.
+  template <int kCells>
+  void WalkRun(const std::vector<Cell>& column) {
+    const uint64_t* quotients = task_.bucket->quotients;
+    const uint64_t* keys = params_.out_keys;
+    const int64_t num_keys = params_.num_out;
+    const uint64_t translation = column[0].translation;
+    const int64_t num_queries = task_.end - task_.begin;
+    int64_t found[kCells] = {};
+    int64_t at = std::lower_bound(keys, keys + num_keys, quotients[task_.begin] + translation) - keys;
+    for (int64_t query = task_.begin; query < task_.end; ++query) {
+      const uint64_t wanted = quotients[query] + translation;
+      at = Advance(keys, num_keys, at, wanted);
+      const int32_t in_row = InRow(query);
+      int64_t near = at;
+      for (int c = 0; c < kCells; ++c) {
+        // Past the end all keys are below what is wanted, and the last one stands for none.
+        const bool exists = keys[std::min(near, num_keys - 1)] == wanted + static_cast<uint64_t>(c);
+        in_[static_cast<size_t>(c * num_queries + found[c])] = in_row;
+        out_[static_cast<size_t>(c * num_queries + found[c])] = static_cast<int32_t>(near);
+        found[c] += exists;
+        near += exists;
+      }
+    }
+    std::copy_n(found, kCells, found_.begin());
+  }
+
+  void WalkAny(const std::vector<Cell>& column) {
     const uint64_t* quotients = task_.bucket->quotients;
     const uint64_t* keys = params_.out_keys;
     const int64_t num_keys = params_.num_out;
     int64_t at = std::lower_bound(keys, keys + num_keys, quotients[task_.begin] + column[0].translation) - keys;
     for (int64_t query = task_.begin; query < task_.end; ++query) {
       at = Advance(keys, num_keys, at, quotients[query] + column[0].translation);
-      if (at == num_keys) return;
       int64_t near = at;
       for (size_t c = 0; c < column.size(); ++c) {
         const uint64_t wanted = quotients[query] + column[c].translation;
