@@ -1,6 +1,7 @@
 # Sourced by deploy/install.sh, deploy/demo.sh and tests/run.sh: how they speak, where caches lie, how they build.
 # Needs bash. Sets ROOT (the repository), BUILD (where everything that is made lies) and CACHE (what outlives it).
 # shellcheck shell=bash
+set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 BUILD=$ROOT/build
@@ -71,8 +72,9 @@ note_gpu() {
 
 # build_preset PRESET [TARGETS...]: configures where that was not done, builds what changed, shows the progress.
 build_preset() {
-  local preset=$1 dir=$BUILD/$1 cmake=cmake
+  local preset=$1 dir=$BUILD/$1 log=$BUILD/logs/build-$1.log cmake=cmake
   shift
+  mkdir -p "$BUILD/logs"
   # An older CMake of the user's own may come first in PATH; presets need 3.25.
   cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
@@ -85,13 +87,12 @@ build_preset() {
     (cd "$ROOT" && NINJA_STATUS='    [%f/%t, %es] ' ninja -C "$dir" "$@") || die "the build failed"
   else
     # Without a terminal: one line a quarter, and all that the compiler says when it fails.
-    (cd "$ROOT" && NINJA_STATUS='[%f/%t, %es] ' ninja -C "$dir" "$@" 2>&1) | tee "$BUILD/logs/build-$preset.log" |
-      awk -F'[][/,]' '/^\[[0-9]+\/[0-9]+/ { quarter = int(4 * $2 / $3); if (quarter != last) { print "    " $0; last = quarter } }
-                      { fflush() }'
-    if ((PIPESTATUS[0] != 0)); then
-      grep -vE '^\[[0-9]+/[0-9]+' "$BUILD/logs/build-$preset.log" | tail -n 60 >&2
-      die "the build failed; all of its output: $BUILD/logs/build-$preset.log"
-    fi
+    (cd "$ROOT" && NINJA_STATUS='[%f/%t, %es] ' ninja -C "$dir" "$@" 2>&1) | tee "$log" |
+      awk -F'[][/,]' '/^\[[0-9]+\/[0-9]+/ { quarter = int(4 * $2 / $3)
+                                            if (quarter > last) { print "    " $0; fflush(); last = quarter } }' || {
+      grep -vE '^\[[0-9]+/[0-9]+' "$log" | tail -n 60 >&2
+      die "the build failed; all of its output: $log"
+    }
   fi
 }
 
