@@ -1,0 +1,7 @@
+"""python -m voxserve: the command line of voxserve.cli."""
+
+import sys
+
+from voxserve.cli.main import main
+
+sys.exit(main())

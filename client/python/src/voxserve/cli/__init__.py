@@ -1,0 +1,1 @@
+"""The command line: the same commands, flags and output as voxserve-client."""

@@ -1,0 +1,220 @@
+"""The command infer: labels scans and tells, saves and draws what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import numpy as np
+
+from voxserve import errors, label_file, picture, preview, readers
+from voxserve.cli import report as reports
+from voxserve.cli import scan_jobs
+from voxserve.cli.progress import ProgressBar
+from voxserve.cli.report import ScanReport
+from voxserve.cli.scan_jobs import ScanJob, UsageError
+from voxserve.cli.terminal import Terminal, format_time
+from voxserve.client import Client
+from voxserve.labelled_scan import Agreement, ClassCount, LabelledScan, count_classes
+from voxserve.point_cloud import PointCloud
+from voxserve.results import ModelVersion
+
+_MAX_PLAUSIBLE_INTENSITY = 1.5  # of a field whose unit is 1
+_MAX_CHANNELS = 4
+_ADVICE = {
+    "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
+    "CLIENT_TIMEOUT": "give it more with --timeout, e.g. --timeout 60s",
+    "MESSAGE_TOO_LARGE": "raise --max_message_bytes here and at the server",
+    "MODEL_LOADING": "wait for it with: python -m voxserve health --wait 60s",
+    "MODEL_NOT_FOUND": "python -m voxserve models lists what is served",
+    "VERSION_NOT_FOUND": "python -m voxserve models lists what is served",
+    "MODEL_FAILED": "python -m voxserve models NAME shows its problems",
+    "QUEUE_FULL": "try again with a lower --concurrency",
+}
+
+
+def advise(error: Exception) -> str:
+    """The message, and what to do about it where that is known."""
+    if not isinstance(error, errors.InferenceError):
+        return str(error)
+    advice = _ADVICE.get(error.reason)
+    return f"{error.message}; {advice}" if advice else error.message
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status. UsageError where the command line is wrong; other errors for main to tell."""
+    jobs = scan_jobs.plan(options.scans, options.save, options.picture, options.truth)
+    if len(jobs) > 1 and options.preview:
+        raise UsageError("--preview shows one scan, but there are several")
+    if options.picture and importlib.util.find_spec("PIL") is None:
+        raise UsageError("--picture needs Pillow: pip install 'voxserve[picture]'")
+    channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
+    limit = options.max_message_bytes
+    with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
+        model = client.model(options.model, options.version)
+        labeller = _Labeller(options, Terminal.detect(options.color), client, model)
+        return _label_one(jobs[0], labeller) if len(jobs) == 1 else _label_many(jobs, labeller)
+
+
+class _Labeller:
+    """Labels scans of one command line and writes what it asks for. Thread-safe."""
+
+    def __init__(self, options: argparse.Namespace, terminal: Terminal, client: Client, model: ModelVersion) -> None:
+        self.options = options
+        self.terminal = terminal
+        self.model = model
+        self._client = client
+        self._has_warned = threading.Event()
+
+    def label(self, job: ScanJob) -> tuple[ScanReport, str]:
+        """The report, and the terminal's picture where it was asked for."""
+        cloud = readers.read(job.input, self.options.fields)
+        self._warn_of_intensity(job.input, cloud)
+        truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
+        result = self._client.infer(self.model.name, cloud, version=self.options.version)
+        classes = self.model.classes
+        report = ScanReport(
+            job.input, result, cloud.num_points, count_classes(result.labels, result.ignore_label, classes)
+        )
+        if truth is not None:
+            report.agreement = Agreement.compare(result.labels, truth, result.ignore_label, classes)
+            report.truth = job.truth
+        if job.save:
+            label_file.write(job.save, result.labels)
+            report.written.append(job.save)
+        text = ""
+        if job.picture or self.options.preview:
+            scan = LabelledScan.make(cloud, result.labels, self.model)
+            if job.picture:
+                _draw(job, scan, report)
+            if self.options.preview:
+                text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
+        report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
+        return report, text
+
+    def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
+        """The commonest way to get nonsense out of a network that reads intensity as 0..1."""
+        reads = any(f.name == "intensity" and f.unit == "1" for f in self.model.features)
+        if not reads or cloud.field("intensity") is None or self._has_warned.is_set():
+            return
+        values = cloud.values("intensity")
+        largest = float(values[np.isfinite(values)].max(initial=0))
+        if largest > _MAX_PLAUSIBLE_INTENSITY:
+            self._has_warned.set()
+            print(
+                f"voxserve: warning: intensities of {file} reach {largest:g}, but {self.model.name} reads 0..1; scale "
+                "them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098",
+                file=sys.stderr,
+            )
+
+
+def _draw(job: ScanJob, scan: LabelledScan, report: ScanReport) -> None:
+    result = report.result
+    lines = [
+        job.input.rsplit("/", 1)[-1],
+        f"{report.num_points:,} points, {result.counts.voxels:,} voxels",
+        f"{format_time(sum(stage.seconds for stage in result.stages))} on {result.device}",
+    ]
+    picture.draw(scan, f"{result.model} v{result.version}", lines).save(job.picture)
+    report.written.append(job.picture)
+
+
+def _label_one(job: ScanJob, labeller: _Labeller) -> int:
+    options = labeller.options
+    try:
+        report, text = labeller.label(job)
+    except (errors.InferenceError, OSError, ValueError) as error:
+        if options.json and not isinstance(error, UsageError):
+            print(_json_error(job, error), end="")
+        raise
+    if options.json:
+        print(reports.format_json(report, labeller.model.classes), end="")
+        return 0
+    print(reports.format_report(report, labeller.model.classes, labeller.terminal), end="")
+    if text:
+        print("\n" + text, end="")
+    return 0
+
+
+class _Totals:
+    """Sums over a folder's scans."""
+
+    def __init__(self) -> None:
+        self.round_trips: list[float] = []
+        self.num_points = self.num_written = 0
+        self.agreement: Agreement | None = None
+        self.failures: list[str] = []
+        self._counts: dict[int, ClassCount] = {}
+
+    def add(self, report: ScanReport) -> None:
+        self.round_trips.append(report.result.round_trip)
+        self.num_points += report.num_points
+        self.num_written += len(report.written)
+        for count in report.classes:
+            old = self._counts.get(count.id)
+            number = count.num_points + (old.num_points if old else 0)
+            self._counts[count.id] = dataclasses.replace(count, num_points=number)
+        if report.agreement is not None:
+            self.agreement = self.agreement or Agreement()
+            self.agreement.add(report.agreement)
+
+    def counts(self) -> list[ClassCount]:
+        """Most points first."""
+        ordered = sorted(self._counts.values(), key=lambda count: -count.num_points)
+        return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
+
+
+def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
+    totals = _Totals()
+    as_json = labeller.options.json
+    progress = ProgressBar(len(jobs), labeller.terminal.err_is_tty)
+    start = time.perf_counter()
+    with ThreadPoolExecutor(labeller.options.concurrency) as pool:
+        futures = {pool.submit(labeller.label, job): job for job in jobs}
+        for future in as_completed(futures):
+            job = futures[future]
+            try:
+                report, _ = future.result()
+            except (errors.InferenceError, OSError, ValueError) as error:
+                totals.failures.append(f"{job.input}: {advise(error)}")
+                line = _json_error(job, error)
+            else:
+                totals.add(report)
+                line = reports.format_json(report, labeller.model.classes)
+            if as_json:
+                print(line, end="", flush=True)
+            progress.scan_done(future.exception() is None)
+    progress.finish()
+    if totals.round_trips and not as_json:
+        _print_totals(totals, time.perf_counter() - start, labeller)
+    if not totals.failures:
+        return 0
+    print(f"voxserve: {len(totals.failures)} of {len(jobs)} scans failed:", file=sys.stderr)
+    for failure in sorted(totals.failures):
+        print(f"  {failure}", file=sys.stderr)
+    return 1
+
+
+def _print_totals(totals: _Totals, elapsed: float, labeller: _Labeller) -> None:
+    trips = sorted(totals.round_trips)
+    print(
+        f"{len(trips)} scans, {totals.num_points:,} points in {format_time(elapsed)} ({len(trips) / elapsed:.1f} "
+        f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
+    )
+    counts, classes = totals.counts(), labeller.model.classes
+    print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, labeller.terminal), end="")
+    if totals.num_written:
+        print(f"\nwrote {totals.num_written} files")
+
+
+def _json_error(job: ScanJob, error: Exception) -> str:
+    if isinstance(error, errors.InferenceError):
+        return reports.format_json_error(job.input, error.code.name, error.reason, error.message)
+    code = "NOT_FOUND" if isinstance(error, FileNotFoundError) else "INVALID_ARGUMENT"
+    return reports.format_json_error(job.input, code, "", str(error))

@@ -1,0 +1,228 @@
+"""Parses the command line and tells what went wrong.
+
+Exit status: 0 done, 1 something failed (or the server does not serve), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from voxserve import errors, field_spec
+from voxserve.cli import infer, models
+from voxserve.cli.scan_jobs import UsageError
+from voxserve.client import Client
+
+_PROGRAM = "python -m voxserve"
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_POLL_SECONDS = 0.2
+_INFER = """\
+Reads scans, sends them to the server, and prints how many points each class has and what the time went to. Knows KITTI
+.bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, binary,
+binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.
+
+A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
+code 1.
+"""
+_INFER_EXAMPLES = """\
+examples:
+  python -m voxserve infer --model minkunet scan.bin --preview
+  python -m voxserve infer --model minkunet scan.bin --save labels.npy --picture bev.png
+  python -m voxserve infer --model minkunet drive/ --save labels/ --picture pictures/
+  python -m voxserve infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree
+  python -m voxserve infer --model minkunet waymo.bin \\
+      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
+  python -m voxserve infer --model minkunet scans/ --json | jq .round_trip_ms
+"""
+_MODELS = """\
+Without a name: every version of every model, its state, and of a failed one every problem. With a name: its classes and
+colours, the fields that it reads of a point, its limits.
+"""
+_HEALTH = """\
+Asks the server by the gRPC health checking protocol, and exits with 0 if it serves, with 1 if it does not or nothing
+answers.
+"""
+_OVERVIEW_EXAMPLES = """\
+try:
+  python -m voxserve health
+  python -m voxserve models
+  python -m voxserve infer --model minkunet scan.bin --picture bev.png --preview
+
+exit codes: 0 done, 1 something failed (or the server does not serve), 2 wrong usage
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    parser = _parser()
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
+    options = parser.parse_args(words)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"voxserve {options.command}: {error}; see {_PROGRAM} {options.command} --help", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (errors.InferenceError, OSError, ValueError) as error:
+        print(f"voxserve: {infer.advise(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def run_health(options: argparse.Namespace) -> int:
+    """0 if the server serves, within the time to wait."""
+    end = time.monotonic() + (options.wait or 0)
+    with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
+        while True:
+            try:
+                serving = client.health()
+            except errors.InferenceError:
+                if time.monotonic() >= end:
+                    raise
+                serving = False
+            if serving or time.monotonic() >= end:
+                print("serving" if serving else "not serving")
+                return 0 if serving else 1
+            time.sleep(_POLL_SECONDS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Labels LiDAR scans with a voxserve server.",
+        epilog=_OVERVIEW_EXAMPLES,
+        formatter_class=style,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, summary: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=summary, description=description, epilog=epilog, formatter_class=style, allow_abbrev=False
+        )
+
+    label = command("infer", "labels scans: a class for every point", _INFER, _INFER_EXAMPLES)
+    _add_infer(label)
+    _add_connection(label, 30)
+    label.set_defaults(run=infer.run)
+
+    listing = command("models", "lists the server's models, or describes one", _MODELS)
+    listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
+    listing.add_argument("--version", type=_count(1), default=0, metavar="N", help="of NAME; default: the newest")
+    _add_connection(listing, 30)
+    listing.set_defaults(run=models.run)
+
+    health = command("health", "says whether the server serves", _HEALTH)
+    health.add_argument("--wait", type=_duration, metavar="TIME", help="ask again until it serves, for this long")
+    _add_connection(health, 5)
+    health.set_defaults(run=run_health)
+    return parser
+
+
+def _add_infer(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("scans", nargs="+", metavar="SCAN|FOLDER", help="what to label")
+    add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
+    add("--version", type=_count(1), default=0, metavar="N", help="its version; default: the newest that is ready")
+    add(
+        "--fields",
+        type=_fields,
+        default="",
+        metavar="SPEC",
+        help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
+        "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "
+        "files, which name their fields, an entry sets the scale and shift of its field",
+    )
+    add(
+        "--save",
+        default="",
+        metavar="FILE|FOLDER",
+        help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); a folder gets one "
+        ".npy per scan",
+    )
+    add(
+        "--picture",
+        default="",
+        metavar="FILE|FOLDER",
+        help="draws the labelled scan from above: a .png, or a folder for one per scan (needs Pillow)",
+    )
+    add(
+        "--truth",
+        default="",
+        metavar="FILE|FOLDER",
+        help="compares with the labels of people: one byte a point (255 = none), .label or .npy; in a folder "
+        "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
+    )
+    add("--preview", action="store_true", help="shows the labelled scan from above in the terminal; one scan only")
+    add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
+    add(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="default auto: in terminals, unless NO_COLOR is set",
+    )
+    add("--concurrency", type=_count(1, 256), default=4, metavar="N", help="scans under way at once (default 4)")
+
+
+def _add_connection(parser: argparse.ArgumentParser, timeout: float) -> None:
+    add = parser.add_argument
+    add(
+        "--address",
+        default="localhost:8500",
+        metavar="HOST:PORT",
+        help="where the server listens (default %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=_duration,
+        default=timeout,
+        metavar="TIME",
+        help=f"how long a request may take, e.g. 500ms or 2m; the server gives up then as well (default {timeout:g}s)",
+    )
+    add(
+        "--max_message_bytes",
+        type=_count(1 << 16, (1 << 31) - 1),
+        default=64 << 20,
+        metavar="N",
+        help="largest request or answer (default %(default)s, as the server's)",
+    )
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"is '{text}', must be a time such as 10s or 500ms")
+    return seconds
+
+
+def _count(low: int, high: int = (1 << 63) - 1) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"is '{text}', must be a number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _fields(text: str) -> str:
+    try:
+        field_spec.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,0 +1,64 @@
+"""The command models: lists the server's models, or describes one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from voxserve.cli.scan_jobs import UsageError
+from voxserve.cli.terminal import Terminal
+from voxserve.client import Client
+from voxserve.results import FeatureInfo, ModelVersion
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status."""
+    if not options.name and options.version:
+        raise UsageError("--version needs the model's name")
+    with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
+        if options.name:
+            print(format_details(client.model(options.name, options.version), Terminal.detect()), end="")
+        else:
+            print(format_table(client.models()), end="")
+    return 0
+
+
+def format_table(models: Sequence[ModelVersion]) -> str:
+    """A line for each version, followed by its problems."""
+    if not models:
+        return "no models\n"
+    text = f"  {'model':<20} {'version':>7}  {'state':<8} {'classes':>8} {'parameters':>12}  device\n"
+    for model in models:
+        text += f"  {model.name:<20} {model.version:>7}  {model.state.name.lower():<8} {len(model.classes):>8} "
+        text += f"{model.num_parameters:>12,}  {model.device}".rstrip() + "\n"
+        text += "".join(f"      {problem}\n" for problem in model.problems)
+    return text
+
+
+def format_details(model: ModelVersion, terminal: Terminal) -> str:
+    """Everything about one version."""
+    rows = [
+        ("description", model.description),
+        ("device", model.device),
+        ("parameters", f"{model.num_parameters:,}"),
+        ("voxels", " x ".join(f"{size:g}" for size in model.voxel_size) + " m" if model.voxel_size else ""),
+        ("limit", f"{model.max_points:,} points a request" if model.max_points else ""),
+        ("digest", model.digest),
+        ("reads", ", ".join(map(_feature, model.features))),
+        *(("problem", problem) for problem in model.problems),
+    ]
+    text = f"{model.name} version {model.version}: {model.state.name.lower()}\n"
+    text += "".join(f"  {name:<12} {value}\n" for name, value in rows if value)
+    if model.classes:
+        text += "  classes\n"
+        for info in model.classes:
+            color = "#{:02x}{:02x}{:02x}".format(*info.color)
+            text += f"    {terminal.swatch(info.color)}{info.id:>3}  {info.name:<20} {color}\n"
+        text += f"    {model.ignore_label}  not labelled\n"
+    return text
+
+
+def _feature(feature: FeatureInfo) -> str:
+    unit = "0..1" if feature.unit == "1" else feature.unit
+    default = f"(default {feature.default:g})" if feature.default is not None else ""
+    return " ".join(filter(None, (feature.name, unit, default)))

@@ -1,0 +1,139 @@
+"""What a person or a program is told about labelled scans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from voxserve.cli.terminal import Terminal, format_time
+from voxserve.labelled_scan import Agreement, ClassCount
+from voxserve.results import ClassInfo, Segmentation
+
+
+@dataclass
+class ScanReport:
+    """One scan that was labelled."""
+
+    file: str
+    result: Segmentation
+    num_points: int
+    classes: list[ClassCount]  # most points first
+    agreement: Agreement | None = None
+    truth: str = ""  # the file that it was compared with
+    written: list[str] = field(default_factory=list)  # files
+
+
+def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
+    """The table of classes, agreement, times and files."""
+    result, counts = report.result, report.result.counts
+    text = (
+        f"{report.file}: {report.num_points:,} points in {counts.voxels:,} voxels, labelled by {result.model} "
+        f"version {result.version} on {result.device}\n"
+    )
+    text += format_classes(report.classes, report.agreement, report.num_points, classes, terminal)
+    lost = [
+        f"{number:,} {what}"
+        for number, what in (
+            (counts.invalid, "NaN or infinite"),
+            (counts.out_of_range, "out of range"),
+            (counts.dropped, "beyond the voxel limit"),
+        )
+        if number
+    ]
+    if lost:
+        text += f"\nnot labelled: {', '.join(lost)}\n"
+    text += _format_stages(result, terminal)
+    if report.written:
+        text += f"\nwrote {', '.join(report.written)}\n"
+    return text
+
+
+def format_classes(
+    counts: Sequence[ClassCount],
+    agreement: Agreement | None,
+    num_points: int,
+    classes: Sequence[ClassInfo],
+    terminal: Terminal,
+) -> str:
+    """The table of classes and agreement: those that were predicted, then those that only people saw."""
+    rows = list(counts)
+    if agreement is not None:
+        there = {row.id for row in rows}
+        rows += [
+            ClassCount(c.id, c.name, c.color, 0, 0) for c in classes if c.id not in there and agreement.of(c.id)[0]
+        ]
+    indent = "  " if terminal.out_color else ""  # as wide as a swatch
+    head = f"  {indent}{'class':<16} {'points':>11} {'share':>7}"
+    text = "\n" + head + (f" {'by people':>11} {'agree':>8}" if agreement is not None else "") + "\n"
+    for row in rows:
+        text += f"  {terminal.swatch(row.color)}{row.name:<16} {row.num_points:>11,} "
+        text += f"{_percent(row.num_points, num_points):>7}"
+        if agreement is not None:
+            points, agreeing = agreement.of(row.id)
+            text += f" {points:>11,} {_percent(agreeing, points):>8}"
+        bar = terminal.bar(row.share / rows[0].share if rows[0].share else 0)
+        text += f"  {bar}".rstrip() + "\n"
+    unlabelled = num_points - sum(row.num_points for row in rows)
+    if unlabelled:
+        text += f"  {indent}{'not labelled':<16} {unlabelled:>11,} {_percent(unlabelled, num_points):>7}\n"
+    if agreement is not None:
+        text += f"\n{_percent(agreement.num_agreeing, agreement.num_points)} agree with the labels of people: "
+        text += f"{agreement.num_agreeing:,} of {agreement.num_points:,} points"
+        text += f" ({agreement.num_without:,} have none)\n" if agreement.num_without else "\n"
+    return text
+
+
+def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
+    """One line."""
+    result, counts = report.result, report.result.counts
+    names = {info.id: info.name for info in classes}
+    line: dict[str, Any] = {
+        "file": report.file,
+        "model": result.model,
+        "version": result.version,
+        "device": result.device,
+        "points": report.num_points,
+        "used": counts.used,
+        "invalid": counts.invalid,
+        "out_of_range": counts.out_of_range,
+        "dropped": counts.dropped,
+        "voxels": counts.voxels,
+        "classes": [{"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes],
+    }
+    if report.agreement is not None:
+        line["truth"] = {
+            "file": report.truth,
+            "points": report.agreement.num_points,
+            "agreeing": report.agreement.num_agreeing,
+            "without": report.agreement.num_without,
+            "classes": {
+                names[class_id]: {"points": points, "agreeing": agreeing}
+                for class_id, (points, agreeing) in sorted(report.agreement.by_class.items())
+            },
+        }
+    line["stages_ms"] = {stage.name: stage.seconds * 1e3 for stage in result.stages}
+    line["round_trip_ms"] = result.round_trip * 1e3
+    line["written"] = report.written
+    return json.dumps(line) + "\n"
+
+
+def format_json_error(file: str, code: str, reason: str, message: str) -> str:
+    """One line."""
+    return json.dumps({"file": file, "error": {"code": code, "reason": reason, "message": message}}) + "\n"
+
+
+def _format_stages(result: Segmentation, terminal: Terminal) -> str:
+    total = sum(stage.seconds for stage in result.stages)
+    text = f"\n  {'stage':<14} {'ms':>9}\n"
+    for stage in result.stages:
+        bar = terminal.bar(stage.seconds / total if total else 0)
+        text += f"  {stage.name:<14} {stage.seconds * 1e3:>9.2f}  {bar}".rstrip() + "\n"
+    network = format_time(max(result.round_trip - total, 0))
+    text += f"  {'server':<14} {total * 1e3:>9.2f}\n"
+    return text + f"  {'round trip':<14} {result.round_trip * 1e3:>9.2f}  network and gRPC {network}\n"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"

@@ -1,0 +1,104 @@
+"""From the command line's files and folders to one job a scan: what to read, where its results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from voxserve import label_file, readers
+
+_TRUTH_EXTENSIONS = (".truth.u8", ".u8", ".label", ".npy")
+
+
+class UsageError(ValueError):
+    """The command line asks for what cannot be."""
+
+
+@dataclass(frozen=True)
+class ScanJob:
+    """One scan; "" for what is not asked for."""
+
+    input: str
+    save: str = ""
+    picture: str = ""
+    truth: str = ""
+
+
+def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = "") -> list[ScanJob]:
+    """save, picture and truth are each a file, or a folder (made if need be) of one file per scan, named after it.
+
+    UsageError: nothing to do, one output file for many scans, two scans that would write the same file, an unknown
+    extension. FileNotFoundError: an input or a truth that is not there.
+    """
+    scans = _find_scans(inputs)
+    outputs: set[str] = set()
+    jobs = []
+    for scan in scans:
+        is_only = len(scans) == 1
+        job = ScanJob(
+            scan,
+            _output_for("--save", save, label_file.is_label_file(save), scan, ".npy", is_only),
+            _output_for("--picture", picture, picture.lower().endswith(".png"), scan, ".png", is_only),
+            _truth_for(truth, scan, is_only),
+        )
+        for output in filter(None, (job.save, job.picture)):
+            if output in outputs:
+                raise UsageError(f"two scans named {_stem(scan)} would both write {output}")
+            if Path(output) == Path(scan):
+                raise UsageError(f"{output} would be written over the scan itself")
+            outputs.add(output)
+        jobs.append(job)
+    return jobs
+
+
+def _find_scans(inputs: Sequence[str]) -> list[str]:
+    scans: list[str] = []
+    for name in inputs:
+        path = Path(name)
+        if not path.exists():
+            raise FileNotFoundError(f"{name}: no such file or folder")
+        if not path.is_dir():
+            scans.append(name)
+            continue
+        found = sorted(str(p) for p in path.iterdir() if p.is_file() and readers.is_point_cloud_file(p))
+        if not found:
+            raise UsageError(f"{name}: the folder has no scans (.bin, .pcd, .ply or .npy)")
+        scans += found
+    if not scans:
+        raise UsageError("no scan named")
+    return scans
+
+
+def _stem(scan: str) -> str:
+    """a/b.pcd.bin -> b"""
+    path = Path(scan)
+    return Path(path.stem).stem if path.name.lower().endswith(".pcd.bin") else path.stem
+
+
+def _output_for(flag: str, output: str, is_file: bool, scan: str, extension: str, is_only: bool) -> str:
+    if not output:
+        return ""
+    if is_file:
+        if not is_only:
+            raise UsageError(f"{flag} {output} is one file, but there are several scans; name a folder")
+        return output
+    folder = Path(output)
+    if folder.suffix and not folder.is_dir():
+        raise UsageError(f"{flag} {output}: write a {extension} file or a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / (_stem(scan) + extension))
+
+
+def _truth_for(truth: str, scan: str, is_only: bool) -> str:
+    if not truth:
+        return ""
+    if not Path(truth).is_dir():
+        if not is_only:
+            raise UsageError(f"--truth {truth} is one file, but there are several scans; name a folder")
+        return truth
+    for extension in _TRUTH_EXTENSIONS:
+        candidate = Path(truth) / (_stem(scan) + extension)
+        if candidate.exists():
+            return str(candidate)
+    raise FileNotFoundError(f"{truth}: no labels for {scan} ({_stem(scan)}.truth.u8, .u8, .label or .npy)")
