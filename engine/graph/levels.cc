@@ -49,10 +49,11 @@ bool KeepsSites(const SiteRule& canonical) {
 
 std::optional<Axes> OutputShape(const std::optional<Axes>& shape, const SiteRule& canonical) {
   if (!shape || canonical.rule == CoordinateRule::kExpand) return std::nullopt;
-  if (canonical.rule == CoordinateRule::kPadded) return kernels::OutputShape(canonical.geometry, *shape);
-  Axes out = *shape;
+  const bool is_padded = canonical.rule == CoordinateRule::kPadded;
+  const Axes padded = is_padded ? kernels::OutputShape(canonical.geometry, *shape) : Axes();
+  Axes out = {1, 1, 1, 1};
   for (int axis = 0; axis < canonical.geometry.dimension; ++axis) {
-    out[axis] = (out[axis] - 1) / canonical.geometry.stride[axis] + 1;
+    out[axis] = is_padded ? padded[axis] : ((*shape)[axis] - 1) / canonical.geometry.stride[axis] + 1;
   }
   return out;
 }
