@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -161,17 +162,20 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [binary, "--model_repository", str(REPOSITORY / "deploy" / "models"), "--port=0", "--http_port=0"]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
-            yield f"localhost:{_port_of(process, log)}"
+            address = f"localhost:{_port_of(process, log)}"
+            wait = [sys.executable, "-m", "voxserve", "health", "--address", address, "--wait", f"{START_SECONDS}s"]
+            subprocess.run(wait, check=True)
+            yield address
         finally:
             process.terminate()
-            process.wait(60)
+            assert process.wait(60) == 0, log.read_text(errors="replace")[-4000:]
 
 
 def _port_of(process: subprocess.Popen[bytes], log: Path) -> int:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        match = re.search(r"\bgrpc_port=(\d+)", log.read_text(errors="replace"))
+        match = re.search(r"\bserving\b.* grpc_port=(\d+)", log.read_text(errors="replace"))
         if match:
             return int(match[1])
         time.sleep(0.05)
-    pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')[-4000:]}")
+    return pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')[-4000:]}")

@@ -46,7 +46,7 @@ def read(path: str | os.PathLike[str], num_points: int) -> npt.NDArray[np.int64]
             values = npy.read_array(contents)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        if values.dtype.kind not in "iu" or values.size != values.shape[0]:
+        if values.dtype.kind not in "iu" or values.ndim == 0 or values.size != values.shape[0]:
             raise ValueError(f"{name}: labels must be integers of shape (points,), not {values.dtype} {values.shape}")
     elif name.lower().endswith(".label") or len(contents) == 4 * num_points:
         values = np.frombuffer(contents[: len(contents) // 4 * 4], "<u4") & _CLASS_BITS

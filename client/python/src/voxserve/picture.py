@@ -33,7 +33,7 @@ _INK = (237, 242, 250)
 _FAINT_INK = (143, 158, 178)
 _UNLABELLED = (89, 94, 102)
 
-_PEN_RADIUS = 0.95  # pixels; grows with the distance, where points lie farther apart
+_PEN_RADIUS, _PEN_RADIUS_M = 0.95, 0.02  # pixels, or metres where that is more; grows with the distance
 _SPREAD_PER_M, _MAX_SPREAD = 0.012, 0.9
 _RARE = ((0.01, 1.45), (0.05, 1.2), (math.inf, 1.0))  # up to this share: times the pen's radius
 _GLOW_RADIUS, _GLOW_SHARE = 5, 0.35
@@ -113,7 +113,8 @@ def _draw_points(scan: LabelledScan, counts: Sequence[ClassCount], projection: _
             light = np.clip((xyz[:, 2] - low) / max(high - low, 1), 0, 1).astype(np.float32)
             spread = np.minimum(np.hypot(xyz[:, 0], xyz[:, 1]) * _SPREAD_PER_M, _MAX_SPREAD)
             emphasis = next(factor for limit, factor in _RARE if share < limit)
-            _draw_layer(x[of_class], y[of_class], light, (_PEN_RADIUS + spread) * emphasis, color, pixels)
+            pen = max(_PEN_RADIUS, _PEN_RADIUS_M * projection.pixels_per_m)
+            _draw_layer(x[of_class], y[of_class], light, (pen + spread) * emphasis, color, pixels)
 
 
 def _draw_layer(

@@ -74,7 +74,7 @@ class _Labeller:
 
     def label(self, job: ScanJob) -> tuple[ScanReport, str]:
         """The report, and the terminal's picture where it was asked for."""
-        cloud = readers.read(job.input, self.options.fields)
+        cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._client.infer(self.model.name, cloud, version=self.options.version)
@@ -182,7 +182,8 @@ def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
             try:
                 report, _ = future.result()
             except (errors.InferenceError, OSError, ValueError) as error:
-                totals.failures.append(f"{job.input}: {advise(error)}")
+                text = advise(error)  # errors of files name them already
+                totals.failures.append(text if job.input in text else f"{job.input}: {text}")
                 line = _json_error(job, error)
             else:
                 totals.add(report)

@@ -142,7 +142,6 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     add(
         "--fields",
         type=_fields,
-        default="",
         metavar="SPEC",
         help="layout of the points where the extension does not say it: NAME:TYPE[*SCALE][+SHIFT] for each value in "
         "order, with types i8 u8 i16 u16 i32 u32 f16 f32 f64; the name - skips a value. In PCD, PLY and structured NPY "

@@ -1,0 +1,299 @@
+"""The command line against the fake server, whose labels alternate between road (0) and car (1)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FakeServer
+
+from voxserve.cli import scan_jobs
+from voxserve.cli.main import main
+from voxserve.cli.progress import format_progress
+from voxserve.cli.terminal import Terminal, format_time
+
+Run = Callable[..., tuple[int, str, str]]
+NUM_POINTS = 10
+
+
+@pytest.fixture
+def run(server: FakeServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def _run(command: str, *words: Any) -> tuple[int, str, str]:
+        try:
+            status = main([command, *map(str, words), "--address", server.address])
+        except SystemExit as stop:  # argparse's own
+            status = int(str(stop.code))
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return _run
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> Path:
+    return write_scan(tmp_path / "scan.bin")
+
+
+def write_scan(path: Path, num_points: int = NUM_POINTS, intensity: float = 0.5) -> Path:
+    points = np.random.default_rng(6).uniform(-5, 5, (num_points, 4)).astype(np.float32)
+    points[:, 3] = intensity
+    path.write_bytes(points.tobytes())
+    return path
+
+
+def test_infer_prints_classes_stages_and_times(run: Run, scan: Path) -> None:
+    status, out, err = run("infer", "--model", "minkunet", scan)
+    assert (status, err) == (0, "")
+    assert f"{scan}: 10 points in 9 voxels, labelled by minkunet version 3 on cpu" in out
+    rows = [line.split()[:3] for line in out.splitlines() if line.startswith("  ")]
+    assert ["road", "5", "50.0%"] in rows
+    assert ["car", "5", "50.0%"] in rows
+    assert "voxelize            1.50" in out
+    assert "round trip" in out
+
+
+def test_truth(run: Run, scan: Path, tmp_path: Path) -> None:
+    truth = np.array([0, 1, 0, 0, 1, 255, 7, 1, 0, 1], np.uint8)  # against 0 1 0 1 0 1 0 1 0 1
+    (tmp_path / "scan.truth.u8").write_bytes(truth.tobytes())
+    status, out, _ = run("infer", "--model", "m", scan, "--truth", tmp_path / "scan.truth.u8")
+    assert status == 0
+    assert "75.0% agree with the labels of people: 6 of 8 points (2 have none)" in out
+    rows = [line.split()[:5] for line in out.splitlines()]
+    assert ["road", "5", "50.0%", "4", "75.0%"] in rows
+    assert ["car", "5", "50.0%", "4", "75.0%"] in rows
+
+
+def test_json(run: Run, scan: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.label").write_bytes(np.arange(NUM_POINTS, dtype="<u4").tobytes())
+    status, out, _ = run("infer", "--model", "m", scan, "--json", "--truth", tmp_path / "t.label")
+    assert status == 0
+    line = json.loads(out)
+    assert (line["points"], line["used"], line["voxels"], line["model"], line["version"]) == (10, 10, 9, "m", 3)
+    assert [(c["name"], c["points"], c["share"]) for c in line["classes"]] == [("road", 5, 0.5), ("car", 5, 0.5)]
+    assert line["truth"]["points"] == 2
+    assert line["truth"]["classes"] == {"road": {"points": 1, "agreeing": 1}, "car": {"points": 1, "agreeing": 1}}
+    assert line["stages_ms"] == {"voxelize": 1.5}
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("l.npy", None), ("l.label", "<u4")])
+def test_save(run: Run, scan: Path, tmp_path: Path, name: str, dtype: str | None) -> None:
+    assert run("infer", "--model", "m", scan, "--save", tmp_path / name)[0] == 0
+    labels = np.load(tmp_path / name) if dtype is None else np.fromfile(tmp_path / name, dtype)
+    np.testing.assert_array_equal(labels, np.arange(NUM_POINTS) % 2)
+
+
+def test_picture_and_preview(run: Run, scan: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    picture = tmp_path / "bev.png"
+    status, out, _ = run("infer", "--model", "m", scan, "--picture", picture, "--preview", "--color", "never")
+    assert status == 0
+    with image.open(picture) as opened:
+        assert opened.format == "PNG"
+    assert "@ sensor  r road  c car" in out
+    assert f"wrote {picture}" in out
+
+
+def test_preview_in_colour(run: Run, scan: Path) -> None:
+    _, out, _ = run("infer", "--model", "m", scan, "--preview", "--color", "always")
+    assert "\x1b[38;2;" in out
+    assert "\u2580" in out
+
+
+def test_folders(run: Run, tmp_path: Path) -> None:
+    scans = tmp_path / "drive"
+    scans.mkdir()
+    for number in range(5):
+        write_scan(scans / f"{number}.bin", NUM_POINTS + number)
+    (scans / "notes.txt").write_text("not a scan")
+    status, out, err = run("infer", "--model", "m", scans, "--save", tmp_path / "labels")
+    assert (status, err) == (0, "")
+    assert "5 scans, 60 points" in out
+    assert "wrote 5 files" in out
+    assert sorted(p.name for p in (tmp_path / "labels").iterdir()) == [f"{n}.npy" for n in range(5)]
+    assert len(np.load(tmp_path / "labels" / "4.npy")) == 14
+
+
+def test_failures_in_a_folder_are_listed_and_the_rest_is_done(run: Run, tmp_path: Path) -> None:
+    write_scan(tmp_path / "a.bin")
+    (tmp_path / "b.bin").write_bytes(bytes(17))
+    status, out, err = run("infer", "--model", "m", tmp_path)
+    assert status == 1
+    assert "1 scans, 10 points" in out
+    assert "1 of 2 scans failed:" in err
+    assert err.count("b.bin") == 1
+    assert "17 bytes are not a whole number of 16-byte points" in err
+
+
+def test_json_of_a_folder_has_a_line_for_each_scan(run: Run, tmp_path: Path) -> None:
+    write_scan(tmp_path / "a.bin")
+    (tmp_path / "b.bin").write_bytes(bytes(17))
+    status, out, _ = run("infer", "--model", "m", tmp_path, "--json")
+    lines = {Path(line["file"]).name: line for line in map(json.loads, out.splitlines())}
+    assert status == 1
+    assert lines["a.bin"]["points"] == 10
+    assert lines["b.bin"]["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_truth_of_a_folder_is_added_up(run: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_scan(tmp_path / f"{name}.bin")
+        (tmp_path / f"{name}.u8").write_bytes(bytes(NUM_POINTS))
+    status, out, _ = run("infer", "--model", "m", tmp_path, "--truth", tmp_path)
+    assert status == 0
+    assert "50.0% agree with the labels of people: 10 of 20 points" in out
+
+
+def test_implausible_intensities_are_warned_of(run: Run, tmp_path: Path) -> None:
+    _, _, err = run("infer", "--model", "m", write_scan(tmp_path / "a.bin", intensity=80))
+    assert "warning: intensities of" in err
+    assert "reach 80, but m reads 0..1" in err
+
+
+def test_server_errors_say_what_to_do(run: Run, scan: Path) -> None:
+    status, out, err = run("infer", "--model", "unknown", scan)
+    assert (status, out) == (1, "")
+    assert err == ("voxserve: no model 'unknown'; there is minkunet; python -m voxserve models lists what is served\n")
+
+
+def test_json_errors(run: Run, scan: Path) -> None:
+    status, out, err = run("infer", "--model", "busy", scan, "--json")
+    assert status == 1
+    assert json.loads(out)["error"] == {
+        "code": "RESOURCE_EXHAUSTED",
+        "reason": "QUEUE_FULL",
+        "message": "the queue is full",
+    }
+    assert "the queue is full; try again with a lower --concurrency" in err
+
+
+def test_timeout(run: Run, scan: Path) -> None:
+    status, _, err = run("infer", "--model", "slow", scan, "--timeout", "200ms")
+    assert status == 1
+    assert "within 0.2 s; give it more with --timeout" in err
+
+
+def test_models(run: Run) -> None:
+    status, out, _ = run("models")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["model", "version", "state", "classes", "parameters", "device"],
+        ["minkunet", "3", "ready", "2", "1,234", "cpu"],
+        ["broken", "1", "failed", "2", "1,234", "cpu"],
+        ["node", "'a':", "no", "input"],
+        ["tensor", "'b'", "is", "missing"],
+    ]
+
+
+def test_one_model(run: Run) -> None:
+    status, out, _ = run("models", "minkunet", "--version", "2")
+    assert status == 0
+    assert out.startswith("minkunet version 2: ready\n")
+    for expected in ("0.5 x 0.5 x 0.25 m", "2,000,000 points", "x m, intensity 0..1 (default 0.5)", "#285aff"):
+        assert expected in out
+
+
+def test_health(run: Run, server: FakeServer) -> None:
+    assert run("health") == (0, "serving\n", "")
+    server.serving = False
+    assert run("health", "--wait", "300ms") == (1, "not serving\n", "")
+
+
+def test_health_of_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["health", "--address", "127.0.0.1:1"]) == 1
+    assert "no server answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scan.bin"], "--model"),
+        (["--model", "m"], "SCAN"),
+        (["--model", "m", "x", "--fields", "x:f31"], "type 'f31' is none of"),
+        (["--model", "m", "x", "--timeout", "10"], "must be a time such as 10s"),
+        (["--model", "m", "x", "--timeout", "0s"], "must be a time such as 10s"),
+        (["--model", "m", "x", "--concurrency", "0"], "must be a number from 1 to 256"),
+        (["--model", "m", "x", "--nonsense"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
+    status, out, err = run("infer", *words)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_wrong_combinations(run: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_scan(tmp_path / f"{name}.bin")
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (["--preview"], "shows one scan"),
+        (["--save", "x.npy"], "is one file, but there are several"),
+        (["--picture", "x.png"], "is one file, but there are several"),
+        (["--truth", tmp_path / "a.bin"], "is one file, but there are several"),
+        (["--save", "x.txt"], "write a .npy file or a folder"),
+        ([tmp_path / "a.bin", "--save", tmp_path / "out"], "would both write"),
+        ([tmp_path / "empty"], "the folder has no scans"),
+    ]
+    for words, message in cases:
+        status, _, err = run("infer", "--model", "m", tmp_path, *words)
+        assert status == 2, words
+        assert message in err
+    status, _, err = run("infer", "--model", "m", tmp_path / "missing.bin")
+    assert status == 1
+    assert "no such file or folder" in err
+
+
+def test_a_scan_is_never_written_over(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((1, 3), np.float32))
+    with pytest.raises(scan_jobs.UsageError, match="would be written over the scan itself"):
+        scan_jobs.plan([str(tmp_path / "a.npy")], save=str(tmp_path))
+
+
+def test_version_needs_a_name(run: Run) -> None:
+    status, _, err = run("models", "--version", "1")
+    assert status == 2
+    assert "--version needs the model's name" in err
+
+
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["help", "infer"], ["infer", "--help"], ["help", "health"]])
+def test_help_teaches(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "voxserve", *words], capture_output=True, text=True, check=True)
+    assert "usage: python -m voxserve" in done.stdout
+    if "infer" in words:
+        for flag in ("model", "version", "fields", "save", "picture", "truth", "preview", "json", "timeout", "address"):
+            assert f"--{flag}" in done.stdout
+        assert "examples:" in done.stdout
+
+
+def test_no_command_is_wrong_usage() -> None:
+    done = subprocess.run([sys.executable, "-m", "voxserve"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "try:" in done.stderr
+
+
+def test_a_closed_pipe_is_no_traceback(server: FakeServer, scan: Path) -> None:
+    command = f"{sys.executable} -m voxserve infer --model m {scan} --address {server.address} | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_progress() -> None:
+    assert format_progress(12, 24, 0, 2) == f"[{'#' * 15}{'.' * 15}] 12/24 scans  6.0/s  0:02 left"
+    assert format_progress(24, 24, 1, 2).endswith("24/24 scans  12.0/s  0:00 left  1 failed")
+    assert format_progress(0, 24, 0, 0) == f"[{'.' * 30}] 0/24 scans"
+    assert format_progress(1, 200, 0, 1).endswith("3:19 left")
+
+
+def test_bars_and_times() -> None:
+    assert Terminal(out_unicode=True).bar(1) == "█" * 24
+    assert Terminal(out_unicode=True).bar(0.5 / 24) == "▌"
+    assert Terminal().bar(0.5) == "#" * 12
+    assert (format_time(0.01234), format_time(1.236)) == ("12.3 ms", "1.24 s")

@@ -1,0 +1,138 @@
+"""The client against the real server and the model of deploy/models, by the golden scans."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+
+import voxserve
+from voxserve.cli.main import main
+
+pytestmark = pytest.mark.integration
+SCAN = REPOSITORY / "deploy" / "scans" / "pandaset_070.bin"
+GOLDEN = REPOSITORY / "tests" / "golden"
+TIMEOUT = 120.0  # a busy machine without a GPU
+
+
+@pytest.fixture
+def client(real_server: str) -> Iterator[voxserve.Client]:
+    with voxserve.Client(real_server, timeout=TIMEOUT) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def scan() -> np.ndarray[Any, Any]:
+    return np.fromfile(SCAN, np.float32).reshape(-1, 4)
+
+
+def decided(name: str) -> tuple[Any, Any]:
+    """Golden labels, and which points' two best logits differ by more than 1e-3."""
+    golden = np.load(GOLDEN / f"{name}.npz")
+    points = np.fromfile(SCAN if name == "pandaset_070" else GOLDEN / f"{name}.bin", np.float32).reshape(-1, 4)
+    index = np.round(points[:, :3] / np.float32(0.05)).astype(np.int64)
+    keys = (index - index.min(axis=0)) @ (1 << 40, 1 << 20, 1)
+    rows = np.searchsorted(golden["coords"].astype(np.int64) @ (1 << 40, 1 << 20, 1), keys)
+    best = np.sort(golden["logits"], axis=1)
+    return golden["label"], (best[:, -1] - best[:, -2] > 1e-3)[rows]
+
+
+@pytest.mark.parametrize("name", ["pandaset_063", "pandaset_070"])
+def test_golden_labels(client: voxserve.Client, name: str) -> None:
+    path = SCAN if name == "pandaset_070" else GOLDEN / f"{name}.bin"
+    labels = client.segment("minkunet", voxserve.read(path))
+    golden, certain = decided(name)
+    np.testing.assert_array_equal(labels[certain], golden[certain])
+    assert certain.mean() > 0.99
+
+
+def test_golden_scores(client: voxserve.Client, scan: Any) -> None:
+    result = client.infer("minkunet", scan, scores=True)
+    golden = np.load(GOLDEN / "pandaset_070.npz")
+    index = np.round(scan[:, :3] / np.float32(0.05)).astype(np.int64)
+    order = (1 << 40, 1 << 20, 1)
+    rows = np.searchsorted(golden["coords"].astype(np.int64) @ order, (index - index.min(axis=0)) @ order)
+    np.testing.assert_allclose(result.scores, golden["logits"][rows], rtol=0, atol=5e-4)
+    assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["coords"]))
+    assert {"voxelize", "geometry", "features"} <= {stage.name for stage in result.stages}
+
+
+def test_every_way_to_say_the_same(client: voxserve.Client, scan: Any) -> None:
+    few = scan[::50]
+    expected = client.segment("minkunet", few)
+    columns = {name: few[:, i] for i, name in enumerate(("x", "y", "z", "intensity"))}
+    scaled = np.concatenate([few[:, [3]] * 255, few[:, :3]], axis=1)
+    fields = ["intensity", "x", "y", "z"]
+    structured = np.zeros(len(few), [("ring", "u1"), ("x", ">f4"), ("y", ">f4"), ("z", ">f4"), ("intensity", ">f8")])
+    for name, values in columns.items():
+        structured[name] = values
+    wide = np.zeros((len(few), 6), np.float32)
+    wide[:, [0, 1, 2, 4]] = few
+    point_fields = [SimpleNamespace(name=n, offset=o, datatype=7, count=1) for n, o in
+                    (("x", 0), ("y", 4), ("z", 8), ("intensity", 16))]  # fmt: skip
+    message = SimpleNamespace(height=1, width=len(few), fields=point_fields, is_bigendian=False, point_step=24,
+                              row_step=24 * len(few), data=wide.tobytes(), header=None)  # fmt: skip
+    for labels in (
+        client.segment("minkunet", columns),
+        client.segment("minkunet", structured),
+        client.segment("minkunet", message),
+        client.segment("minkunet", few.astype(np.float64)),
+        client.segment("minkunet", wide, fields=["x", "y", "z", "-", "intensity"]),
+    ):
+        np.testing.assert_array_equal(labels, expected)
+    rescaled = client.segment("minkunet", scaled, fields=fields, scales={"intensity": 1 / 255})
+    assert (rescaled == expected).mean() > 0.999  # x 255 / 255 rounds
+
+
+def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: Any) -> None:
+    assert client.segment("minkunet", scan[:0]).shape == (0,)
+    assert client.segment("minkunet", scan[:1]).shape == (1,)
+    broken = scan[:100].copy()
+    broken[3, 0], broken[7, 2] = np.nan, np.inf
+    result = client.infer("minkunet", broken)
+    assert result.labels[[3, 7]].tolist() == [255, 255]
+    assert (result.counts.used, result.counts.invalid) == (98, 2)
+
+
+def test_errors(client: voxserve.Client, scan: Any) -> None:
+    with pytest.raises(voxserve.NotFoundError, match="minkunet") as unknown:
+        client.segment("nothing", scan[:1])
+    assert unknown.value.reason == "MODEL_NOT_FOUND"
+    with pytest.raises(voxserve.NotFoundError) as version:
+        client.segment("minkunet", scan[:1], version=99)
+    assert version.value.reason == "VERSION_NOT_FOUND"
+    with pytest.raises(voxserve.InvalidArgumentError, match="intensity") as field:
+        client.segment("minkunet", scan[:1, :3])
+    assert field.value.reason == "MISSING_FIELD"
+    with pytest.raises(voxserve.DeadlineExceededError):
+        client.segment("minkunet", scan, timeout=1e-3)
+
+
+def test_models(client: voxserve.Client) -> None:
+    model = client.model("minkunet")
+    assert [m.name for m in client.models()] == ["minkunet"]
+    assert model.state == voxserve.ModelState.READY
+    assert (model.num_parameters, model.ignore_label, len(model.classes)) == (5_441_036, 255, 12)
+    assert model.classes[5] == voxserve.ClassInfo(5, "car", (40, 90, 255))
+    assert [f.name for f in model.features] == ["x", "y", "z", "intensity"]
+    assert client.health()
+
+
+def test_aio(real_server: str, scan: Any) -> None:
+    async def run() -> list[Any]:
+        async with voxserve.aio.Client(real_server, timeout=TIMEOUT) as client:
+            return await asyncio.gather(*(client.segment("minkunet", scan[: 1000 * n]) for n in range(1, 4)))
+
+    assert [len(labels) for labels in asyncio.run(run())] == [1000, 2000, 3000]
+
+
+def test_command_line(real_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["infer", "--model", "minkunet", str(SCAN), "--truth", str(SCAN.with_suffix(".truth.u8"))]
+    assert main([*words, "--timeout", "2m", "--address", real_server]) == 0
+    out = capsys.readouterr().out
+    assert "94.8% agree with the labels of people: 101,056 of 106,610 points" in out
