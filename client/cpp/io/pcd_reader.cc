@@ -200,6 +200,19 @@ absl::StatusOr<std::string> ParseAscii(LineReader* lines, Layout* layout) {
   return packed;
 }
 
+// Some writers pad the file with zeros; anything else behind the points means that the header is wrong.
+absl::StatusOr<std::string> TakeBinary(size_t begin, const Layout& layout, std::string contents) {
+  const uint64_t left = contents.size() - begin;
+  if (layout.num_points > left / layout.point_step ||
+      contents.find_first_not_of('\0', begin + layout.num_points * layout.point_step) != std::string::npos) {
+    return Bad(absl::StrCat("the header promises ", layout.num_points, " points of ", layout.point_step, " bytes, but ",
+                            left, " bytes follow"));
+  }
+  contents.erase(0, begin);
+  contents.resize(layout.num_points * layout.point_step);
+  return contents;
+}
+
 }  // namespace
 
 absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) {
@@ -215,12 +228,7 @@ absl::StatusOr<PointCloud> ReadPcd(std::string contents, const FieldSpec* spec) 
   } else if (header->data == "binary_compressed") {
     data = Decompress(absl::string_view(contents).substr(lines.position()), *layout);
   } else if (header->data == "binary") {
-    if (layout->num_points > lines.remaining() || layout->num_points * layout->point_step != lines.remaining()) {
-      return Bad(absl::StrCat("the header promises ", layout->num_points, " points of ", layout->point_step,
-                              " bytes, but ", lines.remaining(), " bytes follow"));
-    }
-    contents.erase(0, lines.position());
-    data = std::move(contents);
+    data = TakeBinary(lines.position(), *layout, std::move(contents));
   } else {
     return Bad(absl::StrCat("DATA ", header->data.substr(0, 32), " is none of ascii, binary, binary_compressed"));
   }

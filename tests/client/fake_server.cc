@@ -1,0 +1,255 @@
+#include "tests/client/fake_server.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "voxserve/v1/inference.grpc.pb.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr uint32_t kIgnoreLabel = 255;
+
+grpc::Status Error(grpc::StatusCode code, const std::string& message, const std::string& reason,
+                   int retry_milliseconds = 0) {
+  google::rpc::Status details;
+  details.set_code(code);
+  details.set_message(message);
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("voxserve");
+  details.add_details()->PackFrom(info);
+  if (retry_milliseconds > 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(retry_milliseconds * 1'000'000);
+    details.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(code, message, details.SerializeAsString());
+}
+
+v1::ModelVersion Describe(const std::string& name, int64_t version) {
+  v1::ModelVersion model;
+  model.set_name(name);
+  model.set_version(version);
+  model.set_state(v1::MODEL_STATE_READY);
+  model.set_ignore_label(kIgnoreLabel);
+  model.set_num_parameters(5441036);
+  model.set_device("cpu");
+  model.set_max_points(2000000);
+  for (int i = 0; i < 3; ++i) model.add_voxel_size(0.05f);
+  const char* names[] = {"road", "car", "person"};
+  const uint32_t colors[] = {0x804080, 0x285aff, 0xffff00};
+  for (uint32_t i = 0; i < 3; ++i) {
+    v1::ClassInfo* info = model.add_classes();
+    info->set_id(i);
+    info->set_name(names[i]);
+    info->set_color_rgb(colors[i]);
+  }
+  for (const char* axis : {"x", "y", "z"}) {
+    v1::FeatureInfo* feature = model.add_features();
+    feature->set_name(axis);
+    feature->set_unit("m");
+  }
+  v1::FeatureInfo* intensity = model.add_features();
+  intensity->set_name("intensity");
+  intensity->set_unit("1");
+  intensity->set_default_value(0.25);
+  return model;
+}
+
+v1::ModelVersion Broken() {
+  v1::ModelVersion model;
+  model.set_name("broken");
+  model.set_version(1);
+  model.set_state(v1::MODEL_STATE_FAILED);
+  model.add_problems("conv1: no tensor conv1.weight");
+  model.add_problems("conv2: 4 channels in, 5 expected");
+  return model;
+}
+
+float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
+  for (const v1::PointField& field : cloud.fields()) {
+    if (field.name() != "x" || field.type() != v1::POINT_FIELD_TYPE_FLOAT32) continue;
+    float value;
+    std::memcpy(&value, cloud.data().data() + i * cloud.point_step() + field.offset(), sizeof(value));
+    return value;
+  }
+  return 0;
+}
+
+}  // namespace
+
+class FakeServer::Impl final : public v1::InferenceService::Service {
+ public:
+  Impl() {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    builder.SetMaxReceiveMessageSize(64 << 20);
+    builder.SetMaxSendMessageSize(64 << 20);
+    server_ = builder.BuildAndStart();
+  }
+
+  ~Impl() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  grpc::Status Infer(grpc::ServerContext* context, const v1::InferRequest* request,
+                     v1::InferResponse* response) override {
+    const CallCounter counter(this);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last_request_ = *request;
+      peers_.insert(context->peer());
+    }
+    const std::string& model = request->model();
+    if (model == "full") return Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
+    if (model == "loading") return Error(grpc::StatusCode::UNAVAILABLE, "the model is loading", "MODEL_LOADING");
+    if (model == "slow") {
+      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return grpc::Status::CANCELLED;
+    }
+    if (model != "segmenter" && model != "wide" && model != "liar") return NotFound(model);
+    Answer(*request, response);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    *response->add_models() = Broken();
+    *response->add_models() = Describe("segmenter", 1);
+    *response->add_models() = Describe("segmenter", 2);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
+                        v1::GetModelResponse* response) override {
+    if (request->model() == "missing") return NotFound(request->model());
+    if (request->model() == "broken") {
+      *response->mutable_model() = Broken();
+    } else {
+      *response->mutable_model() = Describe(request->model(), request->version() > 0 ? request->version() : 2);
+    }
+    return grpc::Status::OK;
+  }
+
+  int port() const { return port_; }
+  grpc::Server& server() { return *server_; }
+
+  v1::InferRequest last_request() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_request_;
+  }
+  size_t num_connections() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return peers_.size();
+  }
+  size_t max_concurrent_calls() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return max_calls_;
+  }
+
+ private:
+  // Counts the calls that are under way.
+  class CallCounter {
+   public:
+    explicit CallCounter(Impl* impl) : impl_(impl) {
+      const std::lock_guard<std::mutex> lock(impl_->mutex_);
+      impl_->max_calls_ = std::max(impl_->max_calls_, ++impl_->calls_);
+    }
+    ~CallCounter() {
+      const std::lock_guard<std::mutex> lock(impl_->mutex_);
+      --impl_->calls_;
+    }
+
+   private:
+    Impl* const impl_;
+  };
+
+  static grpc::Status NotFound(const std::string& model) {
+    return Error(grpc::StatusCode::NOT_FOUND, "no model '" + model + "'; there is segmenter", "MODEL_NOT_FOUND");
+  }
+
+  static void Answer(const v1::InferRequest& request, v1::InferResponse* response) {
+    const v1::PointCloud& cloud = request.cloud();
+    const bool is_wide = request.model() == "wide";
+    std::string labels, scores;
+    uint64_t num_invalid = 0;
+    for (uint64_t i = 0; i < cloud.num_points(); ++i) {
+      const float x = ValueOfX(cloud, i);
+      num_invalid += std::isnan(x);
+      const uint32_t own = static_cast<uint32_t>(std::isnan(x) ? 0 : std::abs(x)) % 3;
+      const uint32_t label = std::isnan(x) ? kIgnoreLabel : own + (is_wide ? 300 : 0);
+      labels += static_cast<char>(label & 0xff);
+      if (is_wide) labels += static_cast<char>(label >> 8);
+      for (uint32_t c = 0; c < 3 && request.return_scores(); ++c) {
+        const float score = c == own ? 1.0f : -1.0f;
+        scores.append(reinterpret_cast<const char*>(&score), sizeof(score));
+      }
+    }
+    if (request.model() == "liar" && !labels.empty()) labels.pop_back();
+    response->set_model(request.model());
+    response->set_version(request.version() > 0 ? request.version() : 2);
+    response->set_request_id(request.request_id());
+    response->set_device("cpu");
+    v1::Segmentation* segmentation = response->mutable_segmentation();
+    segmentation->set_labels(labels);
+    segmentation->set_scores(scores);
+    segmentation->set_bytes_per_label(is_wide ? 2 : 1);
+    segmentation->set_ignore_label(kIgnoreLabel);
+    segmentation->set_num_classes(3);
+    response->mutable_counts()->set_used(cloud.num_points() - num_invalid);
+    response->mutable_counts()->set_invalid(num_invalid);
+    response->mutable_counts()->set_voxels((cloud.num_points() + 1) / 2);
+    v1::StageDuration* decode = response->add_stages();
+    decode->set_name("decode");
+    decode->set_microseconds(100);
+    v1::StageDuration* features = response->add_stages();
+    features->set_name("features");
+    features->set_microseconds(2500);
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  mutable std::mutex mutex_;
+  v1::InferRequest last_request_;
+  std::set<std::string> peers_;
+  size_t calls_ = 0, max_calls_ = 0;
+};
+
+FakeServer::FakeServer() : impl_(std::make_unique<Impl>()) {}
+FakeServer::~FakeServer() = default;
+
+std::string FakeServer::address() const { return "127.0.0.1:" + std::to_string(impl_->port()); }
+
+void FakeServer::SetServing(bool serving) { impl_->server().GetHealthCheckService()->SetServingStatus(serving); }
+
+v1::InferRequest FakeServer::last_request() const { return impl_->last_request(); }
+size_t FakeServer::num_connections() const { return impl_->num_connections(); }
+size_t FakeServer::max_concurrent_calls() const { return impl_->max_concurrent_calls(); }
+
+std::string UnusedAddress() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  bind(listener, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  close(listener);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+}  // namespace voxserve::client

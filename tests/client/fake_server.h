@@ -1,0 +1,44 @@
+#pragma once
+
+// A server of the wire's InferenceService that computes labels a test can foresee: the integer part of |x| modulo 3,
+// the ignore label where x is NaN. What a model does is in its name:
+//
+//   segmenter  classes road, car, person; version 2 is the newest, 1 exists
+//   wide       the same with 300 added, two bytes a label
+//   slow       answers when the call is cancelled or past its deadline
+//   full       RESOURCE_EXHAUSTED, QUEUE_FULL, with a delay of 250 ms
+//   liar       answers one label too few
+//   loading    UNAVAILABLE, MODEL_LOADING
+//   broken     failed, with two problems
+//   any other  NOT_FOUND, MODEL_NOT_FOUND
+
+#include <memory>
+#include <string>
+
+#include "voxserve/v1/inference.pb.h"
+
+namespace voxserve::client {
+
+class FakeServer {
+ public:
+  FakeServer();
+  ~FakeServer();
+
+  std::string address() const;
+  void SetServing(bool serving);
+
+  // Of the last Infer.
+  v1::InferRequest last_request() const;
+  // Peers (address and port of the client's end) that have called Infer.
+  size_t num_connections() const;
+  size_t max_concurrent_calls() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// An address of this machine where nothing listens.
+std::string UnusedAddress();
+
+}  // namespace voxserve::client

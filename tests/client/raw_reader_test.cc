@@ -1,0 +1,111 @@
+// .bin and .pcd.bin files, and what holds for every format: which reader is picked, which errors name the file.
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/cpp/io/point_cloud_reader.h"
+#include "gmock/gmock.h"
+#include "tests/client/temporary_folder.h"
+
+namespace voxserve::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string MessageOf(const absl::StatusOr<PointCloud>& cloud) { return std::string(cloud.status().message()); }
+
+// The floats of a file of packed floats, read without the code under test.
+std::vector<float> FloatsOf(const std::string& path) {
+  std::vector<float> floats(std::filesystem::file_size(path) / sizeof(float));
+  std::ifstream(path, std::ios::binary)
+      .read(reinterpret_cast<char*>(floats.data()), static_cast<std::streamsize>(floats.size() * sizeof(float)));
+  return floats;
+}
+
+TEST(RawReaderTest, ReadsKitti) {
+  TemporaryFolder folder;
+  const auto cloud = ReadPointCloud(folder.Write("scan.bin", BytesOf<float>({1, -2, 3, 0.25, 4, 5, -6, 1})));
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 2u);
+  EXPECT_EQ(cloud->point_step(), 16u);
+  EXPECT_THAT(*FieldValues(*cloud, "x"), ElementsAre(1, 4));
+  EXPECT_THAT(*FieldValues(*cloud, "z"), ElementsAre(3, -6));
+  EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(0.25, 1));
+}
+
+TEST(RawReaderTest, ScalesNuScenesIntensity) {
+  TemporaryFolder folder;
+  const auto cloud = ReadPointCloud(folder.Write("a.pcd.bin", BytesOf<float>({1, 2, 3, 255, 7, 4, 5, 6, 51, 31})));
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 2u);
+  EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(1, testing::FloatEq(0.2f)));
+  EXPECT_THAT(*FieldValues(*cloud, "ring"), ElementsAre(7, 31));
+}
+
+TEST(RawReaderTest, AnEmptyFileIsACloudWithoutPoints) {
+  TemporaryFolder folder;
+  const auto cloud = ReadPointCloud(folder.Write("empty.bin", ""));
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 0u);
+  EXPECT_EQ(cloud->fields_size(), 4);
+}
+
+TEST(RawReaderTest, FieldsOverrideTheExtension) {
+  TemporaryFolder folder;
+  const std::string path = folder.Write("waymo.bin", BytesOf<float>({1, 2, 3, 4, 5}));
+  EXPECT_THAT(MessageOf(ReadPointCloud(path)), testing::AllOf(HasSubstr("20 bytes"), HasSubstr("16-byte points"),
+                                                              HasSubstr("--fields"), HasSubstr(path)));
+  const auto cloud = ReadPointCloud(path, {.fields = "x:f32,y:f32,z:f32,intensity:f32*0.5,-:f32"});
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 1u);
+  EXPECT_EQ(cloud->fields_size(), 4);
+  EXPECT_THAT(*FieldValues(*cloud, "intensity"), ElementsAre(2));
+}
+
+TEST(RawReaderTest, AnyExtensionIsReadByItsFields) {
+  TemporaryFolder folder;
+  const std::string path = folder.Write("scan.xyz", BytesOf<int16_t>({100, -200, 300}));
+  EXPECT_THAT(MessageOf(ReadPointCloud(path)), HasSubstr("unknown extension"));
+  const auto cloud = ReadPointCloud(path, {.fields = "x:i16*0.01,y:i16*0.01,z:i16*0.01"});
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_THAT(*FieldValues(*cloud, "y"), ElementsAre(testing::FloatEq(-2)));
+}
+
+TEST(RawReaderTest, NamesFilesThatCannotBeRead) {
+  TemporaryFolder folder;
+  EXPECT_EQ(ReadPointCloud("/no/such/scan.bin").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(MessageOf(ReadPointCloud("/no/such/scan.bin")), HasSubstr("/no/such/scan.bin"));
+  EXPECT_THAT(MessageOf(ReadPointCloud(folder.path())), HasSubstr("not a file"));
+  EXPECT_THAT(MessageOf(ReadPointCloud(folder.Write("a.bin", ""), {.fields = "x:q"})), HasSubstr("'x:q'"));
+}
+
+TEST(RawReaderTest, KnowsScansByExtension) {
+  for (const char* name : {"a.bin", "b.PCD", "c.pcd.bin", "d.ply", "e.npy"}) EXPECT_TRUE(IsPointCloudFile(name));
+  for (const char* name : {"a.label", "b", "c.png", "bin"}) EXPECT_FALSE(IsPointCloudFile(name));
+}
+
+TEST(RawReaderTest, ReadsRealScans) {
+  const std::string data = VOXSERVE_SHARED_DATA;
+  const std::string kitti = data + "/semantickitti-00/000000.bin";
+  const std::string nuscenes = data + "/nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin";
+  if (!std::filesystem::exists(kitti) || !std::filesystem::exists(nuscenes)) {
+    GTEST_SKIP() << "no " << kitti << " or " << nuscenes << " (real scans that are not part of the repository)";
+  }
+  const auto scan = ReadPointCloud(kitti);
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  EXPECT_EQ(scan->num_points(), 124668u);
+  const std::vector<float> expected = FloatsOf(kitti);
+  const std::vector<float> y = *FieldValues(*scan, "y");
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], expected[4 * i + 1]);
+
+  const auto sweep = ReadPointCloud(nuscenes);
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  const std::vector<float> raw = FloatsOf(nuscenes);
+  const std::vector<float> intensity = *FieldValues(*sweep, "intensity");
+  ASSERT_EQ(intensity.size() * 5, raw.size());
+  for (size_t i = 0; i < intensity.size(); ++i) ASSERT_NEAR(intensity[i], raw[5 * i + 3] / 255, 1e-6);
+}
+
+}  // namespace
+}  // namespace voxserve::client

@@ -1,0 +1,46 @@
+#pragma once
+
+// A folder of a test's own, gone with it.
+
+#include <string>
+
+namespace voxserve::client {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Writes a file and returns its path.
+  std::string Write(const std::string& name, const std::string& contents) const;
+  std::string Read(const std::string& name) const;
+
+ private:
+  std::string path_;
+};
+
+// The bytes of a number as this machine has them (little endian).
+template <typename T>
+std::string Bytes(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
+// The same, most significant byte first.
+template <typename T>
+std::string BigEndianBytes(T value) {
+  const std::string bytes = Bytes(value);
+  return {bytes.rbegin(), bytes.rend()};
+}
+
+template <typename T>
+std::string BytesOf(std::initializer_list<T> values) {
+  std::string bytes;
+  for (const T value : values) bytes += Bytes(value);
+  return bytes;
+}
+
+}  // namespace voxserve::client
