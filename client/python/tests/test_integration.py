@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -136,3 +139,24 @@ def test_command_line(real_server: str, capsys: pytest.CaptureFixture[str]) -> N
     assert main([*words, "--timeout", "2m", "--address", real_server]) == 0
     out = capsys.readouterr().out
     assert "94.8% agree with the labels of people: 101,056 of 106,610 points" in out
+
+
+def test_both_command_lines_say_the_same(real_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    binary = os.environ.get("VOXSERVE_CLIENT_BINARY")
+    if not binary:
+        pytest.skip("VOXSERVE_CLIENT_BINARY does not name the C++ client; tests/run.sh sets it")
+    words = ["infer", "--model", "minkunet", str(SCAN), "--truth", str(SCAN.with_suffix(".truth.u8"))]
+    for extra in (["--json"], ["--preview", "--color", "never"]):
+        command = [*words, *extra, "--timeout", "2m", "--address", real_server]
+        assert main(command) == 0
+        ours = without_times(capsys.readouterr().out)
+        done = subprocess.run([binary, *command], capture_output=True, text=True, check=True)
+        assert ours == without_times(done.stdout)
+
+
+def without_times(text: str) -> Any:
+    if text.startswith("{"):
+        return {key: value for key, value in json.loads(text).items() if not key.endswith("_ms")}
+    lines = text.replace("█", "#").splitlines()
+    begin, end = (next(i for i, line in enumerate(lines) if word in line) for word in ("stage", "round trip"))
+    return [line.rstrip("#▏▎▍▌▋▊▉ ") for line in lines[:begin] + lines[end + 1 :]]

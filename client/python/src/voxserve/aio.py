@@ -15,26 +15,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from voxserve import errors, protocol, wire
+from voxserve import errors, protocol
 from voxserve.point_cloud import Fields, PointsLike
-from voxserve.protocol import InferCall, Options
+from voxserve.protocol import Answer, Call, ClientBase
 from voxserve.results import Labels, ModelVersion, Segmentation
 
 
-class Client:
+class Client(ClientBase[grpc.aio.Channel]):
     """A connection to a voxserve server; voxserve.Client documents the arguments and errors, which are the same."""
-
-    def __init__(
-        self,
-        address: str = "localhost:8500",
-        *,
-        timeout: float | None = 30.0,
-        max_message_bytes: int = 64 << 20,
-        channels: int = 1,
-        credentials: grpc.ChannelCredentials | None = None,
-    ) -> None:
-        self._options = Options(address, timeout, max_message_bytes, channels, credentials)
-        self._channels: dict[int, grpc.aio.Channel] = {}
 
     async def segment(
         self,
@@ -63,35 +51,29 @@ class Client:
         request_id: str = "",
     ) -> Segmentation:
         """Labels, and what the server tells about them; see voxserve.Client.infer."""
-        call = InferCall.make(
+        call = protocol.infer(
             self._options,
             model,
             points,
-            version=version,
             fields=fields,
             scales=scales,
+            version=version,
             scores=scores,
             request_id=request_id,
         )
-        return call.read(await self._call(protocol.INFER, call.request, wire.InferResponse, timeout))
+        return await self._run(call, timeout)
 
     async def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
         """Every version of every model, loading and broken ones too."""
-        request = wire.ListModelsRequest().SerializeToString()
-        response = await self._call(protocol.LIST_MODELS, request, wire.ListModelsResponse, timeout)
-        return [protocol.read_model(model) for model in response.models]
+        return await self._run(protocol.list_models(), timeout)
 
     async def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
         """One version of a model; 0 for the newest that is ready."""
-        request = wire.GetModelRequest(model=name, version=version).SerializeToString()
-        response = await self._call(protocol.GET_MODEL, request, wire.GetModelResponse, timeout)
-        return protocol.read_model(response.model)
+        return await self._run(protocol.get_model(name, version), timeout)
 
     async def health(self, *, timeout: float | None = None) -> bool:
         """Whether the server says that it serves. UnavailableError where nothing answers."""
-        request = wire.HealthCheckRequest().SerializeToString()
-        response = await self._call(protocol.HEALTH_CHECK, request, wire.HealthCheckResponse, timeout)
-        return bool(response.status == wire.HealthCheckResponse.SERVING)
+        return await self._run(protocol.check_health(), timeout)
 
     async def close(self) -> None:
         """Ends the connections; calls under way are cancelled."""
@@ -106,22 +88,18 @@ class Client:
     ) -> None:
         await self.close()
 
-    def _channel(self) -> grpc.aio.Channel:
-        index = self._options.next_channel()
-        if index not in self._channels:  # a channel belongs to the loop that runs when it is made
-            address, arguments = self._options.address, self._options.channel_arguments(index)
-            if self._options.credentials is None:
-                self._channels[index] = grpc.aio.insecure_channel(address, options=arguments)
-            else:
-                self._channels[index] = grpc.aio.secure_channel(address, self._options.credentials, options=arguments)
-        return self._channels[index]
+    def _connect(self, arguments: list[tuple[str, int]]) -> grpc.aio.Channel:
+        address, credentials = self._options.address, self._options.credentials
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=arguments)
+        return grpc.aio.secure_channel(address, credentials, options=arguments)
 
-    async def _call(self, method: str, request: bytes, response: Any, timeout: float | None) -> Any:
+    async def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
         timeout = self._options.timeout_of(timeout)
-        call: Any = self._channel().unary_unary(
-            method, request_serializer=None, response_deserializer=response.FromString
+        method: Any = self._next_channel().unary_unary(
+            call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         try:
-            return await call(request, timeout=timeout)
+            return call.read(await method(call.request, timeout=timeout))
         except grpc.aio.AioRpcError as error:
             raise errors.from_rpc(error, self._options.address, timeout) from None

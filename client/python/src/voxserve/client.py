@@ -14,13 +14,13 @@ from typing import Any
 
 import grpc
 
-from voxserve import errors, protocol, wire
+from voxserve import errors, protocol
 from voxserve.point_cloud import Fields, PointsLike
-from voxserve.protocol import InferCall, Options
+from voxserve.protocol import Answer, Call, ClientBase
 from voxserve.results import Labels, ModelVersion, Segmentation
 
 
-class Client:
+class Client(ClientBase[grpc.Channel]):
     """A connection to a voxserve server. Errors are InferenceError and its subclasses; ValueError where arguments
     contradict themselves before anything is sent.
 
@@ -28,18 +28,6 @@ class Client:
     max_message_bytes: of a request and of an answer. channels: connections, between which calls take turns.
     credentials: of TLS, None for none.
     """
-
-    def __init__(
-        self,
-        address: str = "localhost:8500",
-        *,
-        timeout: float | None = 30.0,
-        max_message_bytes: int = 64 << 20,
-        channels: int = 1,
-        credentials: grpc.ChannelCredentials | None = None,
-    ) -> None:
-        self._options = Options(address, timeout, max_message_bytes, channels, credentials)
-        self._channels = [self._connect(index) for index in range(channels)]
 
     def segment(
         self,
@@ -73,39 +61,34 @@ class Client:
         or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
         newest. scores: logits per class as well. timeout: seconds, sent to the server as its deadline.
         """
-        call = InferCall.make(
+        call = protocol.infer(
             self._options,
             model,
             points,
-            version=version,
             fields=fields,
             scales=scales,
+            version=version,
             scores=scores,
             request_id=request_id,
         )
-        return call.read(self._call(protocol.INFER, call.request, wire.InferResponse, timeout))
+        return self._run(call, timeout)
 
     def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
         """Every version of every model, loading and broken ones too."""
-        request = wire.ListModelsRequest().SerializeToString()
-        response = self._call(protocol.LIST_MODELS, request, wire.ListModelsResponse, timeout)
-        return [protocol.read_model(model) for model in response.models]
+        return self._run(protocol.list_models(), timeout)
 
     def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
         """One version of a model; 0 for the newest that is ready."""
-        request = wire.GetModelRequest(model=name, version=version).SerializeToString()
-        return protocol.read_model(self._call(protocol.GET_MODEL, request, wire.GetModelResponse, timeout).model)
+        return self._run(protocol.get_model(name, version), timeout)
 
     def health(self, *, timeout: float | None = None) -> bool:
         """Whether the server says that it serves. UnavailableError where nothing answers."""
-        request = wire.HealthCheckRequest().SerializeToString()
-        response = self._call(protocol.HEALTH_CHECK, request, wire.HealthCheckResponse, timeout)
-        return bool(response.status == wire.HealthCheckResponse.SERVING)
+        return self._run(protocol.check_health(), timeout)
 
     def close(self) -> None:
         """Ends the connections; calls under way are cancelled."""
-        for channel in self._channels:
-            channel.close()
+        while self._channels:
+            self._channels.popitem()[1].close()
 
     def __enter__(self) -> Client:
         return self
@@ -115,18 +98,18 @@ class Client:
     ) -> None:
         self.close()
 
-    def _connect(self, index: int) -> grpc.Channel:
-        address, arguments = self._options.address, self._options.channel_arguments(index)
-        if self._options.credentials is None:
+    def _connect(self, arguments: list[tuple[str, int]]) -> grpc.Channel:
+        address, credentials = self._options.address, self._options.credentials
+        if credentials is None:
             return grpc.insecure_channel(address, options=arguments)
-        return grpc.secure_channel(address, self._options.credentials, options=arguments)
+        return grpc.secure_channel(address, credentials, options=arguments)
 
-    def _call(self, method: str, request: bytes, response: Any, timeout: float | None) -> Any:
+    def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
         timeout = self._options.timeout_of(timeout)
-        call: Any = self._channels[self._options.next_channel()].unary_unary(
-            method, request_serializer=None, response_deserializer=response.FromString
+        method: Any = self._next_channel().unary_unary(
+            call.method, request_serializer=None, response_deserializer=call.response.FromString
         )
         try:
-            return call(request, timeout=timeout)
+            return call.read(method(call.request, timeout=timeout))
         except grpc.RpcError as error:
             raise errors.from_rpc(error, self._options.address, timeout) from None

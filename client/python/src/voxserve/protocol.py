@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 import numpy as np
@@ -23,10 +25,8 @@ from voxserve.results import (
     Stage,
 )
 
-INFER = "/voxserve.v1.InferenceService/Infer"
-LIST_MODELS = "/voxserve.v1.InferenceService/ListModels"
-GET_MODEL = "/voxserve.v1.InferenceService/GetModel"
-HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+Answer = TypeVar("Answer")
+Channel = TypeVar("Channel")
 
 _LENGTH_DELIMITED = 2
 
@@ -40,7 +40,6 @@ class Options:
     max_message_bytes: int = 64 << 20  # of a request and of an answer; the server's default too
     channels: int = 1  # connections; calls take turns. One carries about 1.3 GB/s
     credentials: grpc.ChannelCredentials | None = None  # None: no TLS
-    _turns: itertools.count[int] = field(default_factory=itertools.count, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -64,79 +63,139 @@ class Options:
             arguments.append(("grpc.enable_http_proxy", 0))
         return arguments
 
-    def next_channel(self) -> int:
-        """Which channel the next call takes."""
-        return next(self._turns) % self.channels
-
     def timeout_of(self, timeout: float | None) -> float | None:
         """A call's timeout in seconds: its own, or the client's."""
         return self.timeout if timeout is None else timeout
 
 
 @dataclass(frozen=True)
-class InferCall:
-    """A cloud on its way: the request's bytes, and what its answer is checked against."""
+class Call(Generic[Answer]):
+    """One call, ready to be made: where to, the request's bytes, and how to read the answer."""
 
+    method: str
     request: bytes
-    num_points: int
-    wants_scores: bool
-    start: float
+    response: Any  # the answer's message class
+    read: Callable[[Any], Answer]
 
-    @staticmethod
-    def make(
-        options: Options,
-        model: str,
-        points: PointsLike,
+
+class ClientBase(ABC, Generic[Channel]):
+    """How both clients are made and which of their channels a call takes; voxserve.Client documents the options."""
+
+    def __init__(
+        self,
+        address: str = "localhost:8500",
         *,
-        version: int,
-        fields: Fields,
-        scales: Mapping[str, float] | None,
-        scores: bool,
-        request_id: str,
-    ) -> InferCall:
-        """ValueError where the points cannot be described; MESSAGE_TOO_LARGE where they do not fit a message."""
-        start = time.perf_counter()
-        if not model:
-            raise ValueError("model is empty; name a model of the server's repository")
-        cloud = as_cloud(points, fields)
-        if scales:
-            cloud = cloud.scaled(scales)
-        head = wire.InferRequest(model=model, version=version, return_scores=scores, request_id=request_id)
-        request = encode_request(head, cloud)
-        if len(request) > options.max_message_bytes:
-            raise errors.make(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the request has {len(request)} bytes ({cloud.num_points} points), more than max_message_bytes "
-                f"({options.max_message_bytes})",
-                "MESSAGE_TOO_LARGE",
-            )
-        return InferCall(request, cloud.num_points, scores, start)
+        timeout: float | None = 30.0,
+        max_message_bytes: int = 64 << 20,
+        channels: int = 1,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._options = Options(address, timeout, max_message_bytes, channels, credentials)
+        self._channels: dict[int, Channel] = {}
+        self._turns = itertools.count()
+        self._lock = threading.Lock()
 
-    def read(self, response: wire.InferResponse) -> Segmentation:
-        """The answer, checked against the request."""
-        answer, counts = response.segmentation, response.counts
-        width = answer.bytes_per_label
-        if width not in (1, 2):
-            raise _malformed(f"labels of {width} bytes")
-        if len(answer.labels) != self.num_points * width:
-            raise _malformed(f"{len(answer.labels)} bytes of labels for {self.num_points} points")
-        shape = (self.num_points, answer.num_classes)
-        if len(answer.scores) != (4 * shape[0] * shape[1] if self.wants_scores else 0):
-            raise _malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
-        scores = np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if self.wants_scores else None
-        return Segmentation(
-            labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
-            scores=scores,
-            ignore_label=answer.ignore_label,
-            num_classes=answer.num_classes,
-            counts=PointCounts(counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels),
-            stages=tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
-            model=response.model,
-            version=response.version,
-            device=response.device,
-            request_id=response.request_id,
-            round_trip=time.perf_counter() - self.start,
+    @abstractmethod
+    def _connect(self, arguments: list[tuple[str, int]]) -> Channel:
+        """A new channel."""
+
+    def _next_channel(self) -> Channel:
+        """Channels take turns. Each is made with its first call, for asyncio's belong to the loop that then runs."""
+        with self._lock:
+            index = next(self._turns) % self._options.channels
+            if index not in self._channels:
+                self._channels[index] = self._connect(self._options.channel_arguments(index))
+            return self._channels[index]
+
+
+def infer(
+    options: Options,
+    model: str,
+    points: PointsLike,
+    *,
+    fields: Fields,
+    scales: Mapping[str, float] | None,
+    version: int,
+    scores: bool,
+    request_id: str,
+) -> Call[Segmentation]:
+    """ValueError where the points cannot be described; MESSAGE_TOO_LARGE where they do not fit a message."""
+    start = time.perf_counter()
+    if not model:
+        raise ValueError("model is empty; name a model of the server's repository")
+    cloud = as_cloud(points, fields)
+    if scales:
+        cloud = cloud.scaled(scales)
+    head = wire.InferRequest(model=model, version=version, return_scores=scores, request_id=request_id)
+    request = encode_request(head, cloud)
+    if len(request) > options.max_message_bytes:
+        raise errors.make(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"the request has {len(request)} bytes ({cloud.num_points} points), more than max_message_bytes "
+            f"({options.max_message_bytes})",
+            "MESSAGE_TOO_LARGE",
         )
+
+    def read(response: wire.InferResponse) -> Segmentation:
+        return read_segmentation(response, cloud.num_points, scores, start)
+
+    return Call("/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, read)
+
+
+def list_models() -> Call[list[ModelVersion]]:
+    """Every version of every model."""
+    return Call(
+        "/voxserve.v1.InferenceService/ListModels",
+        wire.ListModelsRequest().SerializeToString(),
+        wire.ListModelsResponse,
+        lambda response: [read_model(model) for model in response.models],
+    )
+
+
+def get_model(name: str, version: int) -> Call[ModelVersion]:
+    """One version of a model."""
+    return Call(
+        "/voxserve.v1.InferenceService/GetModel",
+        wire.GetModelRequest(model=name, version=version).SerializeToString(),
+        wire.GetModelResponse,
+        lambda response: read_model(response.model),
+    )
+
+
+def check_health() -> Call[bool]:
+    """Whether the server says that it serves."""
+    return Call(
+        "/grpc.health.v1.Health/Check",
+        wire.HealthCheckRequest().SerializeToString(),
+        wire.HealthCheckResponse,
+        lambda response: bool(response.status == wire.HealthCheckResponse.SERVING),
+    )
+
+
+def read_segmentation(response: wire.InferResponse, num_points: int, wants_scores: bool, start: float) -> Segmentation:
+    """The answer, checked against the request. start: time.perf_counter() when the call began."""
+    answer, counts = response.segmentation, response.counts
+    width = answer.bytes_per_label
+    if width not in (1, 2):
+        raise _malformed(f"labels of {width} bytes")
+    if len(answer.labels) != num_points * width:
+        raise _malformed(f"{len(answer.labels)} bytes of labels for {num_points} points")
+    shape = (num_points, answer.num_classes)
+    if len(answer.scores) != (4 * shape[0] * shape[1] if wants_scores else 0):
+        raise _malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
+    return Segmentation(
+        labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
+        scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
+        ignore_label=answer.ignore_label,
+        num_classes=answer.num_classes,
+        counts=PointCounts(counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels),
+        stages=tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
+        model=response.model,
+        version=response.version,
+        device=response.device,
+        request_id=response.request_id,
+        round_trip=time.perf_counter() - start,
+    )
 
 
 def encode_request(head: wire.InferRequest, cloud: PointCloud) -> bytes:
