@@ -2,7 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
+
+#include "engine/ops/argmax.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/scale_shift.h"
+#include "engine/ops/sparse_conv.h"
+#include "engine/ops/voxel_to_point.h"
+#include "engine/ops/voxelize.h"
 
 namespace voxserve {
 namespace {
@@ -40,9 +48,8 @@ class Compiler {
     for (size_t layer = 0; layer < layers_.size(); ++layer) EmitSteps(static_cast<int>(layer));
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
-    program_.levels = graph_.levels;
+    program_.levels = graph_.levels.levels();
     program_.num_classes = graph_.num_classes;
-    program_.has_labels = graph_.labels_output >= 0;
     program_.has_scores = graph_.scores_output >= 0;
     program_.label_dtype = label_dtype_;
     return std::move(program_);
@@ -201,22 +208,30 @@ class Compiler {
     FusedEpilogue epilogue{.bias = std::move(layer.bias)};
     if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
     if (layer.has_activation) epilogue.activation = kernels::ActivationFunction::kRelu;
-    program_.weight_bytes += static_cast<int64_t>(epilogue.bias.size() * sizeof(float));
+    CountWeights(epilogue.bias);
     return epilogue;
   }
 
-  void Push(const Layer& layer, StepOp op) {
-    program_.steps.push_back({.name = FirstNode(layer).name,
-                              .is_for_labels = layer.is_for_labels,
-                              .is_for_scores = layer.is_for_scores,
-                              .op = std::move(op)});
+  void CountWeights(const StepValues& values) {
+    program_.weight_bytes += static_cast<int64_t>(values.size() * sizeof(float));
+  }
+
+  void Push(const Layer& layer, std::unique_ptr<Step> step) {
+    step->name = FirstNode(layer).name;
+    step->is_for_labels = layer.is_for_labels;
+    step->is_for_scores = layer.is_for_scores;
+    program_.steps.push_back(std::move(step));
   }
 
   void EmitSteps(int index) {
     Layer& layer = At(index);
     const GraphNode& node = FirstNode(layer);
-    if (std::holds_alternative<VoxelizeOp>(node.op)) {
-      Push(layer, VoxelFeaturesStep{.out = Touch(index)});
+    if (const auto* voxelize = std::get_if<VoxelizeOp>(&node.op)) {
+      Push(layer, std::make_unique<VoxelFeaturesStep>(
+                      VoxelFeaturesStep::Options{.out = Touch(index),
+                                                 .first_column = static_cast<int>(voxelize->axes.size()),
+                                                 .reduce = voxelize->reduce,
+                                                 .max_points_per_voxel = voxelize->max_points_per_voxel}));
     } else if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
       Push(layer, MakeSparseConv(*conv, node, index));
     } else if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
@@ -224,49 +239,52 @@ class Compiler {
     } else if (std::holds_alternative<ConcatOp>(node.op)) {
       EmitConcatCopies(index);
     } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
-      Push(layer, ArgmaxStep{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index)});
+      const BufferSlice in = Touch(LayerOf(node.inputs[0]));
+      Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
     } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
-      Push(layer, VoxelToPointStep{.in = Touch(LayerOf(node.inputs[0])), .is_labels = node.is_labels});
+      Push(layer, std::make_unique<VoxelToPointStep>(Touch(LayerOf(node.inputs[0])), node.is_labels));
     } else {  // what is left of batch_norm, activation, add
-      Push(layer, ScaleShiftStep{.in = Touch(LayerOf(node.inputs[0])),
-                                 .out = Touch(index),
-                                 .scale = std::move(layer.scale),
-                                 .epilogue = TakeEpilogue(layer)});
+      CountWeights(layer.scale);
+      Push(layer, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                                                           .out = Touch(index),
+                                                                           .scale = std::move(layer.scale),
+                                                                           .epilogue = TakeEpilogue(layer)}));
     }
   }
 
-  SparseConvStep MakeSparseConv(const SparseConvOp& conv, const GraphNode& node, int index) {
+  std::unique_ptr<Step> MakeSparseConv(const SparseConvOp& conv, const GraphNode& node, int index) {
     Layer& layer = At(index);
-    SparseConvStep step{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index), .plan = plan_.ForNode(node.name)};
-    step.rulebook = FindRulebook({.spec = conv.rulebook,
-                                  .is_swapped = conv.kind == SparseConvOp::Kind::kInverse,
-                                  .map_search = step.plan.map_search});
+    const ConvPlan& plan = plan_.ForNode(node.name);
     StepValues weights = conv.weight->values;
     if (!layer.scale.empty()) {
       for (size_t i = 0; i < weights.size(); ++i) weights[i] *= layer.scale[i % layer.scale.size()];
     }
-    step.weights = PrepareSparseConvWeights(std::move(weights), conv.geometry().NumOffsets(), conv.in_channels,
-                                            conv.out_channels, step.plan.dataflow);
-    program_.weight_bytes += static_cast<int64_t>(step.weights.size() * sizeof(float));
-    step.epilogue = TakeEpilogue(layer);
-    return step;
+    CountWeights(weights);
+    return std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                                                    .out = Touch(index),
+                                                                    .rulebook = RulebookOf(conv, plan.map_search),
+                                                                    .dataflow = plan.dataflow,
+                                                                    .block_rows = plan.block_rows,
+                                                                    .epilogue = TakeEpilogue(layer)},
+                                            std::move(weights), conv.geometry().NumOffsets());
   }
 
-  LinearStep MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {
+  std::unique_ptr<Step> MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {
     Layer& layer = At(index);
-    LinearStep step{.in = Touch(LayerOf(node.inputs[0])), .out = Touch(index)};
     const auto in_channels = static_cast<size_t>(linear.in_channels);
     const auto out_channels = static_cast<size_t>(linear.out_channels);
-    step.weights.resize(in_channels * out_channels);
+    StepValues weights(in_channels * out_channels);
     for (size_t o = 0; o < out_channels; ++o) {
       const float scale = layer.scale.empty() ? 1.0f : layer.scale[o];
       for (size_t i = 0; i < in_channels; ++i) {
-        step.weights[i * out_channels + o] = linear.weight->values[o * in_channels + i] * scale;
+        weights[i * out_channels + o] = linear.weight->values[o * in_channels + i] * scale;
       }
     }
-    program_.weight_bytes += static_cast<int64_t>(step.weights.size() * sizeof(float));
-    step.epilogue = TakeEpilogue(layer);
-    return step;
+    CountWeights(weights);
+    return std::make_unique<LinearStep>(LinearStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                                            .out = Touch(index),
+                                                            .weights = std::move(weights),
+                                                            .epilogue = TakeEpilogue(layer)});
   }
 
   // The inputs of a concatenation that were not written in place.
@@ -276,23 +294,31 @@ class Compiler {
       const Layer& input = At(LayerOf(node));
       const int32_t channels = Node(node).channels;
       if (input.stored_in != index || input.column != column) {
-        ScaleShiftStep copy{.in = Touch(LayerOf(node)), .out = Touch(index)};
+        ScaleShiftStep::Options copy{.in = Touch(LayerOf(node)), .out = Touch(index)};
         copy.out.column += column;
         copy.out.channels = channels;
-        Push(At(index), std::move(copy));
+        Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
       }
       column += channels;
     }
   }
 
-  int FindRulebook(const ProgramRulebook& wanted) {
-    const auto found =
-        std::find_if(program_.rulebooks.begin(), program_.rulebooks.end(), [&](const ProgramRulebook& rulebook) {
-          return rulebook.spec == wanted.spec && rulebook.is_swapped == wanted.is_swapped;
-        });
-    if (found != program_.rulebooks.end()) return static_cast<int>(found - program_.rulebooks.begin());
-    program_.rulebooks.push_back(wanted);
-    return static_cast<int>(program_.rulebooks.size()) - 1;
+  int RulebookOf(const SparseConvOp& conv, kernels::MapSearch map_search) {
+    const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
+    const int searched = FindOrAdd({.spec = spec, .map_search = map_search});
+    if (conv.kind != SparseConvOp::Kind::kInverse) return searched;
+    return FindOrAdd({.spec = spec, .swap_of = searched});
+  }
+
+  // Layers that share a rulebook share the first one's search.
+  int FindOrAdd(const ProgramRulebook& wanted) {
+    std::vector<ProgramRulebook>& rulebooks = program_.rulebooks;
+    const auto found = std::find_if(rulebooks.begin(), rulebooks.end(), [&](const ProgramRulebook& rulebook) {
+      return rulebook.spec == wanted.spec && rulebook.swap_of == wanted.swap_of;
+    });
+    if (found != rulebooks.end()) return static_cast<int>(found - rulebooks.begin());
+    rulebooks.push_back(wanted);
+    return static_cast<int>(rulebooks.size()) - 1;
   }
 
   const Graph& graph_;

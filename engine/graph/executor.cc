@@ -1,17 +1,14 @@
 #include "engine/graph/executor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
-#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/graph/point_reader.h"
-#include "engine/ops/row_ops.h"
-#include "engine/ops/sparse_conv.h"
 #include "kernels/coordinate_key.h"
 
 namespace voxserve {
@@ -64,23 +61,12 @@ BatchOutput Executor::Run(const Program& program, absl::Span<const SampleInput> 
     RETURN_IF_ERROR(Voxelize(program, limits, output));
     RETURN_IF_ERROR(MakeGeometry(program, limits, output));
     RETURN_IF_ERROR(PlaceBuffers(program));
-    const auto is_head = [](const Step& step) {
-      return std::holds_alternative<ArgmaxStep>(step.op) || std::holds_alternative<VoxelToPointStep>(step.op);
-    };
-    const auto is_wanted = [&](const Step& step) { return step.is_for_labels || (want_scores && step.is_for_scores); };
-    {
-      const StageTimer timer("features", output.stages);
-      for (const Step& step : program.steps) {
-        if (!is_head(step) && is_wanted(step)) RETURN_IF_ERROR(RunStep(program, step));
-      }
-    }
-    const StageTimer timer("head", output.stages);
-    for (const Step& step : program.steps) {
-      if (!is_head(step) || !is_wanted(step)) continue;
-      if (const auto* to_points = std::get_if<VoxelToPointStep>(&step.op)) {
-        RETURN_IF_ERROR(WriteOutput(program, *to_points, inputs, limits, output));
-      } else {
-        RETURN_IF_ERROR(RunStep(program, step));
+    const StepContext context = MakeStepContext(program, inputs, limits, output);
+    for (const bool is_head : {false, true}) {
+      const StageTimer timer(is_head ? "head" : "features", output.stages);
+      for (const auto& step : program.steps) {
+        const bool is_wanted = step->is_for_labels || (want_scores && step->is_for_scores);
+        if (is_wanted && step->is_head() == is_head) RETURN_IF_ERROR(step->Run(context));
       }
     }
     return absl::OkStatus();
@@ -139,7 +125,7 @@ absl::Status Executor::Voxelize(const Program& program, const RunLimits& limits,
 
 absl::Status Executor::MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output) {
   const StageTimer timer("geometry", output.stages);
-  const std::vector<CoordinateLevel>& levels = program.levels.levels();
+  const std::vector<CoordinateLevel>& levels = program.levels;
   for (size_t level = 1; level < levels.size(); ++level) {
     const SiteRule& rule = levels[level].from;
     kernels::OutputCoordinatesParams params{.rule = rule.rule, .geometry = rule.geometry};
@@ -150,22 +136,15 @@ absl::Status Executor::MakeGeometry(const Program& program, const RunLimits& lim
     if (params.has_upper) params.upper = *rule.upper_bound;
     RETURN_IF_ERROR(geometry_.MakeLevel(static_cast<int>(level), levels[level].parent, params, *context_->pool));
   }
-  // Rulebooks of the program come after those of the specification that swapped ones read.
-  const std::vector<RulebookSpec>& specs = program.levels.rulebooks();
-  const auto num_specs = static_cast<int>(specs.size());
-  for (int spec = 0; spec < num_specs; ++spec) {
-    kernels::MapSearch search = kernels::MapSearch::kMerge;
-    for (const ProgramRulebook& rulebook : program.rulebooks) {
-      if (rulebook.spec == spec && !rulebook.is_swapped) search = rulebook.map_search;
-    }
-    const RulebookSpec& of = specs[static_cast<size_t>(spec)];
-    const bool fell_back = geometry_.MakeRulebook(spec, of.in_level, of.out_level, of.geometry, search,
-                                                  limits.max_grid_bytes, *context_->pool);
-    output.grid_fallbacks += fell_back ? 1 : 0;
-  }
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-    if (!program.rulebooks[i].is_swapped) continue;
-    geometry_.SwapRulebook(num_specs + static_cast<int>(i), program.rulebooks[i].spec, *context_->pool);
+    const auto index = static_cast<int>(i);
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of, *context_->pool);
+    } else if (geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry,
+                                      rulebook.map_search, limits.max_grid_bytes, *context_->pool)) {
+      ++output.grid_fallbacks;
+    }
   }
   return absl::OkStatus();
 }
@@ -202,104 +181,20 @@ absl::Status Executor::PlaceBuffers(const Program& program) {
   return context_->features.Reserve(total);
 }
 
-Tensor Executor::At(const Program& program, const BufferSlice& slice) const {
-  if (slice.buffer < 0) return {};
-  const Buffer& buffer = program.buffers[static_cast<size_t>(slice.buffer)];
-  return {.data = context_->features.data() + buffer_begin_[static_cast<size_t>(slice.buffer)] +
-                  slice.column * SizeOf(buffer.dtype),
-          .dtype = buffer.dtype,
-          .rows = geometry_.num_sites(buffer.level),
-          .channels = slice.channels,
-          .pitch = buffer.pitch};
-}
-
-absl::Status Executor::RunStep(const Program& program, const Step& step) {
-  const auto epilogue_of = [&](const FusedEpilogue& epilogue) {
-    const Tensor residual = At(program, epilogue.residual);
-    return kernels::Epilogue{.bias = epilogue.bias.empty() ? nullptr : epilogue.bias.data(),
-                             .residual = residual.floats(),
-                             .residual_pitch = residual.pitch,
-                             .activation = epilogue.activation};
-  };
-  return std::visit(
-      [&](const auto& op) -> absl::Status {
-        using Op = std::decay_t<decltype(op)>;
-        if constexpr (std::is_same_v<Op, VoxelFeaturesStep>) {
-          const Tensor out = At(program, op.out);
-          const auto columns = NumPointColumns(program.voxelize);
-          kernels::cpu::VoxelFeatures(
-              {.reduce = program.voxelize.reduce,
-               .max_points_per_voxel = program.voxelize.max_points_per_voxel,
-               .num_voxels = out.rows,
-               .num_channels = out.channels,
-               .features = reinterpret_cast<const float*>(context_->input.data()) + program.voxelize.axes.size(),
-               .features_pitch = columns,
-               .sorted_points = geometry_.sorted_points.data(),
-               .voxel_begin = geometry_.voxel_begin.data(),
-               .out = out.floats(),
-               .out_pitch = out.pitch},
-              *context_->pool);
-          return absl::OkStatus();
-        } else if constexpr (std::is_same_v<Op, SparseConvStep>) {
-          const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(op.rulebook)];
-          const auto num_specs = static_cast<int>(program.levels.rulebooks().size());
-          return SparseConv(
-              {.rulebook = geometry_.rulebook(rulebook.is_swapped ? num_specs + op.rulebook : rulebook.spec),
-               .in = At(program, op.in),
-               .out = At(program, op.out),
-               .weights = op.weights.data(),
-               .epilogue = epilogue_of(op.epilogue),
-               .dataflow = op.plan.dataflow,
-               .block_rows = op.plan.block_rows},
-              *context_);
-        } else if constexpr (std::is_same_v<Op, LinearStep>) {
-          return Linear({.in = At(program, op.in),
-                         .out = At(program, op.out),
-                         .weights = op.weights.data(),
-                         .epilogue = epilogue_of(op.epilogue)},
-                        *context_);
-        } else if constexpr (std::is_same_v<Op, ScaleShiftStep>) {
-          return ScaleShift({.in = At(program, op.in),
-                             .out = At(program, op.out),
-                             .scale = op.scale.empty() ? nullptr : op.scale.data(),
-                             .epilogue = epilogue_of(op.epilogue)},
-                            *context_);
-        } else if constexpr (std::is_same_v<Op, ArgmaxStep>) {
-          return Argmax(At(program, op.in), At(program, op.out), *context_);
-        } else {
-          return absl::InternalError("outputs are written by WriteOutput");
-        }
-      },
-      step.op);
-}
-
-absl::Status Executor::WriteOutput(const Program& program, const VoxelToPointStep& step,
-                                   absl::Span<const SampleInput> inputs, const RunLimits& limits, BatchOutput& output) {
-  const Tensor voxels = At(program, step.in);
-  const auto ignore_label = static_cast<uint16_t>(limits.ignore_label);  // little endian: its first byte is a uint8's
-  const std::vector<float> no_scores(static_cast<size_t>(program.num_classes), 0.0f);
+StepContext Executor::MakeStepContext(const Program& program, absl::Span<const SampleInput> inputs,
+                                      const RunLimits& limits, BatchOutput& output) const {
+  StepContext context{.execution = context_,
+                      .geometry = &geometry_,
+                      .buffers = &program.buffers,
+                      .buffer_begin = &buffer_begin_,
+                      .points = reinterpret_cast<const float*>(context_->input.data()),
+                      .points_pitch = NumPointColumns(program.voxelize),
+                      .point_begin = &point_begin_,
+                      .ignore_label = limits.ignore_label};
   for (size_t i = 0; i < inputs.size(); ++i) {
-    SampleOutput& sample = output.samples[i];
-    if (!sample.status.ok() || (!step.is_labels && !inputs[i].return_scores)) continue;
-    Tensor points{.dtype = voxels.dtype,
-                  .rows = point_begin_[i + 1] - point_begin_[i],
-                  .channels = voxels.channels,
-                  .pitch = voxels.channels};
-    if (step.is_labels) {
-      sample.labels.resize(static_cast<size_t>(points.rows * SizeOf(points.dtype)));
-      points.data = sample.labels.data();
-    } else {
-      sample.scores.resize(static_cast<size_t>(points.rows * points.channels));
-      points.data = sample.scores.data();
-    }
-    const void* fill = step.is_labels ? static_cast<const void*>(&ignore_label) : no_scores.data();
-    RETURN_IF_ERROR(VoxelToPoint({.point_to_voxel = geometry_.point_to_voxel.data() + point_begin_[i],
-                                  .voxels = voxels,
-                                  .fill = fill,
-                                  .points = points},
-                                 *context_));
+    context.requests.push_back({.return_scores = inputs[i].return_scores, .output = &output.samples[i]});
   }
-  return absl::OkStatus();
+  return context;
 }
 
 int64_t Executor::allocated_bytes() const {

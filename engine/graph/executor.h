@@ -15,6 +15,7 @@
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/point_counts.h"
+#include "engine/tensor/sample_output.h"
 
 namespace voxserve {
 
@@ -29,14 +30,6 @@ struct RunLimits {
   int64_t max_voxels = 0;            // per sample; 0: no limit
   bool keep_nearest_voxels = false;  // above max_voxels: drop the farthest (NEAREST_FIRST), else refuse the sample
   int64_t max_grid_bytes = int64_t{512} << 20;
-};
-
-struct SampleOutput {
-  // INVALID_ARGUMENT where the sample alone is at fault (missing field, too many voxels); the rest is empty then.
-  absl::Status status;
-  std::vector<uint8_t> labels;  // [num_points] values of Program::label_dtype, little endian; empty without labels
-  std::vector<float> scores;    // [num_points, num_classes]; empty unless asked for
-  PointCounts counts;
 };
 
 struct BatchOutput {
@@ -66,10 +59,8 @@ class Executor {
   absl::Status Voxelize(const Program& program, const RunLimits& limits, BatchOutput& output);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output);
   absl::Status PlaceBuffers(const Program& program);
-  absl::Status RunStep(const Program& program, const Step& step);
-  absl::Status WriteOutput(const Program& program, const VoxelToPointStep& step, absl::Span<const SampleInput> inputs,
-                           const RunLimits& limits, BatchOutput& output);
-  Tensor At(const Program& program, const BufferSlice& slice) const;
+  StepContext MakeStepContext(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                              BatchOutput& output) const;
 
   ExecutionContext* context_;
   BatchGeometry geometry_;

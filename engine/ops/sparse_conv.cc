@@ -1,49 +1,55 @@
 #include "engine/ops/sparse_conv.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/fetch_on_demand.h"
 #include "kernels/gather_scatter.h"
 
 namespace voxserve {
+namespace {
 
-absl::Status SparseConv(const SparseConvArgs& args, ExecutionContext& context) {
-  if (args.in.rows != args.rulebook.num_in_rows || args.out.rows != args.rulebook.num_out_rows) {
-    return absl::InternalError(absl::StrCat("a sparse convolution of ", args.in.rows, " to ", args.out.rows,
-                                            " rows got a rulebook of ", args.rulebook.num_in_rows, " to ",
-                                            args.rulebook.num_out_rows));
-  }
-  if (args.dataflow == Dataflow::kFetchOnDemand) {
-    kernels::cpu::FetchOnDemand({.rulebook = args.rulebook,
-                                 .in = args.in.floats(),
-                                 .in_pitch = args.in.pitch,
-                                 .in_channels = args.in.channels,
-                                 .weights = args.weights,
-                                 .out = args.out.floats(),
-                                 .out_pitch = args.out.pitch,
-                                 .out_channels = args.out.channels,
-                                 .epilogue = args.epilogue,
-                                 .block_rows = args.block_rows},
-                                *context.pool);
-  } else {
-    kernels::cpu::GatherGemmScatter({.rulebook = args.rulebook,
-                                     .in = args.in.floats(),
-                                     .in_pitch = args.in.pitch,
-                                     .in_channels = args.in.channels,
-                                     .weights = args.weights,
-                                     .out = args.out.floats(),
-                                     .out_pitch = args.out.pitch,
-                                     .out_channels = args.out.channels,
-                                     .epilogue = args.epilogue,
-                                     .block_rows = args.block_rows},
-                                    *context.pool);
-  }
-  return absl::OkStatus();
+// Both dataflows' parameters have the same names.
+template <typename Params>
+Params MakeParams(const SparseConvStep::Options& options, const StepValues& weights, const StepContext& context) {
+  const Tensor in = context.At(options.in);
+  const Tensor out = context.At(options.out);
+  return {.rulebook = context.geometry->rulebook(options.rulebook),
+          .in = in.floats(),
+          .in_pitch = in.pitch,
+          .in_channels = in.channels,
+          .weights = weights.data(),
+          .out = out.floats(),
+          .out_pitch = out.pitch,
+          .out_channels = out.channels,
+          .epilogue = options.epilogue.In(context),
+          .block_rows = options.block_rows};
 }
 
-std::vector<float> PrepareSparseConvWeights(std::vector<float> weights, int32_t num_offsets, int32_t in_channels,
-                                            int32_t out_channels, Dataflow dataflow) {
-  if (dataflow == Dataflow::kGatherGemmScatter) return weights;
-  return kernels::cpu::PackWeights(weights.data(), num_offsets, in_channels, out_channels);
+}  // namespace
+
+SparseConvStep::SparseConvStep(Options options, StepValues weights, int32_t num_offsets)
+    : options_(std::move(options)),
+      weights_(options_.dataflow == Dataflow::kFetchOnDemand
+                   ? kernels::cpu::PackWeights(weights.data(), num_offsets, options_.in.channels, options_.out.channels)
+                   : std::move(weights)) {}
+
+absl::Status SparseConvStep::Run(const StepContext& context) const {
+  const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
+  const int64_t in_rows = context.At(options_.in).rows, out_rows = context.At(options_.out).rows;
+  if (in_rows != rulebook.num_in_rows || out_rows != rulebook.num_out_rows) {
+    return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
+                                            " rows got a rulebook of ", rulebook.num_in_rows, " to ",
+                                            rulebook.num_out_rows));
+  }
+  if (options_.dataflow == Dataflow::kFetchOnDemand) {
+    kernels::cpu::FetchOnDemand(MakeParams<kernels::FetchOnDemandParams>(options_, weights_, context),
+                                *context.execution->pool);
+  } else {
+    kernels::cpu::GatherGemmScatter(MakeParams<kernels::GatherGemmScatterParams>(options_, weights_, context),
+                                    *context.execution->pool);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve

@@ -16,6 +16,8 @@
 
 #include "absl/time/clock.h"
 #include "engine/graph/executor.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/sparse_conv.h"
 #include "kernels/fetch_on_demand.h"
 #include "kernels/gemm.h"
 #include "tests/engine/golden_scan.h"
@@ -61,13 +63,15 @@ double SgemmGflops() {
 // Multiply-adds of the convolutions and linear layers for the batch that ran last.
 double CountMacs(const Program& program, const BatchGeometry& geometry) {
   double macs = 0;
-  for (const Step& step : program.steps) {
-    if (const auto* conv = std::get_if<SparseConvStep>(&step.op)) {
-      const int spec = program.rulebooks[static_cast<size_t>(conv->rulebook)].spec;
-      macs += static_cast<double>(geometry.rulebook(spec).num_pairs()) * conv->in.channels * conv->out.channels;
-    } else if (const auto* linear = std::get_if<LinearStep>(&step.op)) {
-      const int level = program.buffers[static_cast<size_t>(linear->in.buffer)].level;
-      macs += static_cast<double>(geometry.num_sites(level)) * linear->in.channels * linear->out.channels;
+  for (const auto& step : program.steps) {
+    if (const auto* conv = dynamic_cast<const SparseConvStep*>(step.get())) {
+      const SparseConvStep::Options& options = conv->options();
+      macs += static_cast<double>(geometry.rulebook(options.rulebook).num_pairs()) * options.in.channels *
+              options.out.channels;
+    } else if (const auto* linear = dynamic_cast<const LinearStep*>(step.get())) {
+      const LinearStep::Options& options = linear->options();
+      const int level = program.buffers[static_cast<size_t>(options.in.buffer)].level;
+      macs += static_cast<double>(geometry.num_sites(level)) * options.in.channels * options.out.channels;
     }
   }
   return macs;

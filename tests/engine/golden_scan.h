@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/graph/program.h"
+#include "engine/ops/sparse_conv.h"
 #include "engine/tensor/point_cloud.h"
 
 namespace voxserve {

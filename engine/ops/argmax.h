@@ -1,0 +1,21 @@
+#pragma once
+
+// The channel of the largest value of each row: class ids. Ties go to the lowest.
+
+#include "engine/ops/step.h"
+
+namespace voxserve {
+
+class ArgmaxStep final : public Step {
+ public:
+  // out: one column of uint8 or uint16.
+  ArgmaxStep(const BufferSlice& in, const BufferSlice& out) : in_(in), out_(out) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  bool is_head() const override { return true; }
+
+ private:
+  const BufferSlice in_, out_;
+};
+
+}  // namespace voxserve

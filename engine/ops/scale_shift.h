@@ -1,0 +1,28 @@
+#pragma once
+
+// out = epilogue(in * scale), row by row: a batch norm, addition or activation that no layer could absorb, or the copy
+// of a concatenation's input that could not be written in place.
+
+#include <utility>
+
+#include "engine/ops/step.h"
+
+namespace voxserve {
+
+class ScaleShiftStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in, out;  // on one level, with the same channels
+    StepValues scale;     // [channels]; empty: 1
+    FusedEpilogue epilogue;
+  };
+
+  explicit ScaleShiftStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,90 @@
+#pragma once
+
+// A step of a program: one operator with its weights, its place in memory and what was fused into it, ready to run.
+//
+// Every operator has a pair of files here with its step: the constructor takes what the compiler decided, Run picks the
+// backend and calls the kernel. Steps are immutable and shared by all threads; everything that changes is in the
+// StepContext of the batch under way.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/geometry/batch_geometry.h"
+#include "engine/runtime/execution_context.h"
+#include "engine/tensor/sample_output.h"
+#include "engine/tensor/tensor.h"
+#include "kernels/epilogue.h"
+
+namespace voxserve {
+
+// Memory of the feature pass: one row per site of a level. Sizes follow from the batch, so the executor places buffers
+// for each batch; two whose [first_step, last_step] do not meet may share memory.
+struct Buffer {
+  int level = 0;
+  DType dtype = DType::kFloat32;
+  int32_t channels = 0;
+  int64_t pitch = 0;  // values a row; rows are padded to 16 bytes
+  int first_step = 0;
+  int last_step = 0;
+};
+
+// Columns [column, column + channels) of a buffer.
+struct BufferSlice {
+  int buffer = -1;  // -1: none
+  int32_t column = 0;
+  int32_t channels = 0;
+};
+
+// One sample of the batch, as the steps that write outputs see it.
+struct OutputRequest {
+  bool return_scores = false;
+  SampleOutput* output = nullptr;
+};
+
+// The batch under way. Valid during one Executor::Run.
+struct StepContext {
+  ExecutionContext* execution = nullptr;
+  const BatchGeometry* geometry = nullptr;
+  const std::vector<Buffer>* buffers = nullptr;
+  const std::vector<int64_t>* buffer_begin = nullptr;  // by buffer: bytes into execution->features
+
+  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features
+  int64_t points_pitch = 0;
+  const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
+  std::vector<OutputRequest> requests;                // [samples]
+  int ignore_label = 255;
+
+  // No data where the slice is none.
+  Tensor At(const BufferSlice& slice) const;
+};
+
+// Weights in the order in which a step's kernel reads them.
+using StepValues = std::vector<float>;
+
+// What a step does with its sums before it stores them.
+struct FusedEpilogue {
+  StepValues bias;       // [out channels]; empty: none
+  BufferSlice residual;  // added before the activation
+  kernels::ActivationFunction activation = kernels::ActivationFunction::kNone;
+
+  kernels::Epilogue In(const StepContext& context) const;
+};
+
+class Step {
+ public:
+  virtual ~Step() = default;
+
+  // INTERNAL for what the compiler got wrong, RESOURCE_EXHAUSTED for memory.
+  virtual absl::Status Run(const StepContext& context) const = 0;
+
+  // Steps after the last layer, timed as the stage "head".
+  virtual bool is_head() const { return false; }
+
+  std::string name;            // of the graph's node that it began as
+  bool is_for_labels = false;  // what needs it; a step that only scores need is skipped where nobody asked for them
+  bool is_for_scores = false;
+};
+
+}  // namespace voxserve
