@@ -39,7 +39,13 @@ struct ModelStatistics {
   double p95_seconds = 0;
   double p99_seconds = 0;
   int64_t queue_depth = 0;
-  std::vector<std::pair<std::string, double>> stage_mean_seconds;  // in the order in which stages first ran
+  std::vector<std::pair<std::string, double>> stage_mean_seconds;  // in the order in which a request meets them
+};
+
+struct DeviceStatistics {
+  std::string device;
+  double busy_seconds = 0;                                    // of its compute stream
+  std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by kind, by name
 };
 
 // The value below which the share q of the observations lies, as Prometheus' histogram_quantile computes it: linear
@@ -78,6 +84,7 @@ class Metrics : public EngineObserver {
   std::string Text() const;
 
   ModelStatistics StatisticsOf(std::string_view model) const;
+  std::vector<DeviceStatistics> DeviceStatisticsByName() const;
 
  private:
   struct ModelMetrics;  // one model's time series, looked up once

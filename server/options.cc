@@ -145,15 +145,15 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 absl::Status UnknownFlag(const std::string& name) {
   constexpr size_t kNear = 3;
+  std::vector<const char*> known = {"help", "version"};
+  for (const FlagGroup& group : FlagGroups()) known.insert(known.end(), group.flags.begin(), group.flags.end());
   std::string nearest;
   size_t best = kNear + 1;
-  for (const FlagGroup& group : FlagGroups()) {
-    for (const char* flag : group.flags) {
-      const size_t distance = EditDistance(name, flag);
-      if (distance < best) {
-        best = distance;
-        nearest = flag;
-      }
+  for (const char* flag : known) {
+    const size_t distance = EditDistance(name, flag);
+    if (distance < best) {
+      best = distance;
+      nearest = flag;
     }
   }
   return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name,

@@ -149,6 +149,7 @@ std::string Server::RenderStatusPage() const {
   status.grpc_address = absl::StrCat(WithBrackets(options_.host), ":", grpc_port_);
   status.uptime = absl::Now() - started_;
   status.readiness = readiness_.Get();
+  status.device_statistics = metrics_->DeviceStatisticsByName();
   for (ModelVersionInfo& info : engine_->ListModels()) {
     ModelStatistics statistics = metrics_->StatisticsOf(info.name);
     status.models.push_back({std::move(info), std::move(statistics)});

@@ -31,6 +31,7 @@ svg{display:block;width:100%;height:56px}.stages{display:grid;grid-template-colu
 align-items:center;font-size:13px}.bar{height:8px;border-radius:4px;background:var(--accent);min-width:2px}
 .chips{display:flex;flex-wrap:wrap;gap:6px;margin-top:12px}.chip{display:flex;align-items:center;gap:6px;font-size:12.5px;
 border:1px solid var(--line);border-radius:99px;padding:1px 9px}.dot{width:9px;height:9px;border-radius:50%}
+.right{text-align:right}
 ul{margin:8px 0 0;padding-left:20px}a{color:var(--accent)}#gone{display:none;margin-bottom:16px}
 )css";
 
@@ -47,8 +48,8 @@ std::string Milliseconds(double seconds) {
   if (value <= 0) return "&ndash;";
   if (value < 10) return absl::StrFormat("%.2f ms", value);
   if (value < 100) return absl::StrFormat("%.1f ms", value);
-  if (value < 10'000) return absl::StrFormat("%.0f ms", value);
-  return absl::StrFormat("%.1f s", value / 1e3);
+  if (value < 1'000) return absl::StrFormat("%.0f ms", value);
+  return absl::StrFormat("%.2f s", value / 1e3);
 }
 
 std::string Count(int64_t value) {
@@ -101,8 +102,9 @@ std::string Stages(const std::vector<std::pair<std::string, double>>& stages) {
       "<div class=\"dim small\" style=\"margin:14px 0 4px\">Mean time of each stage</div>"
       "<div class=\"stages num\">";
   for (const auto& [name, seconds] : stages) {
-    absl::StrAppendFormat(&html, "<span>%s</span><div class=\"bar\" style=\"width:%.1f%%\"></div><span>%s</span>",
-                          HtmlEscaped(name), 100 * seconds / longest, Milliseconds(seconds));
+    absl::StrAppendFormat(
+        &html, "<span>%s</span><div class=\"bar\" style=\"width:%.1f%%\"></div><span class=\"right\">%s</span>",
+        HtmlEscaped(name), 100 * seconds / longest, Milliseconds(seconds));
   }
   return html + "</div>";
 }
@@ -139,6 +141,17 @@ std::string Traffic(const ModelStatistics& statistics) {
                   Tile(Count(statistics.failures), "not answered"), "</div>");
   if (!history.empty()) absl::StrAppend(&html, Sparkline(history));
   return absl::StrCat(html, Stages(statistics.stage_mean_seconds));
+}
+
+std::string DeviceCard(const DeviceStatistics& device, absl::Duration uptime) {
+  const double busy = 100 * device.busy_seconds / std::max(absl::ToDoubleSeconds(uptime), 1e-3);
+  std::string facts = absl::StrFormat("computing %.1f%% of the time since the start", std::min(busy, 100.0));
+  for (const auto& [kind, bytes] : device.memory_bytes) {
+    absl::StrAppend(&facts, " &middot; ", HtmlEscaped(kind), " ",
+                    absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6));
+  }
+  return absl::StrCat("<section class=\"card\"><div class=\"top\" style=\"margin:0\"><h2>", HtmlEscaped(device.device),
+                      "</h2><span class=\"dim small num\">", facts, "</span></div></section>");
 }
 
 std::string ModelCard(const ServerStatus::Model& model, bool is_first_version) {
@@ -217,6 +230,9 @@ std::string RenderHtml(const ServerStatus& status) {
   for (const ServerStatus::Model& model : status.models) {
     absl::StrAppend(&html, ModelCard(model, model.info.name != previous));
     previous = model.info.name;
+  }
+  for (const DeviceStatistics& device : status.device_statistics) {
+    absl::StrAppend(&html, DeviceCard(device, status.uptime));
   }
   absl::StrAppend(&html,
                   "<div class=\"dim small\"><a href=\"/metrics\">metrics</a> &middot; <a href=\"/healthz\">healthz</a> "

@@ -25,6 +25,7 @@ struct ServerStatus {
   std::string grpc_address;
   absl::Duration uptime;
   absl::Status readiness;
+  std::vector<DeviceStatistics> device_statistics;
   std::vector<Model> models;  // by name, then by version
 };
 

@@ -325,7 +325,7 @@ TEST_F(InferenceServiceTest, CountsAndTimesWhatItDoes) {
         << stage;
   }
   EXPECT_EQ(MetricOf(R"(voxserve_frame_age_seconds_count{model="fake"})"), 1);
-  EXPECT_EQ(MetricOf(R"(voxserve_frame_age_seconds_bucket{model="fake",le="0.07"})"), 0) << "80 ms old at least";
+  EXPECT_EQ(MetricOf(R"(voxserve_frame_age_seconds_bucket{model="fake",le="0.075"})"), 0) << "80 ms old at least";
   EXPECT_EQ(MetricOf(R"(voxserve_frame_age_negative_total{model="fake"})"), 1);
   EXPECT_EQ(MetricOf(R"(voxserve_model_ready{model="fake",version="1"})"), 1);
   EXPECT_EQ(MetricOf(R"(voxserve_model_ready{model="broken",version="1"})"), 0);

@@ -111,14 +111,39 @@ TEST_F(MetricsTest, StatisticsSumUp) {
   EXPECT_EQ(statistics.frames, 100);
   EXPECT_EQ(statistics.failures, 0);
   EXPECT_EQ(statistics.queue_depth, 7);
-  // 90 lie in (2, 3] ms, 10 in (50, 70].
+  // 90 lie in (2, 3] ms, 10 in (50, 75].
   EXPECT_THAT(statistics.p50_seconds, DoubleNear(0.002 + 0.001 * 50 / 90, 1e-9));
-  EXPECT_THAT(statistics.p95_seconds, DoubleNear(0.05 + 0.02 * 5 / 10, 1e-9));
-  EXPECT_THAT(statistics.p99_seconds, DoubleNear(0.05 + 0.02 * 9 / 10, 1e-9));
+  EXPECT_THAT(statistics.p95_seconds, DoubleNear(0.05 + 0.025 * 5 / 10, 1e-9));
+  EXPECT_THAT(statistics.p99_seconds, DoubleNear(0.05 + 0.025 * 9 / 10, 1e-9));
   ASSERT_EQ(statistics.stage_mean_seconds.size(), 1u);
   EXPECT_EQ(statistics.stage_mean_seconds[0].first, "queue");
   EXPECT_THAT(statistics.stage_mean_seconds[0].second, DoubleNear(0.002, 1e-9));
   EXPECT_EQ(metrics_.StatisticsOf("nobody").frames, 0);
+}
+
+TEST_F(MetricsTest, StagesComeInTheOrderOfARequest) {
+  for (const char* stage : {"encode", "special", "features", "queue", "decode"}) {
+    metrics_.OnStage("net", stage, absl::Milliseconds(1));
+  }
+  std::vector<std::string> order;
+  for (const auto& [stage, seconds] : metrics_.StatisticsOf("net").stage_mean_seconds) order.push_back(stage);
+  EXPECT_THAT(order, testing::ElementsAre("decode", "queue", "features", "encode", "special"));
+}
+
+TEST_F(MetricsTest, DevicesSumUp) {
+  EXPECT_TRUE(metrics_.DeviceStatisticsByName().empty());
+  metrics_.OnDeviceBusy("cuda:1", "compute", absl::Seconds(2));
+  metrics_.OnDeviceBusy("cuda:1", "compute", absl::Seconds(1));
+  metrics_.OnDeviceBusy("cuda:1", "copy", absl::Seconds(9));
+  metrics_.OnDeviceMemory("cuda:1", "weights", 10);
+  metrics_.OnDeviceMemory("cuda:1", "arena", 20);
+  metrics_.OnDeviceMemory("cuda:0", "arena", 5);
+  const std::vector<DeviceStatistics> devices = metrics_.DeviceStatisticsByName();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].device, "cuda:0");
+  EXPECT_EQ(devices[0].busy_seconds, 0);
+  EXPECT_EQ(devices[1].busy_seconds, 3);
+  EXPECT_THAT(devices[1].memory_bytes, testing::ElementsAre(testing::Pair("arena", 20), testing::Pair("weights", 10)));
 }
 
 TEST_F(MetricsTest, ThreadsLoseNothing) {

@@ -62,6 +62,7 @@ TEST_F(OptionsTest, AsksForWhatItNeeds) { EXPECT_THAT(ErrorOf({}), HasSubstr("--
 
 TEST_F(OptionsTest, UnknownFlagsGetTheNearest) {
   EXPECT_THAT(ErrorOf({"--prot=1"}), HasSubstr("unknown flag --prot; did you mean --port?"));
+  EXPECT_THAT(ErrorOf({"--versoin"}), HasSubstr("did you mean --version?"));
   const std::string far = ErrorOf({"--completely_different"});
   EXPECT_THAT(far, HasSubstr("unknown flag --completely_different"));
   EXPECT_THAT(far, Not(HasSubstr("did you mean")));

@@ -34,6 +34,9 @@ ServerStatus Example() {
   model.statistics.queue_depth = 3;
   model.statistics.stage_mean_seconds = {{"voxelize", 0.001}, {"features", 0.004}};
   status.models.push_back(model);
+  status.device_statistics = {{.device = "cpu",
+                               .busy_seconds = absl::ToDoubleSeconds(status.uptime) / 4,
+                               .memory_bytes = {{"arena", 1'500'000}}}};
   return status;
 }
 
@@ -62,9 +65,9 @@ void ExpectWellFormed(const std::string& html) {
 
 TEST(StatusPageTest, ShowsWhatAnOperatorAsks) {
   const std::string html = RenderHtml(Example());
-  for (const char* text :
-       {"minkunet", "1.2.3", "127.0.0.1:8500", "1 d 1 h", ">ready<", "0.05 &times; 0.05 &times; 0.1 m", "5.44 M",
-        "12.3 ms", "12.5 s", "car", "#0a0b0c", "voxelize", "4.00 ms", "<b>2.5</b><span>frames a second"}) {
+  for (const char* text : {"minkunet", "1.2.3", "127.0.0.1:8500", "1 d 1 h", ">ready<",
+                           "0.05 &times; 0.05 &times; 0.1 m", "5.44 M", "12.3 ms", "12.50 s", "car", "25.0%",
+                           "arena 1.5 MB", "#0a0b0c", "voxelize", "4.00 ms", "<b>2.5</b><span>frames a second"}) {
     EXPECT_THAT(html, HasSubstr(text));
   }
   ExpectWellFormed(html);
@@ -86,6 +89,7 @@ TEST(StatusPageTest, EscapesWhatModelsSay) {
   info.problems = {attack};
   info.classes[0].name = attack;
   status.models[0].statistics.stage_mean_seconds[0].first = attack;
+  status.device_statistics[0].device = status.device_statistics[0].memory_bytes[0].first = attack;
   status.readiness = absl::UnavailableError(attack);
   const std::string html = RenderHtml(status);
   EXPECT_THAT(html, Not(HasSubstr("alert('x')")));

@@ -1,0 +1,369 @@
+// DESIGN's table of bad input and bad luck, through a real gRPC server over the real engine, with a network small
+// enough to compute by hand.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/serving/engine.h"
+#include "server/server.h"
+#include "tests/engine/golden_scan.h"
+#include "tests/integration/service_client.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kIgnored = 255;
+
+// Scores of a point alone in its voxel: {0.5, z, 10 * intensity - 1}. In range: -16 to 16 m, z -4 to 4 m; voxels of 1
+// m.
+testing::TestModel HeightModel() {
+  testing::TestModel model;
+  model.graph = R"(name: "height"
+nodes {
+  name: "voxels"
+  voxelize {
+    voxel_size: [1, 1, 1]
+    rounding: ROUNDING_FLOOR
+    origin: ORIGIN_RANGE
+    range_min: [-16, -16, -4]
+    range_max: [16, 16, 4]
+    reduce: REDUCE_FIRST
+    features { name: "z" unit: "m" }
+    features { name: "intensity" unit: "1" default_value: 0.25 }
+  }
+}
+nodes { name: "head" inputs: ["voxels"] linear { out_channels: 3 bias: true } }
+nodes { name: "best" inputs: ["head"] argmax {} }
+nodes { name: "labels" inputs: ["best", "voxels"] voxel_to_point {} }
+nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
+outputs { kind: KIND_LABELS node: "labels" }
+outputs { kind: KIND_SCORES node: "scores" }
+)";
+  model.weights = {{"head.weight", testing::FloatTensor({3, 2}, {0, 0, 1, 0, 0, 10})},
+                   {"head.bias", testing::FloatTensor({3}, {0.5f, 0, -1})}};
+  return model;
+}
+
+int LabelOf(float z, float intensity) {
+  const float scores[] = {0.5f, z, 10 * intensity - 1};
+  return static_cast<int>(std::max_element(scores, scores + 3) - scores);
+}
+
+// points: x, y, z, intensity, row after row.
+v1::InferRequest Request(const std::string& model, const std::vector<float>& points) {
+  v1::InferRequest request = RequestOf(model, 0);
+  request.mutable_cloud()->set_num_points(points.size() / 4);
+  request.mutable_cloud()->set_data(points.data(), points.size() * sizeof(float));
+  return request;
+}
+
+std::vector<int> Labels(const v1::InferResponse& response) {
+  std::vector<int> labels;
+  for (const char label : response.segmentation().labels()) labels.push_back(static_cast<unsigned char>(label));
+  return labels;
+}
+
+class EngineServiceTest : public ::testing::Test {
+ protected:
+  void Start(const std::string& repository) {
+    Options options;
+    options.port = options.http_port = 0;
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, "1.2.3", [&](EngineObserver* observer) {
+      return Engine::Create({.model_repository = repository, .observer = observer});
+    });
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = std::make_unique<ServiceClient>(server_->grpc_port());
+    while (Get("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
+  }
+
+  void StartWith(const testing::TestModel& model) {
+    model.WriteTo(folder_.path() / "height");
+    Start(folder_.path().string());
+  }
+
+  std::string Get(const std::string& path) const {
+    const auto answer = httplib::Client("127.0.0.1", server_->http_port()).Get(path);
+    return answer ? answer->body : "";
+  }
+
+  v1::InferResponse InferOk(const v1::InferRequest& request) {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response, absl::Seconds(120));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+
+  // The message.
+  std::string ExpectRefused(const v1::InferRequest& request, StatusCode code, const std::string& reason) {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), reason);
+    return status.error_message();
+  }
+
+  testing::TemporaryFolder folder_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<ServiceClient> client_;
+};
+
+TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
+  StartWith(HeightModel());
+  v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0,    //
+                                                -3.5f, 0.5f, -1, 0.1f,  //
+                                                7.5f, 0.5f, 1, 0.9f});
+  request.set_return_scores(true);
+  const v1::InferResponse response = InferOk(request);
+  EXPECT_THAT(Labels(response), ElementsAre(1, 0, 2));
+  EXPECT_EQ(response.segmentation().num_classes(), 3u);
+  ASSERT_EQ(response.segmentation().scores().size(), 9 * sizeof(float));
+  float scores[9];
+  std::memcpy(scores, response.segmentation().scores().data(), sizeof(scores));
+  const float expected[] = {0.5f, 2.5f, -1, 0.5f, -1, 0, 0.5f, 1, 8};
+  for (int i = 0; i < 9; ++i) EXPECT_NEAR(scores[i], expected[i], 1e-5) << i;
+  EXPECT_EQ(response.counts().voxels(), 3u);
+  EXPECT_EQ(response.device(), "cpu");
+}
+
+TEST_F(EngineServiceTest, ReadsAnyLayout) {
+  StartWith(HeightModel());
+  // A PointCloud2 as drivers send it: doubles, big endian, a ring and a time that the model does not name, padding
+  // after each point and each row, intensity in 0..255.
+  v1::InferRequest request;
+  request.set_model("height");
+  v1::PointCloud& cloud = *request.mutable_cloud();
+  cloud.set_num_points(4);
+  cloud.set_height(2);
+  cloud.set_point_step(40);
+  cloud.set_row_step(2 * 40 + 16);
+  cloud.set_is_bigendian(true);
+  const auto add_field = [&](const char* name, uint32_t offset, v1::PointFieldType type) {
+    v1::PointField& field = *cloud.add_fields();
+    field.set_name(name);
+    field.set_offset(offset);
+    field.set_type(type);
+    return &field;
+  };
+  add_field("z", 0, v1::POINT_FIELD_TYPE_FLOAT64);
+  add_field("ring", 8, v1::POINT_FIELD_TYPE_UINT16);
+  add_field("intensity", 10, v1::POINT_FIELD_TYPE_UINT8)->set_scale(1.0 / 255);
+  add_field("x", 16, v1::POINT_FIELD_TYPE_FLOAT64);
+  add_field("y", 24, v1::POINT_FIELD_TYPE_FLOAT64);
+  add_field("t", 32, v1::POINT_FIELD_TYPE_UINT32);
+  const auto put_double = [&](size_t at, double value) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    for (int i = 0; i < 8; ++i) (*cloud.mutable_data())[at + i] = static_cast<char>(bits >> (56 - 8 * i));
+  };
+  cloud.mutable_data()->assign(2 * 96, '\xEE');
+  const double z[] = {2.5, -1, 1, 3};
+  const uint8_t intensity[] = {0, 25, 230, 0};
+  std::vector<int> expected;
+  for (int i = 0; i < 4; ++i) {
+    const size_t at = i / 2 * 96 + i % 2 * 40;
+    put_double(at, z[i]);
+    (*cloud.mutable_data())[at + 10] = static_cast<char>(intensity[i]);
+    put_double(at + 16, i * 2 + 0.5);
+    put_double(at + 24, -3.5);
+    expected.push_back(LabelOf(static_cast<float>(z[i]), static_cast<float>(intensity[i]) / 255));
+  }
+  EXPECT_EQ(Labels(InferOk(request)), expected);
+  EXPECT_THAT(expected, ElementsAre(1, 0, 2, 1));
+}
+
+TEST_F(EngineServiceTest, AFieldWithADefaultMayBeMissing) {
+  StartWith(HeightModel());
+  v1::InferRequest request = Request("height", {0.5f, 0.5f, 0.1f, 0});
+  EXPECT_THAT(Labels(InferOk(request)), ElementsAre(LabelOf(0.1f, 0)));
+  request.mutable_cloud()->mutable_fields(3)->set_name("reflectance");
+  EXPECT_THAT(Labels(InferOk(request)), ElementsAre(LabelOf(0.1f, 0.25f))) << "10 * 0.25 - 1 = 1.5 wins";
+}
+
+TEST_F(EngineServiceTest, AMissingFieldIsNamed) {
+  StartWith(HeightModel());
+  for (int axis = 0; axis < 3; ++axis) {
+    v1::InferRequest request = Request("height", {0, 0, 0, 0});
+    const std::string name = request.cloud().fields(axis).name();
+    request.mutable_cloud()->mutable_fields(axis)->set_name("other");
+    EXPECT_THAT(ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "MISSING_FIELD"), HasSubstr(name));
+  }
+}
+
+TEST_F(EngineServiceTest, NoPointsAndNoneInRangeAreAnswers) {
+  StartWith(HeightModel());
+  const v1::InferResponse none = InferOk(Request("height", {}));
+  EXPECT_THAT(Labels(none), IsEmpty());
+  EXPECT_EQ(none.counts().voxels(), 0u);
+  const v1::InferResponse outside = InferOk(Request("height", {100, 0, 0, 0, 0, 0, 4, 0, 0, -16.5f, 0, 0}));
+  EXPECT_THAT(Labels(outside), ElementsAre(kIgnored, kIgnored, kIgnored));
+  EXPECT_EQ(outside.counts().out_of_range(), 3u);
+  EXPECT_EQ(outside.counts().used(), 0u);
+}
+
+TEST_F(EngineServiceTest, PointsThatCannotBeServedAreCountedAndTheRestIsServed) {
+  StartWith(HeightModel());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const v1::InferResponse response = InferOk(Request("height", {nan,  0,         0,  0,         //
+                                                                1.5f, 0,         3,  0,         //
+                                                                0,    -infinity, 0,  0,         //
+                                                                3e9f, 0,         0,  0,         //
+                                                                5.5f, 0,         3,  infinity,  //
+                                                                16,   0,         0,  0,         //
+                                                                -16,  -16,       -4, 0}));
+  EXPECT_THAT(Labels(response), ElementsAre(kIgnored, 1, kIgnored, kIgnored, kIgnored, kIgnored, 0));
+  EXPECT_EQ(response.counts().invalid(), 3u);
+  EXPECT_EQ(response.counts().out_of_range(), 2u);
+  EXPECT_EQ(response.counts().used(), 2u);
+  EXPECT_EQ(response.counts().dropped(), 0u);
+  const std::string metrics = Get("/metrics");
+  EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"invalid\",model=\"height\"} 3\n"));
+  EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"out_of_range\",model=\"height\"} 2\n"));
+  EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"used\",model=\"height\"} 2\n"));
+}
+
+TEST_F(EngineServiceTest, TooManyPointsNameTheLimit) {
+  testing::TestModel model = HeightModel();
+  model.config = "max_points: 10";
+  StartWith(model);
+  EXPECT_EQ(Labels(InferOk(RequestOf("height", 10))).size(), 10u);
+  const std::string message = ExpectRefused(RequestOf("height", 11), StatusCode::INVALID_ARGUMENT, "TOO_MANY_POINTS");
+  EXPECT_THAT(message, HasSubstr("11"));
+  EXPECT_THAT(message, HasSubstr("10"));
+}
+
+TEST_F(EngineServiceTest, TooManyVoxelsFollowTheModelsPolicy) {
+  testing::TestModel rejecting = HeightModel();
+  rejecting.config = "max_voxels: 2";
+  rejecting.WriteTo(folder_.path() / "rejecting");
+  testing::TestModel nearest = HeightModel();
+  nearest.config = "max_voxels: 2 voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_NEAREST_FIRST";
+  nearest.WriteTo(folder_.path() / "nearest");
+  Start(folder_.path().string());
+  const std::vector<float> points = {12.5f, 0.5f, 3, 0, 2.5f, 0.5f, 3, 0, 5.5f, 0.5f, 3, 0, 2.6f, 0.5f, 3.1f, 0};
+
+  const std::string message =
+      ExpectRefused(Request("rejecting", points), StatusCode::INVALID_ARGUMENT, "TOO_MANY_VOXELS");
+  EXPECT_THAT(message, HasSubstr("3"));
+  EXPECT_THAT(message, HasSubstr("2"));
+
+  const v1::InferResponse response = InferOk(Request("nearest", points));
+  EXPECT_THAT(Labels(response), ElementsAre(kIgnored, 1, 1, 1));
+  EXPECT_EQ(response.counts().dropped(), 1u);
+  EXPECT_EQ(response.counts().used(), 3u);
+  EXPECT_EQ(response.counts().voxels(), 2u);
+}
+
+TEST_F(EngineServiceTest, UnknownModelsAndVersionsListWhatIsThere) {
+  HeightModel().WriteTo(folder_.path() / "height", 3);
+  StartWith(HeightModel());
+  EXPECT_THAT(ExpectRefused(Request("hieght", {}), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND"), HasSubstr("height"));
+  v1::InferRequest request = Request("height", {});
+  for (const int64_t version : {int64_t{2}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    request.set_version(version);
+    const std::string message = ExpectRefused(request, StatusCode::NOT_FOUND, "VERSION_NOT_FOUND");
+    EXPECT_THAT(message, HasSubstr(std::to_string(version)));
+    EXPECT_THAT(message, HasSubstr("3"));
+  }
+  request.set_version(0);
+  EXPECT_EQ(InferOk(request).version(), 3) << "the newest";
+  request.set_version(1);
+  EXPECT_EQ(InferOk(request).version(), 1);
+}
+
+TEST_F(EngineServiceTest, ScoresOfAModelThatHasNone) {
+  testing::TestModel model = HeightModel();
+  model.Replace("nodes { name: \"scores\" inputs: [\"head\", \"voxels\"] voxel_to_point {} }\n", "")
+      .Replace("outputs { kind: KIND_SCORES node: \"scores\" }\n", "");
+  StartWith(model);
+  v1::InferRequest request = Request("height", {0, 0, 3, 0});
+  EXPECT_THAT(Labels(InferOk(request)), ElementsAre(1));
+  request.set_return_scores(true);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "UNSUPPORTED_OUTPUT");
+}
+
+TEST_F(EngineServiceTest, ABrokenVersionLeavesTheOthersInService) {
+  testing::TestModel broken = HeightModel();
+  broken.weights.erase("head.bias");
+  broken.Replace("name: \"best\" inputs: [\"head\"]", "name: \"best\" inputs: [\"haed\"]");
+  broken.WriteTo(folder_.path() / "height", 2);
+  StartWith(HeightModel());
+  EXPECT_EQ(Get("/readyz"), "ready\n");
+  v1::InferRequest request = Request("height", {0, 0, 3, 0});
+  EXPECT_EQ(InferOk(request).version(), 1) << "the newest that is ready";
+  request.set_version(2);
+  EXPECT_THAT(ExpectRefused(request, StatusCode::UNAVAILABLE, "MODEL_FAILED"), HasSubstr("haed"));
+
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(client_->inference->ListModels(&context, v1::ListModelsRequest(), &models).ok());
+  ASSERT_EQ(models.models_size(), 2);
+  EXPECT_EQ(models.models(0).state(), v1::MODEL_STATE_READY);
+  EXPECT_EQ(models.models(1).state(), v1::MODEL_STATE_FAILED);
+  const std::vector<std::string> problems(models.models(1).problems().begin(), models.models(1).problems().end());
+  EXPECT_THAT(problems, ::testing::Contains(HasSubstr("haed")));
+  EXPECT_THAT(problems, ::testing::Contains(HasSubstr("head.bias"))) << "every problem, not the first alone";
+  EXPECT_THAT(Get("/"), HasSubstr("haed"));
+  EXPECT_THAT(Get("/metrics"), HasSubstr("voxserve_model_ready{model=\"height\",version=\"2\"} 0\n"));
+}
+
+TEST_F(EngineServiceTest, WithNothingToServeItIsNotReady) {
+  testing::TestModel broken = HeightModel();
+  broken.weights.clear();
+  StartWith(broken);
+  EXPECT_EQ(Get("/healthz"), "ok\n");
+  EXPECT_EQ(Get("/readyz"), "no model is ready\n");
+  EXPECT_EQ(client_->Health(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  ExpectRefused(Request("height", {0, 0, 3, 0}), StatusCode::UNAVAILABLE, "MODEL_FAILED");
+}
+
+TEST_F(EngineServiceTest, LabelsAndScoresOfAGoldenScanAreThoseOfOtherEngines) {
+  Start(VOXSERVE_SOURCE_DIR "/deploy/models");
+  const absl::StatusOr<GoldenScan> scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  v1::InferRequest request = Request("minkunet", scan->points);
+  request.set_return_scores(true);
+  const v1::InferResponse response = InferOk(request);
+  const v1::Segmentation& segmentation = response.segmentation();
+  const int64_t num_points = scan->num_points();
+  const int num_classes = scan->num_classes;
+  ASSERT_EQ(segmentation.labels().size(), static_cast<size_t>(num_points));
+  ASSERT_EQ(segmentation.scores().size(), num_points * num_classes * sizeof(float));
+  const auto* scores = reinterpret_cast<const float*>(segmentation.scores().data());
+  const std::vector<int64_t> rows = scan->PointToVoxel();
+  float largest_difference = 0;
+  int64_t num_wrong = 0;
+  for (int64_t i = 0; i < num_points; ++i) {
+    std::vector<float> golden(&scan->logits[rows[i] * num_classes], &scan->logits[rows[i] * num_classes] + num_classes);
+    for (int c = 0; c < num_classes; ++c) {
+      largest_difference = std::max(largest_difference, std::abs(scores[i * num_classes + c] - golden[c]));
+    }
+    std::nth_element(golden.begin(), golden.begin() + 1, golden.end(), std::greater<>());
+    const bool is_tie = golden[0] - golden[1] <= 1e-3f;
+    if (!is_tie && static_cast<uint8_t>(segmentation.labels()[i]) != scan->labels[i]) ++num_wrong;
+  }
+  EXPECT_LE(largest_difference, 5e-4f);
+  EXPECT_EQ(num_wrong, 0);
+  EXPECT_EQ(response.counts().voxels(), static_cast<uint64_t>(scan->num_voxels()));
+}
+
+}  // namespace
+}  // namespace voxserve
