@@ -1,0 +1,75 @@
+#include "client/cpp/cli/scan_jobs.h"
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "tests/client/temporary_folder.h"
+
+namespace voxserve::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ScanJobsTest : public testing::Test {
+ protected:
+  std::string At(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  void ExpectRefused(const ScanPaths& paths, const std::string& complaint) {
+    const auto jobs = PlanJobs(paths);
+    ASSERT_FALSE(jobs.ok());
+    EXPECT_THAT(std::string(jobs.status().message()), HasSubstr(complaint));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ScanJobsTest, OneScanWritesTheFilesThatAreNamed) {
+  const std::string scan = folder_.Write("a.bin", "");
+  const auto jobs = PlanJobs({{scan}, At("l.npy"), At("p.png"), At("t.u8")});
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 1u);
+  EXPECT_EQ(jobs->front().input, scan);
+  EXPECT_EQ(jobs->front().save, At("l.npy"));
+  EXPECT_EQ(jobs->front().picture, At("p.png"));
+  EXPECT_EQ(jobs->front().truth, At("t.u8"));
+}
+
+TEST_F(ScanJobsTest, AFolderStandsForItsScansByName) {
+  for (const char* name : {"b.bin", "a.pcd.bin", "c.pcd", "d.txt", "e.label"}) folder_.Write(name, "");
+  std::filesystem::create_directory(At("f.bin"));
+  folder_.Write("a.truth.u8", "");
+  folder_.Write("b.label", "");
+  folder_.Write("c.u8", "");
+  const auto jobs = PlanJobs({{folder_.path()}, At("out"), At("out"), folder_.path()});
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 3u);
+  EXPECT_EQ((*jobs)[0].input, At("a.pcd.bin"));
+  EXPECT_EQ((*jobs)[0].save, At("out/a.npy"));
+  EXPECT_EQ((*jobs)[0].picture, At("out/a.png"));
+  EXPECT_EQ((*jobs)[0].truth, At("a.truth.u8"));
+  EXPECT_EQ((*jobs)[1].truth, At("b.label"));
+  EXPECT_EQ((*jobs)[2].input, At("c.pcd"));
+  EXPECT_TRUE(std::filesystem::is_directory(At("out")));
+}
+
+TEST_F(ScanJobsTest, RefusesWhatCannotBeMeant) {
+  const std::string a = folder_.Write("a.bin", ""), b = folder_.Write("b.bin", "");
+  std::filesystem::create_directory(At("other"));
+  const std::string same = folder_.Write("other/a.bin", "");
+  std::filesystem::create_directory(At("empty"));
+  ExpectRefused({{}, "", "", ""}, "no scan");
+  ExpectRefused({{At("none.bin")}, "", "", ""}, "no such file");
+  ExpectRefused({{At("empty")}, "", "", ""}, "no scans");
+  ExpectRefused({{a, b}, At("l.npy"), "", ""}, "one file, but there are several scans");
+  ExpectRefused({{a, b}, "", At("p.png"), ""}, "one file, but there are several scans");
+  ExpectRefused({{a, b}, "", "", a}, "one file, but there are several scans");
+  ExpectRefused({{a, same}, At("out"), "", ""}, "two scans named a");
+  ExpectRefused({{a}, At("l.txt"), "", ""}, "--save");
+  ExpectRefused({{a}, "", At("p.jpg"), ""}, "--picture");
+  ExpectRefused({{a}, "", "", At("empty")}, "no labels for");
+  const std::string array = folder_.Write("c.npy", "");
+  ExpectRefused({{array}, array, "", ""}, "over the scan itself");
+}
+
+}  // namespace
+}  // namespace voxserve::client

@@ -1,0 +1,223 @@
+// voxserve-client as its users run it: a process of its own, against a server.
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/cli/command.h"
+#include "gmock/gmock.h"
+#include "tests/client/fake_server.h"
+#include "tests/client/temporary_folder.h"
+
+namespace voxserve::client {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+class ToolTest : public testing::Test {
+ protected:
+  // `arguments` as a shell reads them.
+  Outcome Run(const std::string& arguments, const std::string& environment = "LANG=C.UTF-8") const {
+    const std::string line =
+        absl::StrCat("env -u NO_COLOR -u LC_ALL -u LC_CTYPE ", environment, " '", VOXSERVE_CLIENT_TOOL, "' ", arguments,
+                     " >", folder_.path(), "/out 2>", folder_.path(), "/err </dev/null");
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, folder_.Read("out"), folder_.Read("err")};
+  }
+
+  Outcome RunAtServer(const std::string& arguments, const std::string& environment = "LANG=C.UTF-8") const {
+    return Run(absl::StrCat(arguments, " --address ", server_.address()), environment);
+  }
+
+  // A KITTI scan with the given x.
+  std::string Scan(const std::string& name, const std::vector<float>& xs, float intensity = 0.5f) const {
+    std::string bytes;
+    for (const float x : xs) bytes += Bytes(x) + Bytes(x / 2) + Bytes(0.0f) + Bytes(intensity);
+    std::filesystem::create_directories(std::filesystem::path(folder_.path() + "/" + name).parent_path());
+    return folder_.Write(name, bytes);
+  }
+
+  TemporaryFolder folder_;
+  FakeServer server_;
+};
+
+TEST_F(ToolTest, LabelsAScanAndWritesWhatIsAsked) {
+  const std::string scan = Scan("scan.bin", {0, 1, 1, 2, 4, 7, 10, 13});  // 0 once, 1 six times, 2 once
+  const std::string truth = folder_.Write("truth.u8", std::string("\x00\x01\x01\x02\x01\x01\x00\xff", 8));
+  const Outcome outcome =
+      RunAtServer(absl::StrCat("infer --model segmenter ", scan, " --save ", folder_.path(), "/labels.npy --picture ",
+                               folder_.path(), "/bev.png --truth ", truth, " --preview"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, HasSubstr("scan.bin: 8 points in 4 voxels, labelled by segmenter version 2 on cpu"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +6 +75.0% +4 +100.0%"));
+  EXPECT_THAT(outcome.out, ContainsRegex("road +1 +12.5% +2 +50.0%"));
+  EXPECT_THAT(outcome.out, HasSubstr("85.7% agree with the labels of people: 6 of 7 points (1 have none)"));
+  EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
+  EXPECT_THAT(outcome.out, ContainsRegex("round trip +[0-9.]+"));
+  EXPECT_THAT(outcome.out, HasSubstr("@ sensor"));  // the preview, in plain letters: this is no terminal
+  EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(folder_.Read("labels.npy").substr(128), std::string("\x00\x01\x01\x02\x01\x01\x01\x01", 8));
+  EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
+  EXPECT_EQ(server_.last_request().cloud().data(), folder_.Read("scan.bin"));
+}
+
+TEST_F(ToolTest, ColoursAndUnicodeFollowTheFlagAndTheLocale) {
+  const std::string infer = absl::StrCat("infer --model segmenter ", Scan("scan.bin", {0, 1, 2}));
+  EXPECT_THAT(RunAtServer(infer + " --color always --preview").out, HasSubstr("\x1b[38;2;"));
+  EXPECT_THAT(RunAtServer(infer).out, HasSubstr("\u2588"));
+  for (const char c : RunAtServer(infer, "LANG=C").out) EXPECT_GE(c, '\n');
+  EXPECT_EQ(RunAtServer(infer + " --color sometimes").exit_code, kExitUsage);
+}
+
+TEST_F(ToolTest, LabelsAFolderSeveralAtATimeAndListsWhatFailed) {
+  for (int i = 0; i < 12; ++i) Scan(absl::StrCat("drive/", i, ".bin"), {0, 1, 1});
+  folder_.Write("drive/bad.bin", "not points");
+  folder_.Write("drive/worse.pcd", "not a cloud");
+  const std::string output = folder_.path() + "/out_folder";
+  const Outcome outcome = RunAtServer(
+      absl::StrCat("infer --model segmenter ", folder_.path(), "/drive --save ", output, " --picture ", output));
+  EXPECT_EQ(outcome.exit_code, kExitFailure);
+  EXPECT_THAT(outcome.out, ContainsRegex("12 scans, 36 points in .*scans/s.*round trip p50"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +24 +66.7%"));
+  EXPECT_THAT(outcome.out, HasSubstr("wrote 24 files"));
+  EXPECT_THAT(outcome.err, HasSubstr("2 of 14 scans failed"));
+  EXPECT_THAT(outcome.err, ContainsRegex("bad.bin: .*10 bytes"));
+  EXPECT_THAT(outcome.err, ContainsRegex("worse.pcd: .*PCD"));
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(std::filesystem::exists(absl::StrCat(output, "/", i, ".npy")));
+  EXPECT_FALSE(std::filesystem::exists(output + "/bad.npy"));
+}
+
+TEST_F(ToolTest, PrintsALineOfJsonPerScan) {
+  Scan("drive/a.bin", {0, 1});
+  folder_.Write("drive/b.bin", "odd");
+  const Outcome outcome = RunAtServer(absl::StrCat("infer --json --model segmenter ", folder_.path(), "/drive"));
+  EXPECT_EQ(outcome.exit_code, kExitFailure);
+  const std::vector<std::string> lines = absl::StrSplit(outcome.out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u);
+  std::map<std::string, nlohmann::json> by_name;
+  for (const std::string& line : lines) {
+    const auto json = nlohmann::json::parse(line);
+    by_name[std::filesystem::path(json["file"].get<std::string>()).filename()] = json;
+  }
+  EXPECT_EQ(by_name["a.bin"]["points"], 2);
+  EXPECT_EQ(by_name["b.bin"]["error"]["code"], "INVALID_ARGUMENT");
+}
+
+TEST_F(ToolTest, WarnsOfIntensitiesInTheWrongUnit) {
+  const std::string scan = Scan("scan.bin", {0, 1}, 200);
+  const Outcome raw = RunAtServer("infer --model segmenter " + scan);
+  EXPECT_EQ(raw.exit_code, 0);
+  EXPECT_THAT(raw.err, ContainsRegex("intensities of .*scan.bin reach 200"));
+  const Outcome scaled =
+      RunAtServer("infer --model segmenter --fields 'x:f32,y:f32,z:f32,intensity:f32*0.004' " + scan);
+  EXPECT_EQ(scaled.err, "");
+  EXPECT_EQ(server_.last_request().cloud().fields(3).scale(), 0.004);
+}
+
+TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
+  const std::string scan = Scan("scan.bin", {0, 1});
+  struct Case {
+    std::string arguments;
+    int exit_code;
+    std::string complaint, advice;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"infer --model missing " + scan, kExitFailure, "no model 'missing'", "voxserve-client models"},
+           {"infer --model full " + scan, kExitFailure, "the queue is full", "--concurrency"},
+           {"infer --model loading " + scan, kExitFailure, "loading", "health --wait"},
+           {"infer --model slow --timeout 150ms " + scan, kExitFailure, "no answer from", "--timeout"},
+           {"infer --model liar " + scan, kExitFailure, "1 bytes of labels for 2 points", ""},
+           {"infer --model segmenter /no/scan.bin", kExitFailure, "/no/scan.bin: no such file", ""},
+           {"infer --model segmenter --truth " + scan + " " + scan, kExitFailure, "32 bytes are not 2 labels", ""},
+           {"infer --model segmenter --save /no/such/l.npy " + scan, kExitFailure, "/no/such/l.npy", ""},
+           {"infer " + scan, kExitUsage, "--model is missing", "help infer"},
+           {"infer --model segmenter", kExitUsage, "no scan named", "help infer"},
+           {"infer --model segmenter --fields x:q " + scan, kExitUsage, "type 'q'", "help infer"},
+           {"infer --modle segmenter " + scan, kExitUsage, "no flag --modle", "help infer"},
+           {"infer --model segmenter --preview " + scan + " " + scan, kExitUsage, "--preview", "help infer"},
+           {"models a b", kExitUsage, "one model", "help models"},
+           {"models --version 1", kExitUsage, "--version needs", "help models"},
+           {"health now", kExitUsage, "no arguments", "help health"},
+           {"bench", kExitUsage, "no command 'bench'", "voxserve-client help"}}) {
+    const Outcome outcome = RunAtServer(c.arguments);
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << c.arguments << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(c.complaint)) << c.arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(c.advice)) << c.arguments;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << c.arguments;
+  }
+}
+
+TEST_F(ToolTest, SaysHowToStartAServerWhereThereIsNone) {
+  const std::string address = UnusedAddress();
+  for (const std::string command : {"models", "health", "models segmenter"}) {
+    const Outcome outcome = Run(absl::StrCat(command, " --address ", address));
+    EXPECT_EQ(outcome.exit_code, kExitFailure);
+    EXPECT_THAT(outcome.err, HasSubstr("no server at " + address));
+    EXPECT_THAT(outcome.err, HasSubstr("voxserve --model_repository"));
+  }
+}
+
+TEST_F(ToolTest, ListsModelsWithTheirProblems) {
+  const Outcome list = RunAtServer("models");
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, ContainsRegex("segmenter +2 +ready +3 +5,441,036 +cpu"));
+  EXPECT_THAT(list.out, ContainsRegex("broken +1 +failed"));
+  EXPECT_THAT(list.out, HasSubstr("conv1: no tensor conv1.weight"));
+  const Outcome details = RunAtServer("models segmenter --version 1");
+  EXPECT_EQ(details.exit_code, 0);
+  EXPECT_THAT(details.out, HasSubstr("segmenter version 1: ready"));
+  EXPECT_THAT(details.out, HasSubstr("0.05 x 0.05 x 0.05 m"));
+  EXPECT_THAT(details.out, HasSubstr("x m, y m, z m, intensity 0..1 (default 0.25)"));
+  EXPECT_THAT(details.out, HasSubstr("1  car                  #285aff"));
+  EXPECT_THAT(details.out, HasSubstr("255  not labelled"));
+}
+
+TEST_F(ToolTest, HealthIsItsExitCode) {
+  server_.SetServing(true);
+  const Outcome serving = RunAtServer("health");
+  EXPECT_EQ(serving.exit_code, 0);
+  EXPECT_EQ(serving.out, "serving\n");
+  server_.SetServing(false);
+  const Outcome not_serving = RunAtServer("health");
+  EXPECT_EQ(not_serving.exit_code, kExitFailure);
+  EXPECT_EQ(not_serving.out, "not serving\n");
+  EXPECT_EQ(RunAtServer("health --wait 300ms").exit_code, kExitFailure);
+  std::thread starter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    server_.SetServing(true);
+  });
+  EXPECT_EQ(RunAtServer("health --wait 60s").exit_code, 0);
+  starter.join();
+}
+
+TEST_F(ToolTest, HelpMentionsEveryCommandAndFlag) {
+  const Outcome overview = Run("help");
+  EXPECT_EQ(overview.exit_code, 0);
+  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand()}) {
+    EXPECT_THAT(overview.out, HasSubstr("  " + command.help.name + " "));
+    const Outcome page = Run("help " + command.help.name);
+    EXPECT_EQ(page.exit_code, 0);
+    for (const Flag& flag : command.list_flags()) EXPECT_THAT(page.out, HasSubstr("--" + flag.name));
+    EXPECT_EQ(Run(command.help.name + " --help").out, page.out);
+  }
+  EXPECT_EQ(Run("--help").out, overview.out);
+  EXPECT_EQ(Run("").exit_code, kExitUsage);
+  EXPECT_EQ(Run("help nothing").exit_code, kExitUsage);
+}
+
+}  // namespace
+}  // namespace voxserve::client
