@@ -20,6 +20,8 @@ import pytest
 from voxserve import wire
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+# Scans that may not be part of the repository; tests that need them skip where they are missing.
+SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 START_SECONDS = 120  # loading a model on a busy machine
 
 

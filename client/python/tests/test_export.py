@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import REPOSITORY, SHARED
 from google.protobuf import text_format
 
 from voxserve import wire
 from voxserve.export import ExportError, PointFeature, kernel_order, safetensors_file, torchsparse_minkunet
 from voxserve.export.__main__ import main
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 State = dict[str, np.ndarray[Any, Any]]
 
 
@@ -305,3 +309,15 @@ def test_the_served_model_is_parseable_and_complete() -> None:
     assert len(tensors) == 247
     assert [c.id for c in config.classes] == list(range(12))
     assert len([n for n in model.nodes if n.WhichOneof("op") == "sparse_conv"]) == 42
+
+
+def test_the_served_model_is_what_the_exporter_writes(tmp_path: Path) -> None:
+    source = SHARED / "minkunet-pandaset"
+    if not source.exists():
+        pytest.skip(f"{source} is missing (set VOXSERVE_SHARED_DATA)")
+    folder = REPOSITORY / "deploy" / "models" / "minkunet"
+    shutil.copy(folder / "export.sh", tmp_path)
+    environment = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run([tmp_path / "export.sh", source], check=True, env=environment, stdout=subprocess.DEVNULL)
+    for name in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name

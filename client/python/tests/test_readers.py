@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import SHARED
 
 import voxserve
 from voxserve.readers import is_point_cloud_file, lzf
 
-SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 Write = Callable[[str, bytes | str], Path]
 POINTS = np.array([[1.5, -2.25, 3, 0.5], [4, 5, -6.75, 0.25], [7, 8, 9, 1]], np.float32)
 
