@@ -51,7 +51,7 @@ cores() { nproc 2>/dev/null || echo 2; }
 # Every GPU's name, a line each; nothing where there is none.
 gpus() {
   if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi
-  cat /proc/driver/nvidia/gpus/*/information 2>/dev/null | sed -n 's/^Model:[[:space:]]*//p'
+  sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
 }
 
 # Says loudly where a GPU will not be used.
