@@ -56,6 +56,8 @@ class MinkUNet:
         self._inverse_map = np.zeros(0, np.int64)
         self._sites_before: dict[str, np.ndarray] = {}
         self._kernels: dict[str, list[int]] = {}
+        self._neighbours: dict[tuple[int, tuple[int, ...]], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self._levels: list[np.ndarray] = []
         values: dict[str, Sparse] = {}
         for node in self._model.nodes:
             inputs = [values[name] for name in node.inputs]
@@ -85,12 +87,22 @@ class MinkUNet:
 
     def _submanifold(self, x, weight, kernel):
         out = np.zeros((len(x.sites), weight.shape[2]), np.float32)
-        reach = [range(-(k // 2), k // 2 + 1) for k in kernel]
-        for k, delta in enumerate(itertools.product(*reach)):  # product runs the last axis fastest
-            rows = _find(x.sites, x.sites + delta)
-            hit = rows >= 0
-            out[hit] += x.features[rows[hit]] @ weight[k]
+        for k, (hit, rows) in enumerate(self._neighbours_of(x.sites, tuple(kernel))):
+            out[hit] += x.features[rows] @ weight[k]
         return Sparse(x.sites, out)
+
+    def _neighbours_of(self, sites, kernel):
+        """For each cell of a centred kernel: the sites with that neighbour, and its rows. Searched once a level."""
+        key = (id(sites), kernel)
+        if key not in self._neighbours:
+            reach = [range(-(k // 2), k // 2 + 1) for k in kernel]
+            found = []
+            for delta in itertools.product(*reach):  # product runs the last axis fastest
+                rows = _find(sites, sites + delta)
+                found.append((np.flatnonzero(rows >= 0), rows[rows >= 0]))
+            self._neighbours[key] = found
+            self._levels.append(sites)  # keeps its id from being used again
+        return self._neighbours[key]
 
     def _strided(self, x, weight, stride):
         sites = np.unique(x.sites // stride, axis=0)
