@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kUnlistedColor = 0x808080;
 constexpr float kMaxRange = 1000;    // metres; beyond it nothing is shown
 constexpr float kMinHalfExtent = 6;  // metres around the sensor that are always shown
-constexpr double kTail = 0.06;       // share of the weight cut off at either end of an axis
+constexpr double kTail = 0.08;       // share of the weight cut off at either end of an axis
 constexpr float kMargin = 2;         // metres
 
 struct Range {

@@ -182,7 +182,7 @@ void DrawLegendRow(const ClassCount& count, double largest_share, float left, fl
   const Color color = ColorOf(count.color_rgb);
   constexpr float kSize = 17;
   image->FillRectangle(left, y - 16, left + 18, y + 2, 5, color, 1);
-  const std::string percent = absl::StrFormat("%.1f%%", 100 * count.share);
+  const std::string percent = count.share < 0.001 ? "<0.1%" : absl::StrFormat("%.1f%%", 100 * count.share);
   const std::string points = WithSeparators(count.num_points);
   DrawText(Shorten(count.name, kSize, 190), {left + 32, y}, kSize, kInk, 1, image);
   DrawText(points, {right - 86 - TextWidth(points, kSize), y}, kSize, kFaintInk, 1, image);
