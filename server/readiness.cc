@@ -32,11 +32,6 @@ void Readiness::SetDraining() {
   Tell();
 }
 
-bool Readiness::draining() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return draining_;
-}
-
 void Readiness::SetListener(std::function<void(bool)> listener) {
   absl::MutexLock lock(&mutex_);
   listener_ = std::move(listener);

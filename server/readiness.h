@@ -27,7 +27,6 @@ class Readiness {
   void OnModelState(std::string_view model, int64_t version, bool ready);
   void SetLoaded();
   void SetDraining();
-  bool draining() const;
 
   void SetListener(std::function<void(bool ready)> listener);
 

@@ -21,6 +21,7 @@ namespace {
 
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
+constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
@@ -58,11 +59,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
   RETURN_IF_ERROR(server->StartEngine(make_engine));
   RETURN_IF_ERROR(server->StartGrpc());
   RETURN_IF_ERROR(server->StartHttp());
-  server->load_watch_ = std::thread([raw = server.get()] {
-    raw->engine_->WaitUntilLoaded();
-    raw->readiness_.SetLoaded();
-    LogLoaded(raw->engine_->ListModels());
-  });
+  server->load_watch_ = std::thread([raw = server.get()] { raw->WatchLoading(); });
   return server;
 }
 
@@ -73,6 +70,7 @@ Server::Server(const Options& options, std::string version)
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
 Server::~Server() {
+  stopping_.Notify();
   readiness_.SetDraining();
   http_.reset();
   readiness_.SetListener(nullptr);
@@ -140,6 +138,15 @@ absl::Status Server::Drain(absl::Duration timeout) {
   engine_->Drain();
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownGrace));
   return absl::OkStatus();
+}
+
+void Server::WatchLoading() {
+  // Not WaitUntilLoaded: a server that is told to stop does not load the rest of its models first.
+  while (!engine_->loaded()) {
+    if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
+  }
+  readiness_.SetLoaded();
+  LogLoaded(engine_->ListModels());
 }
 
 std::string Server::RenderStatusPage() const {

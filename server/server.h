@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
 #include "server/http_server.h"
@@ -52,6 +53,7 @@ class Server {
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  void WatchLoading();
   std::string RenderStatusPage() const;
 
   const Options options_;
@@ -66,7 +68,8 @@ class Server {
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
-  std::thread load_watch_;
+  absl::Notification stopping_;
+  std::thread load_watch_;  // sees the loading end
 };
 
 }  // namespace voxserve

@@ -48,7 +48,7 @@ TEST_F(DrainTest, AnIdleServerIsDoneAtOnce) {
 TEST_F(DrainTest, AServerThatStillLoadsCanGo) {
   Start({.loading = true});
   EXPECT_TRUE(server_->Drain(absl::Seconds(10)).ok());
-  engine_->FinishLoading();
+  server_.reset();
 }
 
 TEST_F(DrainTest, SaysHowManyItCouldNotAnswer) {

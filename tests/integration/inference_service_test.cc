@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
-#include "tests/integration/tcp_proxy.h"
+#include "tests/integration/raw_tcp.h"
 
 namespace voxserve {
 namespace {
@@ -203,15 +203,22 @@ TEST_F(InferenceServiceTest, ACutConnectionTakesTheTaskOutOfTheQueue) {
   ExpectServerLives();
 }
 
-TEST_F(InferenceServiceTest, GarbageOnThePortHurtsNobody) {
+TEST_F(InferenceServiceTest, GarbageOnThePortsHurtsNobody) {
   Start();
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  std::string settings(9, '\0');  // an empty SETTINGS frame
+  settings[3] = 4;
+  std::string headers = settings;
+  headers[2] = 100;  // HEADERS on stream 1 that promise 100 bytes and bring none
+  headers[3] = 1;
+  headers[8] = 1;
   for (const std::string& garbage :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xFF'),
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(1000, '\x7E'), std::string("\0", 1)}) {
-    httplib::Client raw("127.0.0.1", server_->grpc_port());
-    raw.set_read_timeout(std::chrono::milliseconds(200));
-    raw.Post("/", garbage, "application/grpc");
+       {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100'000, '\xFF'), std::string("\0", 1), preface,
+        absl::StrCat(preface, std::string(1000, '\x7E')), absl::StrCat(preface, settings, headers)}) {
+    SendRaw(server_->grpc_port(), garbage);
+    SendRaw(server_->http_port(), garbage);
     ExpectServerLives();
+    EXPECT_EQ(Get("/healthz").first, 200);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "tests/integration/tcp_proxy.h"
+#include "tests/integration/raw_tcp.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -29,7 +29,26 @@ bool MoveBytes(int from, int to) {
   return true;
 }
 
+int ConnectTo(int port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = Loopback(port);
+  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
 }  // namespace
+
+void SendRaw(int port, const std::string& bytes) {
+  const int descriptor = ConnectTo(port);
+  send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  const timeval patience = {.tv_sec = 0, .tv_usec = 200'000};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  char buffer[4096];
+  while (read(descriptor, buffer, sizeof(buffer)) > 0) {
+  }
+  close(descriptor);
+}
 
 TcpProxy::TcpProxy(int target_port) : target_port_(target_port), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address = Loopback(0);
@@ -58,9 +77,8 @@ void TcpProxy::Forward() {
   }
   if (cut_) return;
   const int client = accept(listener_, nullptr, nullptr);
-  const int server = socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = Loopback(target_port_);
-  bool open = connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  const int server = ConnectTo(target_port_);
+  bool open = server >= 0;
   while (open && !cut_) {
     pollfd ends[2] = {{.fd = client, .events = POLLIN, .revents = 0}, {.fd = server, .events = POLLIN, .revents = 0}};
     poll(ends, 2, kPollMs);

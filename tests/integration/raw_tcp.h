@@ -1,13 +1,19 @@
 #pragma once
 
-// Forwards one TCP connection to a local port until told to cut it, so that a test can pull the cable in the middle of
-// a call.
+// TCP below gRPC, for tests that break it.
 
 #include <atomic>
+#include <string>
 #include <thread>
 
 namespace voxserve {
 
+// Connects to the local port, sends the bytes as they are, waits until the other end hangs up or says nothing for 200
+// ms, and hangs up.
+void SendRaw(int port, const std::string& bytes);
+
+// Forwards one TCP connection to a local port until told to cut it, so that a test can pull the cable in the middle of
+// a call.
 class TcpProxy {
  public:
   explicit TcpProxy(int target_port);
