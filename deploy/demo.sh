@@ -58,6 +58,9 @@ http_get() {
   exec 3<&- 3>&-
 }
 
+# A path as it is shortest to type here.
+near() { printf '%s' "${1#"$PWD"/}"; }
+
 step "1/4 What is missing"
 "$ROOT/deploy/install.sh" build
 note_gpu
@@ -78,7 +81,7 @@ for ((i = 0; i < 600; ++i)); do
 done
 ((i < 600)) || server_failed "the server was not ready after a minute"
 port=${ports% *} http_port=${ports#* }
-say "serving gRPC on localhost:$port, HTTP on localhost:$http_port (pid $server_pid, log $log)"
+say "serving gRPC on localhost:$port, HTTP on localhost:$http_port (pid $server_pid, log $(near "$log"))"
 
 step "4/4 Label a real scan: PandaSet (Hesai, Scale AI), sequence 002, frame 070, 107,288 points (a second)"
 "$client" infer --model minkunet --address "localhost:$port" "$ROOT/deploy/scans/pandaset_070.bin" \
@@ -86,7 +89,7 @@ step "4/4 Label a real scan: PandaSet (Hesai, Scale AI), sequence 002, frame 070
   server_failed "the scan was not labelled"
 
 step "What there is now"
-say "the picture       $demo/pandaset_070.png"
+say "the picture       $(near "$demo/pandaset_070.png")"
 say "the status page   http://localhost:$http_port/$($keep || echo '   (while the server runs: --keep)')"
 say "metrics           http://localhost:$http_port/metrics, for example:"
 http_get "$http_port" /metrics |
@@ -98,14 +101,16 @@ if $keep; then
   say "The server goes on. Stop it with:  kill $server_pid"
   trap - EXIT
 else
-  say "deploy/demo.sh --keep                                  # the same, and the server stays"
+  say "$(near "$ROOT/deploy/demo.sh") --keep     # the same, and the server stays"
   port=8500
 fi
+models=$(near "$ROOT/deploy/models") scan=$(near "$ROOT/deploy/scans/pandaset_070.bin")
+server=$(near "$server") client=$(near "$client")
+$keep || printf '    %s\n' "$server --model_repository $models"
 cat <<NEXT
-    $server --model_repository $ROOT/deploy/models
-    $client infer --model minkunet --address localhost:$port $ROOT/deploy/scans/pandaset_070.bin --picture bev.png
-    $client models --address localhost:$port
+    $client infer --model minkunet --address localhost:$port $scan --save labels.npy
+    $client models minkunet --address localhost:$port
     $client --help
-    deploy/install.sh python                               # the Python client, in build/venv:
-    build/venv/bin/python -m voxserve infer --model minkunet --address localhost:$port $ROOT/deploy/scans/pandaset_070.bin
+    $(near "$ROOT/deploy/install.sh") python     # the Python client, in build/venv:
+    $(near "$BUILD/venv/bin/python") -m voxserve infer --model minkunet --address localhost:$port $scan
 NEXT
