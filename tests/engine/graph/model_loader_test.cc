@@ -9,9 +9,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/error_reason.h"
 #include "engine/graph/problems.h"
 #include "tests/support/model_folder.h"
@@ -591,6 +594,44 @@ TEST(LoadGraphTest, TellsManyProblemsAtOnce) {
                           "node \"norm\": epsilon is nan; it must be finite and not negative",
                           "tensor \"down.weight\": is missing; node \"down\" needs it with shape [8, 4, 3]",
                           "tensor \"extra\": is used by no node"));
+}
+
+// Whatever is cut out of a graph, or put elsewhere in it, loading ends in problems or in a graph that keeps its word.
+TEST(LoadGraphTest, NoMutilatedGraphGetsThroughHalfChecked) {
+  std::mt19937 random(11);
+  const TestModel valid = SmallModel();
+  std::vector<std::string> words = absl::StrSplit(valid.graph, ' ');
+  int num_valid = 0;
+  for (int repetition = 0; repetition < 1000; ++repetition) {
+    std::vector<std::string> mutilated = words;
+    for (int change = 0; change < 2; ++change) {
+      std::string& word = mutilated[random() % mutilated.size()];
+      word = random() % 2 == 0 ? "" : words[random() % words.size()];
+    }
+    TestModel model = valid;
+    model.graph = absl::StrJoin(mutilated, " ");
+    const absl::StatusOr<Graph> graph = Load(model);
+    if (!graph.ok()) {
+      EXPECT_FALSE(ProblemsOf(graph.status()).empty());
+      continue;
+    }
+    ++num_valid;
+    for (size_t i = 0; i < graph->nodes.size(); ++i) {
+      const GraphNode& node = graph->nodes[i];
+      EXPECT_GT(node.channels, 0) << model.graph;
+      for (const int input : node.inputs) {
+        EXPECT_TRUE(input >= 0 && input < static_cast<int>(i)) << model.graph;
+      }
+      if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
+        EXPECT_EQ(conv->weight->shape[0], conv->geometry().NumOffsets()) << model.graph;
+        const RulebookSpec& rulebook = graph->levels.rulebooks()[conv->rulebook];
+        const bool is_inverse = conv->kind == SparseConvOp::Kind::kInverse;
+        EXPECT_EQ(node.level, is_inverse ? rulebook.in_level : rulebook.out_level) << model.graph;
+      }
+    }
+  }
+  EXPECT_GT(num_valid, 5);  // some changes do no harm
+  EXPECT_LT(num_valid, 700);
 }
 
 }  // namespace
