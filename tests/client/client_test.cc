@@ -7,6 +7,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "tests/client/fake_server.h"
 
@@ -147,6 +148,20 @@ TEST_F(ClientTest, NoServerAtTheAddress) {
     EXPECT_EQ(ErrorReason(status), kNoServer);
     EXPECT_THAT(Message(status), HasSubstr("no server at " + address));
   }
+}
+
+TEST_F(ClientTest, FindsAServerThatStartsLater) {
+  const std::string address = UnusedAddress();
+  const auto client = Client::Create({.address = address});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(ErrorReason((*client)->ListModels().status()), kNoServer);
+  const FakeServer server(std::stoi(address.substr(address.rfind(':') + 1)));
+  absl::Status status = absl::UnavailableError("not asked");
+  while (absl::IsUnavailable(status)) {  // the test's time limit is the limit
+    absl::SleepFor(absl::Milliseconds(20));
+    status = (*client)->ListModels().status();
+  }
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(ClientTest, GivesUpAtTheDeadlineAndSoDoesTheServer) {

@@ -94,10 +94,10 @@ float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
 
 class FakeServer::Impl final : public v1::InferenceService::Service {
  public:
-  Impl() {
+  explicit Impl(int port) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     builder.SetMaxReceiveMessageSize(64 << 20);
     builder.SetMaxSendMessageSize(64 << 20);
@@ -229,7 +229,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   size_t calls_ = 0, max_calls_ = 0;
 };
 
-FakeServer::FakeServer() : impl_(std::make_unique<Impl>()) {}
+FakeServer::FakeServer(int port) : impl_(std::make_unique<Impl>(port)) {}
 FakeServer::~FakeServer() = default;
 
 std::string FakeServer::address() const { return "127.0.0.1:" + std::to_string(impl_->port()); }

@@ -21,7 +21,8 @@ namespace voxserve::client {
 
 class FakeServer {
  public:
-  FakeServer();
+  // At 127.0.0.1; port 0 is one that is free.
+  explicit FakeServer(int port = 0);
   ~FakeServer();
 
   std::string address() const;
