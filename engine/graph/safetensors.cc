@@ -215,7 +215,10 @@ void ConvertValues(std::string_view bytes, std::vector<float>* values, Convert c
 StoredTensors ParseSafetensors(std::string_view file, Problems* problems) { return Parser(file, problems).Parse(); }
 
 int64_t NumValues(const StoredTensor& tensor) {
-  return static_cast<int64_t>(tensor.bytes.size() / BytesOf(tensor.dtype));
+  if (tensor.bytes.empty()) return 0;  // the product of the other sizes may be anything
+  int64_t num_values = 1;
+  for (const int64_t size : tensor.shape) num_values *= size;
+  return num_values;
 }
 
 bool IsFloatTensor(const StoredTensor& tensor) {

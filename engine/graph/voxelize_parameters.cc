@@ -159,7 +159,7 @@ class VoxelizeReader {
   void ReadAxes() {
     op_.axes.assign(proto_.axes().begin(), proto_.axes().end());
     if (op_.axes.empty()) {
-      const char* const kNames[] = {"x", "y", "z", "t"};
+      constexpr const char* kNames[] = {"x", "y", "z", "t"};
       op_.axes.assign(kNames, kNames + dimension_);
       return;
     }
