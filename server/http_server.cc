@@ -28,7 +28,7 @@ struct HttpServer::Impl {
   int port = 0;
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, Content content) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options, Content content) {
   auto impl = std::make_unique<Impl>();
   httplib::Server& server = impl->server;
   server.new_task_queue = [threads = options.num_threads] { return new httplib::ThreadPool(threads); };

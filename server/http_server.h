@@ -28,7 +28,7 @@ class HttpServer {
   };
 
   // Listens when it returns. UNAVAILABLE where it cannot (port in use, no such address).
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, Content content);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options, Content content);
 
   // Stops listening; requests under way are answered first.
   ~HttpServer();

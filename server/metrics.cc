@@ -311,22 +311,22 @@ Metrics::ModelMetrics& Metrics::Of(std::string_view model) {
   const auto points = [&](const char* fate) -> prometheus::Counter& {
     return points_total_.Add({{"model", label}, {"fate", fate}});
   };
-  auto metrics = std::unique_ptr<ModelMetrics>(
-      new ModelMetrics{.frames = frames_total_.Add({{"model", label}}),
-                       .used = points("used"),
-                       .invalid = points("invalid"),
-                       .out_of_range = points("out_of_range"),
-                       .dropped = points("dropped"),
-                       .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
-                       .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
-                       .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),
-                       .batch_requests = batch_requests_.Add({{"model", label}}, RequestBuckets()),
-                       .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),
-                       .batch_voxels = batch_voxels_.Add({{"model", label}}, SizeBuckets()),
-                       .queue_depth = queue_depth_.Add({{"model", label}}),
-                       .label = label,
-                       .stages = {},
-                       .recent_frames = {}});
+  auto metrics = std::make_unique<ModelMetrics>(
+      ModelMetrics{.frames = frames_total_.Add({{"model", label}}),
+                   .used = points("used"),
+                   .invalid = points("invalid"),
+                   .out_of_range = points("out_of_range"),
+                   .dropped = points("dropped"),
+                   .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
+                   .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .batch_requests = batch_requests_.Add({{"model", label}}, RequestBuckets()),
+                   .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),
+                   .batch_voxels = batch_voxels_.Add({{"model", label}}, SizeBuckets()),
+                   .queue_depth = queue_depth_.Add({{"model", label}}),
+                   .label = label,
+                   .stages = {},
+                   .recent_frames = {}});
   return *models_.emplace(label, std::move(metrics)).first->second;
 }
 
