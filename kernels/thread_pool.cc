@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <exception>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -22,15 +23,23 @@ struct Job {
   int64_t count;
   int64_t grain;
   std::atomic<int64_t> next{0};
-  int num_joined = 0;  // guarded by State::mutex
+  std::atomic<bool> has_failed{false};
+  std::exception_ptr error;  // of whoever set has_failed
+  int num_joined = 0;        // guarded by State::mutex
 
   bool HasWork() const { return next.load(std::memory_order_relaxed) < count; }
 
+  // What the body throws is kept for the caller, who alone may let it go on.
   void Run() {
-    for (;;) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= count) return;
-      (*body)(begin, std::min(begin + grain, count));
+    try {
+      for (;;) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= count) return;
+        (*body)(begin, std::min(begin + grain, count));
+      }
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      if (!has_failed.exchange(true)) error = std::current_exception();
     }
   }
 };
@@ -100,6 +109,7 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
     std::erase(state_->jobs, &job);
     state_->job_left.wait(lock, [&] { return job.num_joined == 0; });
   }
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 int ThreadPool::AvailableCpus() {

@@ -22,7 +22,8 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Calls body(begin, end) over disjoint ranges of at most `grain` that cover [0, count), and returns when all are
-  // done. Ranges are handed out as threads become free. body must not throw and must not call ParallelFor.
+  // done. Ranges are handed out as threads become free. body must not call ParallelFor. If it throws (std::bad_alloc),
+  // no further ranges begin, and the first exception reaches the caller once every thread has left body.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
   // CPUs that this process may use: the cgroup's quota where there is one, else its affinity mask. At least 1.

@@ -62,6 +62,22 @@ void Batcher::Remove(std::deque<QueuedTask>::iterator position, QueuedTask& task
   if (options_.observer != nullptr) options_.observer->OnQueueDepth(task.task.model, waiting.requests);
 }
 
+void Batcher::Answer(QueuedTask task, const char* fate, const absl::Status& status) {
+  if (options_.observer != nullptr) options_.observer->OnDropped(task.task.model, fate);
+  task.task.done(status);
+  Batch batch;
+  batch.tasks.push_back(std::move(task));
+  Finished(batch);
+}
+
+void Batcher::Expire(QueuedTask task) {
+  const absl::Duration waited = absl::Now() - task.enqueued;
+  Answer(std::move(task), "expired",
+         WithReason(absl::DeadlineExceededError(
+                        absl::StrCat("the deadline passed after ", absl::FormatDuration(waited), " in the queue")),
+                    error_reason::kDeadlineExpired));
+}
+
 bool Batcher::Cancel(uint64_t ticket) {
   QueuedTask task;
   {
@@ -71,11 +87,13 @@ bool Batcher::Cancel(uint64_t ticket) {
     if (position == queue_.end()) return false;
     Remove(position, task);
   }
-  if (options_.observer != nullptr) options_.observer->OnDropped(task.task.model, "cancelled");
-  task.task.done(WithReason(absl::CancelledError("cancelled before it ran"), error_reason::kCancelled));
-  Batch batch;
-  batch.tasks.push_back(std::move(task));
-  Finished(batch);
+  // gRPC cancels a call whose deadline has passed: that is no wish of the client's.
+  if (task.task.deadline <= absl::Now()) {
+    Expire(std::move(task));
+  } else {
+    Answer(std::move(task), "cancelled",
+           WithReason(absl::CancelledError("cancelled before it ran"), error_reason::kCancelled));
+  }
   return true;
 }
 
@@ -90,16 +108,11 @@ Batch Batcher::Pop() {
       if (queue_.empty()) return batch;
       Remove(queue_.begin(), task);
     }
-    const bool has_expired = task.task.deadline <= absl::Now();
-    batch.tasks.push_back(std::move(task));
-    if (!has_expired) return batch;
-    const QueuedTask& expired = batch.tasks.front();
-    if (options_.observer != nullptr) options_.observer->OnDropped(expired.task.model, "expired");
-    expired.task.done(WithReason(
-        absl::DeadlineExceededError(absl::StrCat(
-            "the deadline passed after ", absl::FormatDuration(absl::Now() - expired.enqueued), " in the queue")),
-        error_reason::kDeadlineExpired));
-    Finished(batch);
+    if (task.task.deadline > absl::Now()) {
+      batch.tasks.push_back(std::move(task));
+      return batch;
+    }
+    Expire(std::move(task));
   }
 }
 

@@ -49,7 +49,8 @@ class Batcher {
   // `done` is left to the caller.
   absl::Status Push(QueuedTask& task);
 
-  // True if the task was waiting; its `done` has got CANCELLED then.
+  // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its deadline had
+  // passed.
   bool Cancel(uint64_t ticket);
 
   // Blocks until there is work. An empty batch means that the batcher has stopped and nothing is left. Tasks whose
@@ -70,6 +71,10 @@ class Batcher {
     int64_t requests = 0;
     int64_t bytes = 0;
   };
+
+  // End a task that has left the queue without running.
+  void Answer(QueuedTask task, const char* fate, const absl::Status& status);
+  void Expire(QueuedTask task);
 
   void Remove(std::deque<QueuedTask>::iterator position, QueuedTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

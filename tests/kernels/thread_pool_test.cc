@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -39,6 +40,20 @@ TEST_P(ThreadPoolTest, SeveralCallersAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sum, 4 * 200 * 37);
+}
+
+TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THROW(pool.ParallelFor(100, 1,
+                                  [&](int64_t begin, int64_t /*end*/) {
+                                    if (begin >= 20) throw std::bad_alloc();
+                                  }),
+                 std::bad_alloc);
+    std::atomic<int64_t> sum{0};
+    pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 100);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));

@@ -115,6 +115,17 @@ TEST(BatcherTest, ExpiredTaskIsAnsweredAndNotHandedOut) {
   EXPECT_EQ(ReasonOf(late.status), error_reason::kDeadlineExpired);
 }
 
+TEST(BatcherTest, CancelledAfterItsDeadlineItHasExpired) {
+  Batcher batcher(Limits(10, 1000));
+  Answer late;
+  QueuedTask expired = MakeTask(1, &late);
+  expired.task.deadline = absl::Now() - absl::Milliseconds(1);
+  ASSERT_TRUE(batcher.Push(expired).ok());
+  EXPECT_TRUE(batcher.Cancel(1));
+  EXPECT_EQ(late.calls, 1);
+  EXPECT_EQ(ReasonOf(late.status), error_reason::kDeadlineExpired);
+}
+
 TEST(BatcherTest, StopRefusesNewTasksAndHandsOutTheRest) {
   Batcher batcher(Limits(10, 1000));
   Answer a, b;
