@@ -157,13 +157,19 @@ TEST(PointCloudReadTest, FieldsWithSeveralValuesGiveTheFirst) {
   EXPECT_THAT(Read(*cloud, "v"), ElementsAre(5));
 }
 
-TEST(PointCloudTest, CopiesShareTheBytes) {
+TEST(PointCloudTest, CopiesShareTheBytesAndOutliveTheOriginal) {
   const float points[] = {1, 2};
-  const absl::StatusOr<PointCloud> cloud = PointCloud::FromFloats({"x"}, points, 2);
-  ASSERT_TRUE(cloud.ok());
-  const PointCloud copy = *cloud;
-  EXPECT_EQ(copy.bytes().data(), cloud->bytes().data());
+  PointCloud copy;
+  const char* bytes = nullptr;
+  {
+    const absl::StatusOr<PointCloud> cloud = PointCloud::FromFloats({"x"}, points, 2);
+    ASSERT_TRUE(cloud.ok());
+    bytes = cloud->bytes().data();
+    copy = *cloud;
+  }
+  EXPECT_EQ(copy.bytes().data(), bytes);
   EXPECT_EQ(copy.bytes().size(), 8U);
+  EXPECT_THAT(Read(copy, "x"), ElementsAre(1, 2));
   EXPECT_EQ(copy.FindField("y"), nullptr);
 }
 
