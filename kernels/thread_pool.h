@@ -1,6 +1,6 @@
 #pragma once
 
-// The CPU threads of the process. One pool, made in main, shared by everything that computes.
+// The CPU threads of the process. One pool, the engine's, shared by everything that computes.
 //
 // ParallelFor may be called from several threads at once; the caller works too, so a pool of n threads owns n - 1.
 // oneDNN is told to run single-threaded on every one of them, so that the two never oversubscribe.

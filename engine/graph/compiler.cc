@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "engine/ops/argmax.h"
@@ -22,7 +23,7 @@ struct Layer {
   int first_node = 0;   // where it began; its op decides the kernel
   int result_node = 0;  // the last node absorbed: the layer computes this one's value
   int residual = -1;    // layer whose value is added; -1: none
-  bool has_activation = false;
+  std::optional<ActivationOp::Function> activation;
   StepValues scale;  // per output channel, of folded batch norms; empty: 1
   StepValues bias;   // per output channel; empty: 0
 
@@ -33,6 +34,14 @@ struct Layer {
   bool is_for_labels = false;
   bool is_for_scores = false;
 };
+
+kernels::ActivationFunction KernelFunction(ActivationOp::Function function) {
+  switch (function) {
+    case ActivationOp::Function::kRelu:
+      break;
+  }
+  return kernels::ActivationFunction::kRelu;
+}
 
 class Compiler {
  public:
@@ -45,7 +54,12 @@ class Compiler {
     MarkOutputs();
     PlaceConcats();
     MakeBuffers();
-    for (size_t layer = 0; layer < layers_.size(); ++layer) EmitSteps(static_cast<int>(layer));
+    // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
+    for (const bool is_head : {false, true}) {
+      for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+        if (IsHead(At(layer)) == is_head) EmitSteps(layer);
+      }
+    }
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
@@ -60,6 +74,11 @@ class Compiler {
   Layer& At(int layer) { return layers_[static_cast<size_t>(layer)]; }
   const GraphNode& FirstNode(const Layer& layer) const { return Node(layer.first_node); }
   int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
+
+  bool IsHead(const Layer& layer) const {
+    const GraphOp& op = FirstNode(layer).op;
+    return std::holds_alternative<ArgmaxOp>(op) || std::holds_alternative<VoxelToPointOp>(op);
+  }
 
   void FindConsumers() {
     consumers_.resize(graph_.nodes.size());
@@ -83,8 +102,8 @@ class Compiler {
         if (linear->bias) layer.bias = linear->bias->values;
       } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
         Fold(*norm, layer);
-      } else if (std::holds_alternative<ActivationOp>(op)) {
-        layer.has_activation = true;
+      } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
+        layer.activation = activation->function;
       } else if (std::holds_alternative<AddOp>(op)) {
         layer.residual = LayerOf(Node(node).inputs[1]);
       } else {
@@ -105,7 +124,7 @@ class Compiler {
       if (readers.size() != 1) return;
       const int next = readers.front();
       const GraphOp& op = Node(next).op;
-      const bool sums_only = layer.residual < 0 && !layer.has_activation;
+      const bool sums_only = layer.residual < 0 && !layer.activation;
       if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only) {
         Fold(*norm, layer);
       } else if (std::holds_alternative<AddOp>(op) && sums_only) {
@@ -113,8 +132,8 @@ class Compiler {
         const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
         if (other < 0) return;  // not computed yet: its own layer absorbs the addition
         layer.residual = other;
-      } else if (std::holds_alternative<ActivationOp>(op)) {
-        layer.has_activation = true;
+      } else if (const auto* activation = std::get_if<ActivationOp>(&op); activation != nullptr && !layer.activation) {
+        layer.activation = activation->function;
       } else {
         return;
       }
@@ -207,7 +226,7 @@ class Compiler {
   FusedEpilogue TakeEpilogue(Layer& layer) {
     FusedEpilogue epilogue{.bias = std::move(layer.bias)};
     if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
-    if (layer.has_activation) epilogue.activation = kernels::ActivationFunction::kRelu;
+    if (layer.activation) epilogue.activation = KernelFunction(*layer.activation);
     CountWeights(epilogue.bias);
     return epilogue;
   }

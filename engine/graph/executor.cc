@@ -1,11 +1,12 @@
 #include "engine/graph/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/graph/point_reader.h"
@@ -18,15 +19,15 @@ namespace {
 class StageTimer {
  public:
   StageTimer(std::string name, std::vector<StageTime>& stages)
-      : name_(std::move(name)), stages_(stages), start_(absl::Now()) {}
-  ~StageTimer() { stages_.push_back({std::move(name_), absl::Now() - start_}); }
+      : name_(std::move(name)), stages_(stages), start_(std::chrono::steady_clock::now()) {}
+  ~StageTimer() { stages_.push_back({std::move(name_), absl::FromChrono(std::chrono::steady_clock::now() - start_)}); }
   StageTimer(const StageTimer&) = delete;
   StageTimer& operator=(const StageTimer&) = delete;
 
  private:
   std::string name_;
   std::vector<StageTime>& stages_;
-  absl::Time start_;
+  std::chrono::steady_clock::time_point start_;
 };
 
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {
@@ -59,12 +60,17 @@ BatchOutput Executor::Run(const Program& program, absl::Span<const SampleInput> 
     }
     RETURN_IF_ERROR(CopyIn(program, inputs, output));
     RETURN_IF_ERROR(Voxelize(program, limits, output));
+    // A cloud that was refused costs no more than this.
+    if (std::none_of(output.samples.begin(), output.samples.end(),
+                     [](const SampleOutput& s) { return s.status.ok(); })) {
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(MakeGeometry(program, limits, output));
     RETURN_IF_ERROR(PlaceBuffers(program));
     const StepContext context = MakeStepContext(program, inputs, limits, output);
     for (const bool is_head : {false, true}) {
       const StageTimer timer(is_head ? "head" : "features", output.stages);
-      for (const auto& step : program.steps) {
+      for (const auto& step : program.steps) {  // those of the head stand last
         const bool is_wanted = step->is_for_labels || (want_scores && step->is_for_scores);
         if (is_wanted && step->is_head() == is_head) RETURN_IF_ERROR(step->Run(context));
       }

@@ -31,18 +31,21 @@ class ProblemCollector : public google::protobuf::io::ErrorCollector {
 }  // namespace
 
 std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems) {
-  errno = 0;
+  // Nothing but a regular file: a pipe would hang the loader, a device never end.
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) errno = EISDIR;
-  std::ifstream stream;
-  if (errno == 0) stream.open(path, std::ios::binary);
-  if (errno == 0 && stream) {
-    std::ostringstream content;
-    content << stream.rdbuf();
-    if (!stream.bad()) return std::move(content).str();
-    errno = EIO;
+  const bool is_regular = std::filesystem::is_regular_file(path, error);
+  const uintmax_t size = is_regular ? std::filesystem::file_size(path, error) : 0;
+  if (!error && is_regular) {
+    std::string content(size, '\0');
+    std::ifstream stream(path, std::ios::binary);
+    stream.read(content.data(), static_cast<std::streamsize>(size));
+    if (stream && stream.gcount() == static_cast<std::streamsize>(size)) return content;
+    problems->push_back(
+        absl::StrCat(path.filename().string(), ": cannot be read (", stream.gcount(), " of ", size, " bytes came)"));
+    return std::nullopt;
   }
-  problems->push_back(absl::StrCat(path.filename().string(), ": cannot be read (", std::strerror(errno), ")"));
+  const std::string why = error ? error.message() : "no regular file";
+  problems->push_back(absl::StrCat(path.filename().string(), ": cannot be read (", why, ")"));
   return std::nullopt;
 }
 

@@ -2,8 +2,8 @@
 
 // A step of a program: one operator with its weights, its place in memory and what was fused into it, ready to run.
 //
-// Every operator has a pair of files here with its step: the constructor takes what the compiler decided, Run picks the
-// backend and calls the kernel. Steps are immutable and shared by all threads; everything that changes is in the
+// Every operator has a pair of files here with its step: the constructor takes what the compiler decided, Run calls the
+// kernel of the context's device (the CPU). Steps are immutable and shared by all threads; everything that changes is in the
 // StepContext of the batch under way.
 
 #include <cstdint>

@@ -71,7 +71,7 @@ void Batcher::Answer(QueuedTask task, const char* fate, const absl::Status& stat
 }
 
 void Batcher::Expire(QueuedTask task) {
-  const absl::Duration waited = absl::Now() - task.enqueued;
+  const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - task.enqueued);
   Answer(std::move(task), "expired",
          WithReason(absl::DeadlineExceededError(
                         absl::StrCat("the deadline passed after ", absl::FormatDuration(waited), " in the queue")),

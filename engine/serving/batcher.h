@@ -8,6 +8,7 @@
 //
 // Thread-safe. Push never blocks; Pop does.
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,7 +29,7 @@ struct QueuedTask {
   uint64_t ticket = 0;
   InferTask task;
   ModelHandle model;  // keeps the version alive
-  absl::Time enqueued;
+  std::chrono::steady_clock::time_point enqueued = std::chrono::steady_clock::now();
 };
 
 struct Batch {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -92,7 +93,7 @@ class EngineImpl final : public Engine {
   }
 
   uint64_t Submit(InferTask task) override {
-    QueuedTask queued{.ticket = next_ticket_.fetch_add(1), .task = std::move(task), .enqueued = absl::Now()};
+    QueuedTask queued{.ticket = next_ticket_.fetch_add(1), .task = std::move(task)};
     const uint64_t ticket = queued.ticket;
     if (absl::Status status = Admit(queued); !status.ok()) queued.task.done(std::move(status));
     return ticket;
@@ -158,18 +159,20 @@ class EngineImpl final : public Engine {
     loaded_ = true;
   }
 
+  // A version that does not load, for whatever reason, leaves those in service alone.
   void LoadVersion(const std::string& name, int64_t version) {
+    try {
+      LoadWithinMemory(name, version);
+    } catch (const std::bad_alloc&) {
+      Fail(name, version, {"it does not fit into memory"});
+    }
+  }
+
+  void LoadWithinMemory(const std::string& name, int64_t version) {
     const absl::Time start = absl::Now();
     const absl::StatusOr<LoadedModel> loaded =
         LoadModelVersion(std::filesystem::path(options_.model_repository) / name, version);
-    if (!loaded.ok()) {
-      const std::vector<std::string> problems = ProblemsOf(loaded.status());
-      for (const std::string& problem : problems) {
-        Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
-      }
-      models_.SetFailed(name, version, problems);
-      return;
-    }
+    if (!loaded.ok()) return Fail(name, version, ProblemsOf(loaded.status()));
     ModelHandle model = MakeServedModel(name, version, *loaded, options_.max_grid_bytes);
     const int64_t weight_bytes = weight_bytes_ += model->program.weight_bytes;
     Log(LogLevel::kInfo, "model ready",
@@ -181,6 +184,13 @@ class EngineImpl final : public Engine {
     models_.SetReady(std::move(model));
     ObserveState(name, version, true);
     if (options_.observer != nullptr) options_.observer->OnDeviceMemory(kDevice, "weights", weight_bytes);
+  }
+
+  void Fail(const std::string& name, int64_t version, std::vector<std::string> problems) {
+    for (const std::string& problem : problems) {
+      Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
+    }
+    models_.SetFailed(name, version, std::move(problems));
   }
 
   void ObserveState(const std::string& name, int64_t version, bool ready) {

@@ -97,8 +97,9 @@ class Engine {
   virtual ~Engine() = default;
 
   // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
-  // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels), RESOURCE_EXHAUSTED (queue
-  // full, with a retry delay), DEADLINE_EXCEEDED (passed before it ran), CANCELLED. Returns a ticket for Cancel.
+  // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
+  // output, coordinates beyond the limits), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory),
+  // DEADLINE_EXCEEDED (passed before it ran), CANCELLED. Returns a ticket for Cancel.
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.

@@ -23,7 +23,8 @@ class EngineObserver {
   // What became of a request's points.
   virtual void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range,
                         int64_t dropped) = 0;
-  // A task left the queue without running: "expired", "cancelled", "queue_full", "draining".
+  // A task will not run: it left the queue ("expired", "cancelled") or never entered it ("queue_full", "draining",
+  // "expired").
   virtual void OnDropped(std::string_view model, std::string_view reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.
@@ -32,7 +33,7 @@ class EngineObserver {
   virtual void OnGridFallback() = 0;
   // Time that a device spent computing.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
-  // Bytes that a device's context holds ("arena", "weights").
+  // Bytes that a device's context holds ("batches", "weights").
   virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) = 0;
 };
 

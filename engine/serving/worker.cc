@@ -1,10 +1,11 @@
 #include "engine/serving/worker.h"
 
+#include <chrono>
 #include <new>
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 
 namespace voxserve {
@@ -60,7 +61,7 @@ void Worker::Loop() {
 }
 
 void Worker::Run(Batch& batch) {
-  const absl::Time started = absl::Now();
+  const auto started = std::chrono::steady_clock::now();
   const ServedModel& model = *batch.tasks.front().model;
   std::vector<SampleInput> inputs;
   for (const QueuedTask& task : batch.tasks) {
@@ -74,17 +75,19 @@ void Worker::Run(Batch& batch) {
     if (!status.ok()) {
       task.task.done(status);
     } else {
-      task.task.done(
-          MakeResult(task, std::move(output.samples[i]), output.stages, started - task.enqueued, context_.device));
+      task.task.done(MakeResult(task, std::move(output.samples[i]), output.stages,
+                                absl::FromChrono(started - task.enqueued), context_.device));
     }
   }
 }
 
-void Worker::Report(const Batch& batch, const BatchOutput& output, absl::Time started) {
+void Worker::Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started) {
   EngineObserver* observer = options_.observer;
   if (observer == nullptr) return;
   const std::string& model = batch.tasks.front().model->info.name;
-  for (const QueuedTask& task : batch.tasks) observer->OnStage(model, "queue", started - task.enqueued);
+  for (const QueuedTask& task : batch.tasks) {
+    observer->OnStage(model, "queue", absl::FromChrono(started - task.enqueued));
+  }
   absl::Duration busy;
   for (const StageTime& stage : output.stages) {
     observer->OnStage(model, stage.name, stage.duration);

@@ -3,6 +3,7 @@
 // One thread with one execution context: takes batches from the batcher, runs them, answers their tasks. Ends when the
 // batcher has stopped and is empty; the destructor waits for that, so stop the batcher first.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -31,7 +32,7 @@ class Worker {
  private:
   void Loop();
   void Run(Batch& batch);
-  void Report(const Batch& batch, const BatchOutput& output, absl::Time started);
+  void Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started);
 
   const Options options_;
   ExecutionContext context_;

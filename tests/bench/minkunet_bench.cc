@@ -93,7 +93,10 @@ void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataf
   int64_t voxels = 0;
   for (auto _ : state) {
     const BatchOutput output = executor.Run(program, {{.cloud = &cloud}}, RunLimits());
-    if (!output.status.ok()) state.SkipWithError(output.status.ToString().c_str());
+    if (!output.status.ok()) {
+      state.SkipWithError(output.status.ToString().c_str());
+      return;
+    }
     for (const StageTime& stage : output.stages) {
       stage_ms[stage.name + "_ms"] += absl::ToDoubleMilliseconds(stage.duration);
     }

@@ -26,7 +26,7 @@ struct Answer {
 
 QueuedTask MakeTask(uint64_t ticket, Answer* answer, int64_t num_points = 1, const std::string& model = "m") {
   const std::vector<float> points(static_cast<size_t>(num_points));
-  QueuedTask queued{.ticket = ticket, .enqueued = absl::Now()};
+  QueuedTask queued{.ticket = ticket};
   queued.task.model = model;
   queued.task.cloud = *PointCloud::FromFloats({"x"}, points.data(), static_cast<uint64_t>(num_points));
   queued.task.done = [answer](absl::StatusOr<InferResult> result) {
