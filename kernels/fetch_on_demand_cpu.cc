@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/fetch_on_demand.h"
-#include "kernels/fetch_on_demand_isa.h"
+#include "kernels/fetch_on_demand_dispatch.h"
 
 namespace voxserve::kernels::cpu {
 namespace {
@@ -11,43 +11,51 @@ constexpr int64_t kBlockBytes = 256 << 10;
 constexpr int32_t kMinBlockRows = 128;
 constexpr int32_t kMaxBlockRows = 1024;
 
-struct NamedIsa {
-  const char* name;
-  const Isa* isa;
-};
+const Isa& WidestIsa() { return *SupportedIsas().front(); }
 
-NamedIsa ChooseIsa() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {"avx512", &avx512::kIsa};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", &avx2::kIsa};
-#endif
-  return {"baseline", &baseline::kIsa};
-}
-
-const NamedIsa& ThisIsa() {
-  static const NamedIsa chosen = ChooseIsa();
-  return chosen;
-}
-
-int64_t PaddedChannels(int32_t channels) {
-  const int32_t width = ThisIsa().isa->vector_floats;
+int64_t PaddedChannels(const Isa& isa, int32_t channels) {
+  const int32_t width = isa.vector_floats;
   return int64_t{(channels + width - 1) / width} * width;
 }
 
-}  // namespace
-
-const char* VectorInstructionSet() { return ThisIsa().name; }
-
-int32_t DefaultBlockRows(int32_t in_channels, int32_t out_channels) {
-  const int64_t weight_bytes = PaddedChannels(out_channels) * in_channels * int64_t{sizeof(float)};
+int32_t BlockRows(const Isa& isa, int32_t in_channels, int32_t out_channels) {
+  const int64_t weight_bytes = PaddedChannels(isa, out_channels) * in_channels * int64_t{sizeof(float)};
   const int64_t row_bytes = int64_t{out_channels} * int64_t{sizeof(float)};
   const int64_t rows = std::max<int64_t>(0, kBlockBytes - weight_bytes) / std::max<int64_t>(1, row_bytes);
   return std::clamp(static_cast<int32_t>(rows / kRulebookTileRows * kRulebookTileRows), kMinBlockRows, kMaxBlockRows);
 }
 
+}  // namespace
+
+const std::vector<const Isa*>& SupportedIsas() {
+  static const std::vector<const Isa*> supported = [] {
+    std::vector<const Isa*> isas;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) isas.push_back(&avx512::kIsa);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(&avx2::kIsa);
+#endif
+    isas.push_back(&baseline::kIsa);
+    return isas;
+  }();
+  return supported;
+}
+
+const char* VectorInstructionSet() { return WidestIsa().name; }
+
+int32_t DefaultBlockRows(int32_t in_channels, int32_t out_channels) {
+  return BlockRows(WidestIsa(), in_channels, out_channels);
+}
+
 std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_t in_channels, int32_t out_channels) {
-  const int64_t width = ThisIsa().isa->vector_floats;
-  const int64_t padded = PaddedChannels(out_channels);
+  return PackWeights(WidestIsa(), weights, num_offsets, in_channels, out_channels);
+}
+
+void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool) { FetchOnDemand(WidestIsa(), params, pool); }
+
+std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num_offsets, int32_t in_channels,
+                               int32_t out_channels) {
+  const int64_t width = isa.vector_floats;
+  const int64_t padded = PaddedChannels(isa, out_channels);
   std::vector<float> packed(static_cast<size_t>(num_offsets * padded * in_channels), 0.0f);
   float* to = packed.data();
   for (int32_t k = 0; k < num_offsets; ++k) {
@@ -64,12 +72,12 @@ std::vector<float> PackWeights(const float* weights, int32_t num_offsets, int32_
   return packed;
 }
 
-void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool) {
+void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool& pool) {
   const RulebookView& rulebook = params.rulebook;
   const int32_t block_rows =
-      params.block_rows > 0 ? params.block_rows : DefaultBlockRows(params.in_channels, params.out_channels);
+      params.block_rows > 0 ? params.block_rows : BlockRows(isa, params.in_channels, params.out_channels);
   const int64_t tiles_per_block = std::max<int64_t>(1, block_rows / kRulebookTileRows);
-  const int64_t weights_per_offset = PaddedChannels(params.out_channels) * params.in_channels;
+  const int64_t weights_per_offset = PaddedChannels(isa, params.out_channels) * params.in_channels;
 
   pool.ParallelFor(rulebook.num_tiles(), tiles_per_block, [&](int64_t tile_begin, int64_t tile_end) {
     const int64_t row_begin = tile_begin * kRulebookTileRows;
@@ -79,16 +87,16 @@ void FetchOnDemand(const FetchOnDemandParams& params, ThreadPool& pool) {
     const int64_t* last = rulebook.tile_begin + tile_end * rulebook.num_offsets;
     for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
       if (first[k] == last[k]) continue;
-      ThisIsa().isa->accumulate({.num_pairs = last[k] - first[k],
-                                 .in_rows = rulebook.in_rows + first[k],
-                                 .out_rows = rulebook.out_rows + first[k],
-                                 .in = params.in,
-                                 .in_pitch = params.in_pitch,
-                                 .in_channels = params.in_channels,
-                                 .weights = params.weights + k * weights_per_offset,
-                                 .out = params.out,
-                                 .out_pitch = params.out_pitch,
-                                 .out_channels = params.out_channels});
+      isa.accumulate({.num_pairs = last[k] - first[k],
+                      .in_rows = rulebook.in_rows + first[k],
+                      .out_rows = rulebook.out_rows + first[k],
+                      .in = params.in,
+                      .in_pitch = params.in_pitch,
+                      .in_channels = params.in_channels,
+                      .weights = params.weights + k * weights_per_offset,
+                      .out = params.out,
+                      .out_pitch = params.out_pitch,
+                      .out_channels = params.out_channels});
     }
     FinishRows(params.epilogue, params.out, params.out_pitch, params.out_channels, row_begin, row_end);
   });

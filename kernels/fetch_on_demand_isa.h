@@ -21,6 +21,7 @@ struct AccumulateArgs {
 };
 
 struct Isa {
+  const char* name;
   int32_t vector_floats;
   void (*accumulate)(const AccumulateArgs&);  // out[out_row] += in[in_row] * weights for each pair
 };

@@ -8,12 +8,15 @@ namespace voxserve::kernels::cpu::VOXSERVE_ISA {
 namespace {
 
 #if defined(__AVX512F__)
+constexpr const char* kName = "avx512";
 constexpr int kVectorFloats = 16;
 constexpr int kTileRows = 12;
 #elif defined(__AVX2__)
+constexpr const char* kName = "avx2";
 constexpr int kVectorFloats = 8;
 constexpr int kTileRows = 6;
 #else
+constexpr const char* kName = "baseline";
 constexpr int kVectorFloats = 4;
 constexpr int kTileRows = 6;
 #endif
@@ -113,6 +116,6 @@ void Accumulate(const AccumulateArgs& args) {
 
 }  // namespace
 
-extern const Isa kIsa = {kVectorFloats, &Accumulate};
+extern const Isa kIsa = {kName, kVectorFloats, &Accumulate};
 
 }  // namespace voxserve::kernels::cpu::VOXSERVE_ISA

@@ -8,11 +8,12 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "kernels/argmax.h"
-#include "kernels/fetch_on_demand.h"
+#include "kernels/fetch_on_demand_dispatch.h"
 #include "kernels/gather_scatter.h"
 #include "kernels/linear.h"
 #include "kernels/rulebook_search.h"
@@ -129,7 +130,6 @@ TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
   const Rulebook rulebook = RandomRulebook(kOffsets, num_in, rows, 0.6, random);
   Matrix in(num_in, in_channels, 3, &random);
   const std::vector<float> weights = random.Floats(int64_t{kOffsets} * in_channels * out_channels);
-  const std::vector<float> packed = cpu::PackWeights(weights.data(), kOffsets, in_channels, out_channels);
   const std::vector<float> bias = random.Floats(out_channels);
   Matrix residual(rows, out_channels, 1, &random);
   for (const EpilogueCase& c : {EpilogueCase{false, false, false},
@@ -143,10 +143,23 @@ TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
                             .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
     const std::vector<double> expected =
         NaiveConvolution(rulebook, in, weights, out_channels, epilogue.bias, c.residual ? &residual : nullptr, c.relu);
-    for (const bool fetch_on_demand : {true, false}) {
+    const auto check = [&](const std::string& dataflow, const auto& run) {
+      SCOPED_TRACE(dataflow);
       Matrix out(rows, out_channels, 5, nullptr);
-      if (fetch_on_demand) {
-        cpu::FetchOnDemand({.rulebook = rulebook.View(),
+      run(out);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t o = 0; o < out_channels; ++o) {
+          ASSERT_NEAR(out.at(row, o), expected[static_cast<size_t>(row * out_channels + o)], 2e-4)
+              << "row " << row << " channel " << o;
+        }
+      }
+      EXPECT_TRUE(out.PaddingIsUntouched());
+    };
+    for (const cpu::Isa* isa : cpu::SupportedIsas()) {
+      const std::vector<float> packed = cpu::PackWeights(*isa, weights.data(), kOffsets, in_channels, out_channels);
+      check(isa->name, [&](Matrix& out) {
+        cpu::FetchOnDemand(*isa,
+                           {.rulebook = rulebook.View(),
                             .in = in.values.data(),
                             .in_pitch = in.pitch,
                             .in_channels = in_channels,
@@ -157,27 +170,22 @@ TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
                             .epilogue = epilogue,
                             .block_rows = block_rows},
                            pool);
-      } else {
-        cpu::GatherGemmScatter({.rulebook = rulebook.View(),
-                                .in = in.values.data(),
-                                .in_pitch = in.pitch,
-                                .in_channels = in_channels,
-                                .weights = weights.data(),
-                                .out = out.values.data(),
-                                .out_pitch = out.pitch,
-                                .out_channels = out_channels,
-                                .epilogue = epilogue,
-                                .block_rows = block_rows},
-                               pool);
-      }
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t o = 0; o < out_channels; ++o) {
-          ASSERT_NEAR(out.at(row, o), expected[static_cast<size_t>(row * out_channels + o)], 2e-4)
-              << (fetch_on_demand ? "fetch-on-demand" : "gather-GEMM-scatter") << " row " << row << " channel " << o;
-        }
-      }
-      EXPECT_TRUE(out.PaddingIsUntouched());
+      });
     }
+    check("gather-GEMM-scatter", [&](Matrix& out) {
+      cpu::GatherGemmScatter({.rulebook = rulebook.View(),
+                              .in = in.values.data(),
+                              .in_pitch = in.pitch,
+                              .in_channels = in_channels,
+                              .weights = weights.data(),
+                              .out = out.values.data(),
+                              .out_pitch = out.pitch,
+                              .out_channels = out_channels,
+                              .epilogue = epilogue,
+                              .block_rows = block_rows},
+                             pool);
+    });
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -185,6 +193,13 @@ INSTANTIATE_TEST_SUITE_P(Channels, ConvolutionTest,
                          testing::Combine(testing::Values(0, 1, 63, 64, 65, 300), testing::Values(1, 4, 5, 32),
                                           testing::Values(1, 3, 8, 12, 16, 17, 24, 31, 40, 48),
                                           testing::Values(0, 64)));
+
+TEST(SupportedIsasTest, TheWidestComesFirstAndTheBaselineIsAlwaysThere) {
+  const std::vector<const cpu::Isa*>& isas = cpu::SupportedIsas();
+  EXPECT_STREQ(isas.front()->name, cpu::VectorInstructionSet());
+  EXPECT_STREQ(isas.back()->name, "baseline");
+  for (size_t i = 1; i < isas.size(); ++i) EXPECT_GT(isas[i - 1]->vector_floats, isas[i]->vector_floats);
+}
 
 TEST(PackWeightsTest, NoWeightsGiveNoWeights) { EXPECT_TRUE(cpu::PackWeights(nullptr, 0, 4, 16).empty()); }
 
