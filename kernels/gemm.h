@@ -4,6 +4,7 @@
 // thread alone; callers split rows over the pool themselves, so that their tiles stay in cache.
 
 #include <cstdint>
+#include <type_traits>
 
 namespace voxserve::kernels {
 
@@ -19,9 +20,11 @@ struct GemmParams {
   int64_t c_pitch = 0;
   bool accumulate = false;  // add to C instead of overwriting it
 };
+static_assert(std::is_trivially_copyable_v<GemmParams>);
 
 namespace cpu {
 
+// Throws std::bad_alloc where oneDNN finds no memory for its packed copies.
 void Gemm(const GemmParams& params);
 
 }  // namespace cpu
