@@ -3,12 +3,24 @@
 // What a convolution or a linear layer does with its sums before it stores them: + bias, + residual, activation. Costs
 // no pass of its own.
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 namespace voxserve::kernels {
 
 enum class ActivationFunction : int32_t { kNone, kRelu };
+
+// The one definition of every activation on the CPU.
+inline float Activate(ActivationFunction function, float value) {
+  switch (function) {
+    case ActivationFunction::kNone:
+      break;
+    case ActivationFunction::kRelu:
+      return std::max(value, 0.0f);
+  }
+  return value;
+}
 
 // out = activation(sum + bias + residual), with folded batch norm in the weights and the bias.
 struct Epilogue {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/epilogue.h"
@@ -25,10 +24,11 @@ void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t 
 }
 
 void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
-  if (epilogue.activation == ActivationFunction::kNone) return;
+  const ActivationFunction activation = epilogue.activation;
+  if (activation == ActivationFunction::kNone) return;
   for (int64_t row = begin; row < end; ++row) {
     float* to = out + row * out_pitch;
-    for (int32_t c = 0; c < channels; ++c) to[c] = std::max(to[c], 0.0f);
+    for (int32_t c = 0; c < channels; ++c) to[c] = Activate(activation, to[c]);
   }
 }
 

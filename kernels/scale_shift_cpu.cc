@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/scale_shift.h"
 
 namespace voxserve::kernels::cpu {
@@ -11,7 +9,6 @@ constexpr int64_t kBlockRows = 2048;
 
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
   const Epilogue& epilogue = params.epilogue;
-  const bool has_relu = epilogue.activation == ActivationFunction::kRelu;
   pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* in = params.in + row * params.in_pitch;
@@ -23,7 +20,7 @@ void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
         if (params.scale != nullptr) value *= params.scale[c];
         if (epilogue.bias != nullptr) value += epilogue.bias[c];
         if (residual != nullptr) value += residual[c];
-        out[c] = has_relu ? std::max(value, 0.0f) : value;
+        out[c] = Activate(epilogue.activation, value);
       }
     }
   });
