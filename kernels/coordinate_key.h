@@ -48,13 +48,6 @@ class CoordinateKey {
     return static_cast<int32_t>(-static_cast<int64_t>(bias_)) + kCoordinateMargin;
   }
 
-  constexpr bool InLimits(const Axes& coordinate) const {
-    for (int axis = 0; axis < dimension_; ++axis) {
-      if (coordinate[axis] < min_coordinate() || coordinate[axis] > max_coordinate()) return false;
-    }
-    return true;
-  }
-
   // 0 <= sample < kMaxSamples; the coordinate may use the margin.
   constexpr uint64_t Pack(int32_t sample, const Axes& coordinate) const {
     uint64_t key = static_cast<uint64_t>(sample);

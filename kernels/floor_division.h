@@ -18,8 +18,6 @@ class FloorDivision {
         lifted_quotient_((int64_t{1} << 31) / divisor + 1),
         lift_(lifted_quotient_ * divisor) {}
 
-  int32_t divisor() const { return divisor_; }
-
   // floor(value / divisor), towards minus infinity.
   int32_t Quotient(int32_t value) const {
     if (divisor_ == 1) return value;

@@ -88,17 +88,6 @@ TEST_P(CoordinateKeyByDimension, TranslationIsOneAdditionUpToTheMargin) {
   }
 }
 
-TEST_P(CoordinateKeyByDimension, InLimitsLooksAtEveryAxis) {
-  for (const Axes& edge : Edges()) EXPECT_TRUE(layout_.InLimits(edge));
-  for (int axis = 0; axis < GetParam(); ++axis) {
-    Axes coordinate = {0, 0, 0, 0};
-    coordinate[axis] = layout_.max_coordinate() + 1;
-    EXPECT_FALSE(layout_.InLimits(coordinate));
-    coordinate[axis] = layout_.min_coordinate() - 1;
-    EXPECT_FALSE(layout_.InLimits(coordinate));
-  }
-}
-
 TEST_P(CoordinateKeyByDimension, CompactKeysKeepOrderAndCoordinates) {
   Axes min = {0, 0, 0, 0}, max = {0, 0, 0, 0};
   for (int axis = 0; axis < GetParam(); ++axis) {
