@@ -33,10 +33,11 @@ missing() {  # of the packages named
 
 # The packages that own the shared libraries which the binaries name; apt knows what those need in turn.
 runtime_packages() {
-  local names name path
+  local names libraries name path
   names=$(objdump -p "$@" | sed -n 's/^ *NEEDED *//p' | sort -u)
+  libraries=$(ldd "$@")
   for name in $names; do
-    path=$(ldd "$@" | awk -v name="$name" '$1 == name && $3 ~ /^\// { print $3; exit }')
+    path=$(awk -v name="$name" '$1 == name && $3 ~ /^\// && !found++ { print $3 }' <<<"$libraries")
     [[ -n $path ]] || continue  # the loader itself
     # dpkg knows a library under the path where its package put it, which a merged /usr shows under another.
     { dpkg-query -S "$path" || dpkg-query -S "/usr$path" || dpkg-query -S "${path#/usr}"; } 2>/dev/null |
