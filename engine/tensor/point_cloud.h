@@ -36,9 +36,9 @@ struct PointField {
   std::string name;
   uint32_t offset = 0;  // bytes from the start of the point
   PointFieldType type = PointFieldType::kFloat32;
-  uint32_t count = 1;   // values in the field; the engine reads the first
-  double scale = 1.0;   // finite, not 0
-  double shift = 0.0;   // finite
+  uint32_t count = 1;  // values in the field; the engine reads the first
+  double scale = 1.0;  // finite, not 0
+  double shift = 0.0;  // finite
 };
 
 struct PointCloudLayout {
