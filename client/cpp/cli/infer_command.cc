@@ -89,7 +89,8 @@ class Labeller {
     const bool is_drawn = !job.picture.empty() || arguments_.preview;
     const InferOptions options = {
         .model = model_.name(), .version = arguments_.version, .timeout = arguments_.connection.timeout};
-    absl::StatusOr<Segmentation> result = client_->Infer(options, is_drawn ? *cloud : *std::move(cloud));
+    const PointCloud drawn = is_drawn ? *cloud : PointCloud();
+    absl::StatusOr<Segmentation> result = client_->Infer(options, *std::move(cloud));
     if (!result.ok()) return result.status();
     report.result = *std::move(result);
     const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
@@ -104,7 +105,7 @@ class Labeller {
       report.written.push_back(job.save);
     }
     if (is_drawn) {
-      if (absl::Status status = Draw(job, *cloud, &report, preview); !status.ok()) return status;
+      if (absl::Status status = Draw(job, drawn, &report, preview); !status.ok()) return status;
     }
     report.result.labels = {};  // folders are long
     return report;

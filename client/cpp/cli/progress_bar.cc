@@ -1,6 +1,7 @@
 #include "client/cpp/cli/progress_bar.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,7 @@ std::string FormatProgress(uint64_t done, uint64_t total, uint64_t failed, absl:
   std::string line =
       absl::StrFormat("[%s%s] %d/%d scans", std::string(filled, '#'), std::string(kWidth - filled, '.'), done, total);
   if (rate > 0) {
-    const int64_t left = static_cast<int64_t>(static_cast<double>(total - std::min(done, total)) / rate + 0.5);
+    const int64_t left = std::lround(static_cast<double>(total - std::min(done, total)) / rate);
     absl::StrAppendFormat(&line, "  %.1f/s  %d:%02d left", rate, left / 60, left % 60);
   }
   if (failed > 0) absl::StrAppend(&line, "  ", failed, " failed");

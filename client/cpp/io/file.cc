@@ -48,7 +48,7 @@ absl::Status WriteFile(const std::string& path, absl::string_view contents) {
   file.write(contents.data(), static_cast<std::streamsize>(contents.size()));
   file.close();
   if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written"));
+    absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be written"));
     std::remove(temporary.c_str());
     return status;
   }

@@ -137,8 +137,8 @@ float RingStep(const Extent& extent) {
 void DrawRings(const Extent& extent, const Projection& projection, Image* image) {
   const float step = RingStep(extent);
   const float reach = std::hypot(std::max(extent.max_x, -extent.min_x), std::max(extent.max_y, -extent.min_y));
-  for (float range = step; range < reach; range += step) {
-    image->DrawRing(projection.sensor, range * projection.pixels_per_m, 1.3f, kFaintInk, 0.20f);
+  for (int i = 1; static_cast<float>(i) * step < reach; ++i) {
+    image->DrawRing(projection.sensor, static_cast<float>(i) * step * projection.pixels_per_m, 1.3f, kFaintInk, 0.20f);
   }
 }
 
@@ -147,7 +147,8 @@ void DrawRingLabels(const Extent& extent, const Projection& projection, Image* i
   constexpr float kSize = 15;
   const float step = RingStep(extent);
   const float reach = std::max(extent.max_x, -extent.min_x);
-  for (float range = step; range <= reach; range += step) {
+  for (int i = 1; static_cast<float>(i) * step <= reach; ++i) {
+    const float range = static_cast<float>(i) * step;
     const std::string label = absl::StrCat(range, " m");
     const float half_width = TextWidth(label, kSize) / 2;
     for (const float x : {range, -range}) {
