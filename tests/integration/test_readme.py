@@ -1,8 +1,8 @@
 """Every command and program of README.md, run as written against the real server.
 
 They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
-land in the repository. What differs from the words of the README: localhost:8500 and :8080 are the test server's ports,
-build/release is the build that is tested.
+land in the repository. What differs from the words of the README: localhost:8500, the clients' default, and :8080 are
+the test server's ports; build/release is the build that is tested.
 """
 
 import os
@@ -50,10 +50,19 @@ def root(tmp_path_factory):
     return folder
 
 
+def environment():
+    """With the programs in PATH, as a user of the README has them."""
+    build = binary().parents[1]
+    folders = [build / "server", build / "client/cpp", ROOT / "build/venv/bin", os.environ["PATH"]]
+    return {**os.environ, "PATH": os.pathsep.join(map(str, folders))}
+
+
 def start(command, root, log):
     """The running server and its two ports, from its "serving" line."""
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=root, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, cwd=root, env=environment(), stdout=out, stderr=out, stdin=subprocess.DEVNULL
+        )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         found = re.search(r" serving .*grpc_port=(\d+).*http_port=(\d+)", log.read_text(errors="replace"))
@@ -88,6 +97,8 @@ def ports(root, tmp_path_factory):
 def as_tested(text, ports):
     grpc_port, http_port = ports
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
+    if "--address" not in text:
+        text = re.sub(r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text)
     return text.replace("build/release/", f"{binary().parents[1]}/")
 
 
@@ -106,10 +117,14 @@ def test_block(block, root, request, tmp_path):
         command = [sys.executable, "-c", as_tested(block.text, ports)]
     else:
         command = ["bash", "-euo", "pipefail", "-c", as_tested(block.text, ports)]
-    path = os.pathsep.join([str(build / "server"), str(build / "client/cpp"), str(ROOT / "build/venv/bin"), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "VOXSERVE_ADDRESS": f"localhost:{ports[0]}"}
     result = subprocess.run(
-        command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S
+        command,
+        cwd=root,
+        env={**environment(), "VOXSERVE_ADDRESS": f"localhost:{ports[0]}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
     )
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     if block.prints:
