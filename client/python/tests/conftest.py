@@ -28,7 +28,7 @@ START_SECONDS = 120  # loading a model on a busy machine
 class FakeServer:
     """Answers by the model's name; keeps the requests that it got."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.requests: list[Any] = []
         self.time_remaining: float | None = None
         self.serving = True
@@ -53,7 +53,7 @@ class FakeServer:
                 _handlers("grpc.health.v1.Health", {"Check": (self._check, wire.HealthCheckRequest)}),
             )
         )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
         self._server.start()
 
     def stop(self) -> None:

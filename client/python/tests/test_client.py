@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import math
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from conftest import FakeServer
+from conftest import START_SECONDS, FakeServer
 
 import voxserve
+from voxserve import protocol
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
 Call = Callable[..., Any]
@@ -163,13 +169,56 @@ def test_default_timeout_is_sent(call: Call, server: FakeServer, points: Points)
     assert server.time_remaining < 10  # and not the 30 s of a client that was told nothing
 
 
-def test_no_server(call: Call, points: Points) -> None:
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """Bound and not listening: nobody else gets it."""
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        unused.bind(("127.0.0.1", 0))
+        yield unused.getsockname()[1]
+
+
+def test_no_server(call: Call, points: Points) -> None:
+    with unused_port() as port:
+        address = f"127.0.0.1:{port}"
         with pytest.raises(voxserve.UnavailableError, match=f"no server answers at {address}") as caught:
             call(address, "segment", "m", points, timeout=20)
     assert caught.value.reason == "NO_SERVER"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("kind", [voxserve.Client, voxserve.aio.Client])
+def test_finds_a_server_that_starts_later(kind: type, host: str) -> None:
+    async def finish(answer: Any) -> Any:
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def run(port: int) -> None:
+        client = kind(f"{host}:{port}")
+        with pytest.raises(voxserve.UnavailableError) as caught:
+            await finish(client.models())
+        assert caught.value.reason == "NO_SERVER"
+        server = FakeServer(port)
+        end = time.monotonic() + START_SECONDS
+        try:
+            while True:
+                try:
+                    assert await finish(client.models())
+                    break
+                except voxserve.UnavailableError:
+                    assert time.monotonic() < end, "the server is up, but not found"
+                    await asyncio.sleep(0.02)
+        finally:
+            await finish(client.close())
+            server.stop()
+
+    with unused_port() as port:
+        pass
+    asyncio.run(run(port))
+
+
+def test_a_server_that_is_away_is_looked_for_every_second() -> None:
+    arguments = dict(protocol.Options().channel_arguments(0))
+    assert arguments["grpc.max_reconnect_backoff_ms"] <= 1000
+    assert arguments["grpc.dns_min_time_between_resolutions_ms"] <= 1000
 
 
 def test_too_large_a_request_is_refused_with_both_sizes(call: Call, server: FakeServer) -> None:
@@ -201,6 +250,7 @@ def test_answers_that_contradict_the_request(call: Call, server: FakeServer, poi
     ("options", "message"),
     [
         ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": math.nan}, "timeout is nan"),
         ({"max_message_bytes": 10}, "max_message_bytes is 10"),
         ({"channels": 0}, "channels is 0"),
     ],
@@ -209,6 +259,35 @@ def test_answers_that_contradict_the_request(call: Call, server: FakeServer, poi
 def test_bad_options(kind: type, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind("localhost:1", **options)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.5, math.nan])
+@pytest.mark.parametrize("method", ["segment", "models", "model", "health"])
+def test_bad_timeouts_are_refused(call: Call, server: FakeServer, points: Points, method: str, timeout: float) -> None:
+    arguments = {"segment": ("m", points), "model": ("m",)}.get(method, ())
+    with pytest.raises(ValueError, match=f"timeout is {timeout}, must be positive"):
+        call(server.address, method, *arguments, timeout=timeout)
+    assert not server.requests
+
+
+def test_an_infinite_timeout_is_no_limit(call: Call, server: FakeServer, points: Points) -> None:
+    for options, keywords in (({}, {"timeout": math.inf}), ({"timeout": math.inf}, {}), ({"timeout": None}, {})):
+        server.time_remaining = 0
+        call(server.address, "segment", "m", points, options=options, **keywords)
+        assert server.time_remaining is None or server.time_remaining > 1e6
+
+
+def test_a_server_of_another_kind(call: Call) -> None:
+    other = grpc.server(futures.ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+    address = f"127.0.0.1:{other.add_insecure_port('127.0.0.1:0')}"
+    other.start()
+    try:
+        with pytest.raises(voxserve.InferenceError, match="is not a voxserve server of this version") as caught:
+            call(address, "models")
+    finally:
+        other.stop(None).wait()
+    assert caught.value.code == grpc.StatusCode.UNIMPLEMENTED
+    assert address in caught.value.message
 
 
 def test_an_empty_address_is_refused() -> None:

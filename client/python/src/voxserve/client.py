@@ -59,7 +59,8 @@ class Client(ClientBase[grpc.Channel]):
         points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, PointCloud (see
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
         or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
-        newest. scores: logits per class as well. timeout: seconds, sent to the server as its deadline.
+        newest. scores: logits per class as well. timeout: seconds, sent to the server as its deadline;
+        math.inf for no limit.
         """
         call = protocol.infer(
             self._options,

@@ -119,4 +119,6 @@ def _explain(code: grpc.StatusCode, message: str, address: str, timeout: float |
             "MESSAGE_TOO_LARGE",
             f"{message}; see max_message_bytes of the client and --max_message_bytes of the server",
         )
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return "", f"the server at {address} is not a voxserve server of this version ({message})"
     return "", message

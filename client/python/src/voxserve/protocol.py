@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -48,24 +49,33 @@ class Options:
             raise ValueError(f"channels is {self.channels}, must be 1 to 256")
         if not 1 << 16 <= self.max_message_bytes <= (1 << 31) - 1:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}, must be 65536 to {(1 << 31) - 1}")
-        if self.timeout is not None and self.timeout <= 0:
+        if self.timeout is not None and not self.timeout > 0:
             raise ValueError(f"timeout is {self.timeout}, must be positive, or None for no limit")
 
     def channel_arguments(self, index: int) -> list[tuple[str, int]]:
-        """Limits that fit point clouds, and a connection of its own for each channel."""
+        """Limits that fit point clouds, a connection of its own for each channel, and one that is soon back."""
         arguments = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.use_local_subchannel_pool", 1),
             ("voxserve.channel", index),
+            # gRPC's own delays are 2 minutes between attempts, and 30 s between look-ups of the server's name, of which
+            # each attempt makes one.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.dns_min_time_between_resolutions_ms", 500),
         ]
         if self.address.startswith(("localhost:", "127.", "[::1]:")):  # a proxy cannot reach this machine's own address
             arguments.append(("grpc.enable_http_proxy", 0))
         return arguments
 
     def timeout_of(self, timeout: float | None) -> float | None:
-        """A call's timeout in seconds: its own, or the client's."""
-        return self.timeout if timeout is None else timeout
+        """A call's own timeout or the client's, seconds; None for no limit. ValueError where it is not positive."""
+        if timeout is None:
+            timeout = self.timeout
+        elif not timeout > 0:
+            raise ValueError(f"timeout is {timeout}, must be positive; math.inf for no limit")
+        return None if timeout == math.inf else timeout
 
 
 @dataclass(frozen=True)
