@@ -187,11 +187,17 @@ def test_pcd_scale_by_name(write: Write) -> None:
         (pcd_header("ascii") + "1 2 3 4\n", "promises 3 points, but 1 lines"),
         (pcd_header("ascii") + "1 2 3\n", "line 12 has 3 values, not 4"),
         (pcd_header("ascii") + "1 2 3 four\n" * 3, "line 12: 'four' is not a number"),
+        (pcd_header("ascii") + "1 2 3 1_000\n" * 3, "line 12: '1_000' is not a number"),
+        (pcd_header("ascii") + "1 2 3 \xa04\n" * 3, "line 12: '\xa04' is not a number"),
+        (pcd_header("ascii") + "1 2 3\v4\n" * 3, "line 12 has 3 values, not 4"),
         (pcd_header("ascii") + "1 2 3 1e99\n" * 3, "'1e99' does not fit float32"),
         (pcd_header("ascii", SIZE="4 4 4 1", TYPE="F F F U") + "1 2 3 256\n" * 3, "'256' does not fit uint8"),
         (pcd_header("ascii", SIZE="4 4 4 1", TYPE="F F F U") + "1 2 3 1.5\n" * 3, "'1.5' does not fit uint8"),
         (pcd_header("binary") + "short", "3 points of 16 bytes, but 5 bytes follow"),
-        (pcd_header("binary", 10**17), "but 0 bytes follow"),
+        (pcd_header("binary") + "A" * 48 + "\0\1", "3 points of 16 bytes, but 50 bytes follow"),
+        (pcd_header("binary", 10**9), "1000000000 points of 16 bytes, but 0 bytes follow"),
+        (pcd_header("binary", 10**17), "WIDTH 100000000000000000 x HEIGHT 1 is not a scan's size"),
+        (pcd_header("ascii", HEIGHT=str(1 << 32), WIDTH="0", POINTS="0"), "HEIGHT 4294967296 is not a scan's size"),
         (pcd_header("binary_compressed"), "ends before the compressed data"),
         (pcd_header("binary_compressed") + "\xff\xff\xff\x7f\x30\0\0\0", "promises 2147483647 compressed bytes"),
         (pcd_header("binary_compressed") + "\1\0\0\0\x31\0\0\0\0", "49 uncompressed bytes for 3 points of 16"),
@@ -311,6 +317,7 @@ def test_ply_with_other_elements_around(write: Write) -> None:
         (b"ply\nformat ascii 1.0\nelement vertex 0\nend_header\n", "no properties"),
         (ply_header("text"), "format 'text' is none of"),
         (ply_header("ascii", "property float x"), "'x' stands twice"),
+        (ply_header("ascii", *(f"property float a{i}" for i in range(1021))), "more than 1024 properties"),
         (ply_header("ascii", "property list uchar int n"), "vertices have the list 'n'"),
         (ply_header("ascii", count=10**15), "1000000000000000 points, but 0 lines"),
         (ply_header("binary_little_endian", count=10**15), "1000000000000000 vertices of 16 bytes, but 0"),
@@ -344,6 +351,44 @@ def test_npy_structured(tmp_path: Path) -> None:
     np.testing.assert_allclose(cloud.values("intensity"), [0, 0.2, 1], rtol=1e-6)
 
 
+def test_npy_keeps_what_a_cloud_can_have(tmp_path: Path) -> None:
+    dtype = np.dtype(
+        {
+            "names": ["x", "t", "y", "z", "name", "rgb", "none"],
+            "formats": ["<f4", "<i8", "<f4", "<f2", "<U2", ("u1", (3,)), ("<f4", (0,))],
+            "offsets": [0, 8, 16, 20, 24, 32, 36],
+            "itemsize": 40,
+        }
+    )
+    points = np.zeros(2, dtype)
+    points["x"], points["y"], points["z"], points["t"] = [1, 2], [3, 4], [5, 6], [7, 8]
+    points["rgb"] = [[9, 1, 2], [10, 3, 4]]
+    np.save(tmp_path / "a.npy", points)
+    cloud = voxserve.read(tmp_path / "a.npy")
+    assert (cloud.point_step, cloud.data) == (40, points.tobytes())
+    assert [(f.name, f.type, f.offset, f.count) for f in cloud.fields] == [
+        ("x", "f32", 0, 1),
+        ("y", "f32", 16, 1),
+        ("z", "f16", 20, 1),
+        ("rgb", "u8", 32, 3),
+    ]
+    assert table(cloud, "x", "y", "z", "rgb").tolist() == [[1, 3, 5, 9], [2, 4, 6, 10]]
+
+
+def test_npy_without_a_field_that_a_cloud_can_have(write: Write) -> None:
+    cloud = voxserve.read(write("a.npy", table_of("[('a', '<i8'), ('', '|V8')]", bytes(64))))
+    assert (cloud.num_points, cloud.point_step, cloud.fields) == (4, 16, ())
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_npy_structured_byte_orders(tmp_path: Path, order: str) -> None:
+    dtype = [("x", order + "f4"), ("y", order + "f8"), ("z", order + "i2"), ("ring", "u1")]
+    np.save(tmp_path / "a.npy", np.array([(1.5, -2, 300, 7)], dtype))
+    cloud = voxserve.read(tmp_path / "a.npy")
+    assert cloud.is_bigendian == (order == ">")
+    assert table(cloud, "x", "y", "z", "ring").tolist() == [[1.5, -2, 300, 7]]
+
+
 def test_npy_columns_by_fields(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.float32([[1, 2, 3, 4, 5]]))
     cloud = voxserve.read(tmp_path / "a.npy", "x:f32,y:f32,-:f32,z:f32,intensity:f32*0.5")
@@ -361,6 +406,11 @@ def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
     return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(header)) + header + body
 
 
+def table_of(descr: str, body: bytes = bytes(16)) -> bytes:
+    """Four items of that type."""
+    return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (4,)}}".encode(), body)
+
+
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -371,7 +421,36 @@ def npy(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
         (npy(b"{'descr': '<f4', 'shape': (1, 4)}"), "not a dictionary of"),
         (npy(b"__import__('os').abort()"), "not a dictionary of"),
         (npy(b"(" * 60_000), "not a dictionary of"),
-        (npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (1, 4)}"), "not numbers"),
+        (npy(b"[1]"), "not a dictionary of"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4), 'more': 1}"), "not a dictionary of"),
+        (npy(b"{'descr': '<f4', 'fortran_order': 0, 'shape': (1, 4)}"), "neither True nor False"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': [1, 4]}"), "is not one of an array"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4)}"), "is not one of an array"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 99999999999999999999)}"), "dimension|too big"),
+        (table_of("()"), "neither a dtype nor a list of fields"),
+        (table_of("('<f4',)"), "neither a dtype nor a list of fields"),
+        (table_of("4"), "neither a dtype nor a list of fields"),
+        (table_of("'|O'"), r"dtype '\|O' is not one of plain numbers"),
+        (table_of("'|O8'"), r"dtype '\|O8' is not one of plain numbers"),
+        (table_of("'f4,f4'"), "dtype 'f4,f4' is not one of plain numbers"),
+        (table_of("'<f5'"), "dtype '<f5' is not one of plain numbers"),
+        (table_of("'|V9999999'"), r"dtype '\|V9999999' is not one of plain numbers"),
+        (table_of("'|V0'"), "a value takes 0 bytes"),
+        (table_of("[]"), "a value takes 0 bytes"),
+        (table_of("[()]"), r"is not \(name, dtype\)"),
+        (table_of("['a']"), r"is not \(name, dtype\)"),
+        (table_of("[('a', ())]"), r"is not \(name, dtype\)"),
+        (table_of("[('a', [('b', '<f4')])]"), r"is not \(name, dtype\)"),
+        (table_of("[(('title', 'a'), '<f4')]"), r"is not \(name, dtype\)"),
+        (table_of("[('a', '<f4', (1,), 2)]"), r"is not \(name, dtype\)"),
+        (table_of("[('a', '<f4', 2)]"), "field 'a' is an array of many axes"),
+        (table_of("[('a', '<f4', (2, 2))]"), "field 'a' is an array of many axes"),
+        (table_of("[('a', '<f4', (-1,))]"), "field 'a' is an array of many axes"),
+        (table_of("[('a', '<f4', (999999999,))]"), "an item takes more than 1048576 bytes"),
+        (table_of("[('a', '<f4'), ('a', '<f4')]"), "the field 'a' stands twice"),
+        (table_of("[('a', '<f4'), ('b', '>f4')]"), "different byte orders"),
+        (table_of("[('x', '<f4')]", bytes(9)), "4 values of 4 bytes, but 9 bytes follow"),
+        (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}", bytes(33)), "8 values .* but 33 bytes"),
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), "is not one of an array"),
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': ('a', 4)}"), "is not one of an array"),
         (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4)}"), "but 0 bytes follow"),
@@ -394,6 +473,7 @@ def test_damaged_files_never_do_worse_than_valueerror(write: Write) -> None:
         "b.pcd": pcd_header("ascii").encode() + b"1 2 3 4\n" * 3,
         "a.ply": ply_header("binary_little_endian") + POINTS.tobytes(),
         "a.npy": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}", POINTS.tobytes()),
+        "b.npy": table_of("[('x', '<f4'), ('', '|V2'), ('z', '<i2', (3,))]", bytes(48)),
     }
     outcomes = set()
     for name, contents in good.items():

@@ -9,8 +9,8 @@
 Points are not converted: their bytes and a description go to the server. A .bin of another layout needs a field spec
 (voxserve.field_spec), which then describes its points from the first byte to the last. For .npy of shape [N, C] it
 names the columns in order. In files that name their fields (PCD, PLY, structured NPY) an entry gives the scale and
-shift of the field of its name. Types that contradict the file are refused. The C++ client reads the same files the same
-way.
+shift of the field of its name. Types that contradict the file are refused. A valid file is the same cloud to the C++
+client.
 """
 
 from __future__ import annotations

@@ -1,23 +1,27 @@
 """NPY, versions 1 to 3 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 
-Read here and not by numpy.load, which trusts a header's shape before it has seen that many bytes.
+Read here and not by numpy.load, which trusts a header's shape before it has seen that many bytes. Structured arrays
+keep the fields that a cloud can have; nested ones, and those that mix byte orders, are refused.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voxserve.field_spec import FieldSpec
+from voxserve.field_spec import NUMPY_CODES, FieldSpec
 from voxserve.point_cloud import PointCloud
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_COLUMNS = 65536
+_MAX_ITEM_BYTES = 1 << 20
+_PLAIN = re.compile(r"[<>|=][biufcmMSUV]\d{1,9}")
 
 
 def read(contents: bytes, spec: FieldSpec | None) -> PointCloud:
@@ -45,17 +49,66 @@ def read_array(contents: bytes) -> npt.NDArray[Any]:
     text = contents[begin : begin + length].decode("utf-8" if major == 3 else "latin-1", "replace")
     try:
         header = ast.literal_eval(text.strip())
-        dtype = np.lib.format.descr_to_dtype(header["descr"])
-        fortran, shape = bool(header["fortran_order"]), tuple(header["shape"])
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError, OverflowError):
-        raise ValueError("the header is not a dictionary of descr, fortran_order and shape") from None
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise ValueError(f"values of type {dtype} are not numbers")
-    if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError):
+        header = None
+    if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
+        raise ValueError("the header is not a dictionary of descr, fortran_order and shape")
+    dtype, fortran, shape = _dtype(header["descr"]), header["fortran_order"], header["shape"]
+    if dtype.itemsize == 0:
+        raise ValueError("a value takes 0 bytes")
+    if type(fortran) is not bool:
+        raise ValueError("the header's fortran_order is neither True nor False")
+    if not isinstance(shape, tuple) or not all(map(_is_size, shape)) or len(shape) > 32:
         raise ValueError(f"the shape {str(shape)[:64]} is not one of an array")
     size = math.prod(shape)
     left = len(contents) - begin - length
-    if size * dtype.itemsize > left:
+    if size * dtype.itemsize != left:
         raise ValueError(f"the header promises {size} values of {dtype.itemsize} bytes, but {left} bytes follow")
     values = np.frombuffer(contents, dtype, size, begin + length)
     return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _dtype(descr: Any) -> np.dtype[Any]:
+    """The type that a header describes. Of a list of fields, those that a cloud can have, at their offsets."""
+    if isinstance(descr, str):
+        return _plain(descr)
+    if not isinstance(descr, list):
+        raise ValueError("the header's descr is neither a dtype nor a list of fields")
+    fields: dict[str, tuple[Any, int]] = {}
+    orders: set[str] = set()
+    offset = 0
+    for entry in descr:
+        if not (isinstance(entry, tuple) and len(entry) in (2, 3) and all(isinstance(part, str) for part in entry[:2])):
+            raise ValueError("a field of the header's descr is not (name, dtype)")
+        name, base, shape = entry[0], _plain(entry[1]), entry[2] if len(entry) == 3 else (1,)
+        if not (isinstance(shape, tuple) and len(shape) == 1 and _is_size(shape[0])):
+            raise ValueError(f"field '{name[:32]}' is an array of many axes")
+        is_number = base.str[1:] in NUMPY_CODES.values()
+        if is_number and base.itemsize > 1:
+            orders.add(base.str[0])
+        if is_number and name and shape[0] > 0:
+            if name in fields:
+                raise ValueError(f"the field '{name[:32]}' stands twice")
+            fields[name] = (base if len(entry) == 2 else (base, shape), offset)
+        offset += base.itemsize * shape[0]
+        if offset > _MAX_ITEM_BYTES:
+            raise ValueError(f"an item takes more than {_MAX_ITEM_BYTES} bytes")
+    if len(orders) > 1:
+        raise ValueError("the fields have different byte orders")
+    formats, offsets = [kind for kind, _ in fields.values()], [start for _, start in fields.values()]
+    return np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": offset})
+
+
+def _plain(text: str) -> np.dtype[Any]:
+    """A type of one value: order, kind, bytes, such as <f4, |u1, >i2 and |V8."""
+    try:
+        dtype = np.dtype(text) if _PLAIN.fullmatch(text) else None
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None or dtype.itemsize > _MAX_ITEM_BYTES:
+        raise ValueError(f"dtype '{text[:32]}' is not one of plain numbers")
+    return dtype
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value >= 0

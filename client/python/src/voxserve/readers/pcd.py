@@ -12,9 +12,10 @@ import numpy as np
 from voxserve.field_spec import NUMPY_CODES, Field, FieldSpec
 from voxserve.point_cloud import PointCloud
 from voxserve.readers import lzf
-from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, whole_number
+from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, split_words, whole_number
 
 _MAX_POINT_BYTES = 1 << 20
+_MAX_EXTENT = (1 << 32) - 1  # points in a row, and rows
 _TYPES = {("F", 4): "f32", ("F", 8): "f64", ("I", 1): "i8", ("I", 2): "i16", ("I", 4): "i32", ("U", 1): "u8",
           ("U", 2): "u16", ("U", 4): "u32", ("I", 8): None, ("U", 8): None}  # fmt: skip
 
@@ -50,6 +51,8 @@ def _read(contents: bytes) -> PointCloud:
     columns = _columns(entries)
     point_step = sum(column.num_bytes for column in columns)
     width, height = _count(entries, "WIDTH"), _count(entries, "HEIGHT")
+    if max(width, height) > _MAX_EXTENT:
+        raise ValueError(f"WIDTH {width} x HEIGHT {height} is not a scan's size")
     num_points = width * height
     if "POINTS" in entries and _count(entries, "POINTS") != num_points:
         raise ValueError(f"POINTS {entries['POINTS'][0]}, but WIDTH {width} x HEIGHT {height} = {num_points}")
@@ -62,11 +65,13 @@ def _read(contents: bytes) -> PointCloud:
         starts = [sum(column.num_bytes for column in kept[:index]) for index in range(len(kept))]
         columns = [replace(column, offset=start) for column, start in zip(kept, starts, strict=True)]
     elif kind == "binary":
-        if len(body) < num_points * point_step:
+        size = num_points * point_step
+        # Some writers pad the file with zeros; anything else behind the points means that the header is wrong.
+        if len(body) < size or np.frombuffer(body[size:], np.uint8).any():
             raise ValueError(
                 f"the header promises {num_points} points of {point_step} bytes, but {len(body)} bytes follow"
             )
-        data = body[: num_points * point_step]  # PCL fills the file up to whole pages
+        data = body[:size]
     elif kind == "binary_compressed":
         data = _compressed(body, columns, num_points)
     else:
@@ -78,7 +83,7 @@ def _read(contents: bytes) -> PointCloud:
 def _header(lines: LineReader) -> dict[str, list[str]]:
     entries: dict[str, list[str]] = {}
     while (line := lines.next()) is not None and lines.position <= MAX_HEADER_BYTES:
-        words = line.split()
+        words = split_words(line)
         if words and not words[0].startswith("#"):
             keyword = words[0].upper()
             entries["FIELDS" if keyword == "COLUMNS" else keyword] = words[1:]

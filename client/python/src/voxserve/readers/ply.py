@@ -12,12 +12,13 @@ import numpy as np
 
 from voxserve.field_spec import NUMPY_CODES, Field, FieldSpec
 from voxserve.point_cloud import PointCloud
-from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, whole_number
+from voxserve.readers.text import MAX_HEADER_BYTES, LineReader, parse_points, split_words, whole_number
 
 _TYPES = {"char": "i8", "int8": "i8", "uchar": "u8", "uint8": "u8", "short": "i16", "int16": "i16", "ushort": "u16",
           "uint16": "u16", "int": "i32", "int32": "i32", "uint": "u32", "uint32": "u32", "float": "f32",
           "float32": "f32", "double": "f64", "float64": "f64"}  # fmt: skip
 _CLOUD_COMPARE = "scalar_"
+_MAX_PROPERTIES = 1024
 
 
 @dataclass
@@ -65,7 +66,7 @@ def _header(lines: LineReader) -> tuple[str, list[_Element]]:
     kind = ""
     elements: list[_Element] = []
     while (line := lines.next()) is not None and lines.position <= MAX_HEADER_BYTES:
-        words = line.split()
+        words = split_words(line)
         if not words or words[0] in ("comment", "obj_info"):
             continue
         if words[0] == "end_header":
@@ -90,6 +91,8 @@ def _add_property(words: list[str], element: _Element) -> None:
         return
     if len(words) != 3 or words[1] not in _TYPES:
         raise ValueError(f"a property of element '{element.name}' is not 'property TYPE NAME'")
+    if len(element.properties) == _MAX_PROPERTIES:
+        raise ValueError(f"element '{element.name}' has more than {_MAX_PROPERTIES} properties")
     name = words[2]
     if name.startswith(_CLOUD_COMPARE):
         name = name[len(_CLOUD_COMPARE) :].lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_HEADER_BYTES = 1 << 20
+_WORD = re.compile(r"[^ \t]+")
 
 
 class LineReader:
@@ -28,7 +30,12 @@ class LineReader:
         line = self._contents[self.position : end]
         self.position = end + 1
         self.num_lines += 1
-        return line.rstrip(b"\r").decode("latin-1")
+        return line.removesuffix(b"\r").decode("latin-1")
+
+
+def split_words(line: str) -> list[str]:
+    """What stands between blanks and tabs."""
+    return _WORD.findall(line)
 
 
 def parse_points(lines: LineReader, num_points: int, columns: Sequence[npt.DTypeLike | None]) -> list[npt.NDArray[Any]]:
@@ -43,7 +50,7 @@ def parse_points(lines: LineReader, num_points: int, columns: Sequence[npt.DType
         line = lines.next()
         if line is None:
             raise ValueError(f"the header promises {num_points} points, but {len(rows)} lines follow")
-        words = line.split()
+        words = split_words(line)
         if not words:
             continue
         if len(words) != len(columns):
@@ -58,7 +65,7 @@ def _column(words: list[str], dtype: np.dtype[Any], lines: list[int]) -> npt.NDA
     values = np.empty(len(words), np.float64)
     for index, word in enumerate(words):
         try:
-            values[index] = float(word)
+            values[index] = float(word if word.isascii() and "_" not in word else "none")
         except ValueError:
             raise ValueError(f"line {lines[index]}: '{word[:32]}' is not a number") from None
     if dtype.kind in "iu":
