@@ -257,6 +257,31 @@ def test_a_scan_is_never_written_over(tmp_path: Path) -> None:
         scan_jobs.plan([str(tmp_path / "a.npy")], save=str(tmp_path))
 
 
+def test_a_scan_is_never_written_over_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scans").mkdir()
+    scan = tmp_path / "scans" / "a.npy"
+    np.save(scan, np.zeros((1, 3), np.float32))
+    (tmp_path / "link.npy").symlink_to(scan)
+    (tmp_path / "folder").symlink_to(tmp_path / "scans")
+    monkeypatch.chdir(tmp_path)
+    names = [str(scan), "scans/a.npy", "./scans/../scans/a.npy", "link.npy", "folder/a.npy"]
+    for read in names:
+        for write in names:
+            with pytest.raises(scan_jobs.UsageError, match="would be written over the scan itself"):
+                scan_jobs.plan([read], save=write)
+    for folder in ("scans", "folder", str(tmp_path / "scans")):
+        with pytest.raises(scan_jobs.UsageError, match="would be written over the scan itself"):
+            scan_jobs.plan(["scans"], save=folder)
+    assert scan_jobs.plan(["scans"], save="labels")[0].save == str(Path("labels", "a.npy"))
+
+
+def test_labels_of_people_are_never_written_over(tmp_path: Path) -> None:
+    write_scan(tmp_path / "a.bin")
+    np.save(tmp_path / "a.npy", np.zeros(NUM_POINTS, np.uint8))
+    with pytest.raises(scan_jobs.UsageError, match="would be written over the labels of people"):
+        scan_jobs.plan([str(tmp_path / "a.bin")], save=str(tmp_path), truth=str(tmp_path))
+
+
 def test_version_needs_a_name(run: Run) -> None:
     status, _, err = run("models", "--version", "1")
     assert status == 2

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.new_file import new_file
 from voxserve.readers import npy
 from voxserve.results import Labels
 
@@ -26,10 +27,10 @@ def is_label_file(path: str | os.PathLike[str]) -> bool:
 
 
 def write(path: str | os.PathLike[str], labels: Labels) -> None:
-    """ValueError for any other extension."""
+    """ValueError for any other extension. The file is whole or not there: what stood there before stays until then."""
     if not is_label_file(path):
         raise ValueError(f"{os.fspath(path)}: labels are written as .npy or .label")
-    with Path(path).open("wb") as file:
+    with new_file(path) as file:
         if os.fspath(path).lower().endswith(".npy"):
             np.save(file, labels)
         else:

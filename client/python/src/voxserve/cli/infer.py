@@ -22,6 +22,7 @@ from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.cli.terminal import Terminal, format_time
 from voxserve.client import Client
 from voxserve.labelled_scan import Agreement, ClassCount, LabelledScan, count_classes
+from voxserve.new_file import new_file
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ModelVersion
 
@@ -121,7 +122,9 @@ def _draw(job: ScanJob, scan: LabelledScan, report: ScanReport) -> None:
         f"{report.num_points:,} points, {result.counts.voxels:,} voxels",
         f"{format_time(sum(stage.seconds for stage in result.stages))} on {result.device}",
     ]
-    picture.draw(scan, f"{result.model} v{result.version}", lines).save(job.picture)
+    image = picture.draw(scan, f"{result.model} v{result.version}", lines)
+    with new_file(job.picture) as file:
+        image.save(file, "PNG")
     report.written.append(job.picture)
 
 

@@ -32,7 +32,8 @@ def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = 
     extension. FileNotFoundError: an input or a truth that is not there.
     """
     scans = _find_scans(inputs)
-    outputs: set[str] = set()
+    outputs: set[Path] = set()
+    places = {Path(scan).resolve() for scan in scans}
     jobs = []
     for scan in scans:
         is_only = len(scans) == 1
@@ -43,11 +44,14 @@ def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = 
             _truth_for(truth, scan, is_only),
         )
         for output in filter(None, (job.save, job.picture)):
-            if output in outputs:
+            place = Path(output).resolve()
+            if place in outputs:
                 raise UsageError(f"two scans named {_stem(scan)} would both write {output}")
-            if Path(output) == Path(scan):
+            if place in places:
                 raise UsageError(f"{output} would be written over the scan itself")
-            outputs.add(output)
+            if job.truth and place == Path(job.truth).resolve():
+                raise UsageError(f"{output} would be written over the labels of people")
+            outputs.add(place)
         jobs.append(job)
     return jobs
 
