@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,13 @@ def draw(scan: LabelledScan, *arguments: Any) -> np.ndarray[Any, Any]:
     return np.asarray(picture.draw(scan, *arguments)).astype(int)
 
 
+def blocks() -> LabelledScan:
+    """4 m of road ahead, of car to the left, of cat behind; a point each 8 cm."""
+    square = np.stack([*np.meshgrid(np.arange(50) * 0.08, np.arange(50) * 0.08), np.zeros((50, 50))], axis=-1)
+    xyz = [square.reshape(-1, 3) + place for place in ((20, 0, 0), (0, 15, 0), (-20, -5, 0))]
+    return make_scan(np.concatenate(xyz), np.repeat([0, 1, 2], 2500))
+
+
 def hue_share(pixels: np.ndarray[Any, Any], color: tuple[int, int, int]) -> float:
     """The share of bright pixels whose direction is the colour's."""
     target = np.array(color) / np.linalg.norm(color)
@@ -129,8 +137,8 @@ def hue_share(pixels: np.ndarray[Any, Any], color: tuple[int, int, int]) -> floa
 
 
 def test_picture_has_every_class_and_the_legend() -> None:
-    pixels = draw(cross(), "title", ["a line"])
-    assert pixels.shape == (1480, 1480 + 470, 3)
+    pixels = draw(blocks(), "title", ["a line"])
+    assert pixels.shape[0] == 1480
     ground, legend = pixels[:, :-470], pixels[:, -470:]
     for info in CLASSES:
         assert hue_share(ground, info.color) > 1e-5, info.name
@@ -139,7 +147,7 @@ def test_picture_has_every_class_and_the_legend() -> None:
 
 
 def test_picture_is_oriented() -> None:
-    ground = draw(cross())[:, :-470]
+    ground = draw(blocks())[:, :-470]
     height, width = ground.shape[:2]
     blue = (ground[..., 2] > 150) & (ground[..., 0] < 100) & (ground[..., 1] < 160)
     red = (ground[..., 0] > 150) & (ground[..., 1] < 90) & (ground[..., 2] < 90)
@@ -208,3 +216,32 @@ def test_label_files_that_do_not_fit(tmp_path: Path) -> None:
             label_file.read(tmp_path / name, 2)
     with pytest.raises(ValueError, match=r"written as \.npy or \.label"):
         label_file.write(tmp_path / "a.txt", np.zeros(2, np.uint8))
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.label"])
+def test_label_files_are_whole_or_as_they_were(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / name
+    label_file.write(path, np.array([1, 2], np.uint8))
+    old = path.read_bytes()
+
+    def disk_full(file: Any, *_: Any) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", file.name)
+
+    class Labels(np.ndarray):  # type: ignore[type-arg]
+        def astype(self, *_: Any, **__: Any) -> Any:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", disk_full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        label_file.write(path, np.zeros(3, np.uint8).view(Labels))
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == old
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_label_files_in_folders_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "a.npy"
+    with pytest.raises(FileNotFoundError) as caught:
+        label_file.write(path, np.zeros(2, np.uint8))
+    assert caught.value.filename == str(path)

@@ -15,7 +15,7 @@ _UNLISTED_COLOR = (128, 128, 128)
 _NO_TRUTH = 255
 _MAX_RANGE = 1000.0  # metres; beyond it nothing is shown
 _MIN_HALF_EXTENT = 6.0  # metres around the sensor that are always shown
-_TAIL = 0.06  # share of the weight cut off at either end of an axis
+_TAIL = 0.08  # share of the weight cut off at either end of an axis
 _MARGIN = 2.0  # metres
 
 

@@ -33,7 +33,7 @@ _INK = (237, 242, 250)
 _FAINT_INK = (143, 158, 178)
 _UNLABELLED = (89, 94, 102)
 
-_PEN_RADIUS, _PEN_RADIUS_M = 0.95, 0.02  # pixels, or metres where that is more; grows with the distance
+_PEN_RADIUS = 0.95  # pixels; grows with the distance
 _SPREAD_PER_M, _MAX_SPREAD = 0.012, 0.9
 _RARE = ((0.01, 1.45), (0.05, 1.2), (math.inf, 1.0))  # up to this share: times the pen's radius
 _GLOW_RADIUS, _GLOW_SHARE = 5, 0.35
@@ -104,7 +104,7 @@ def _draw_points(scan: LabelledScan, counts: Sequence[ClassCount], projection: _
     with np.errstate(invalid="ignore"):
         x = projection.sensor[0] - scan.xyz[:, 1] * projection.pixels_per_m
         y = projection.sensor[1] - scan.xyz[:, 0] * projection.pixels_per_m
-        inside = (x > 0) & (x < projection.width - 1) & (y > 0) & (y < projection.height - 1)
+        inside = (x > -8) & (x < projection.width + 8) & (y > -8) & (y < projection.height + 8)
     inside &= np.isfinite(scan.xyz[:, 2])
     for class_id, color, share in layers:
         of_class = np.flatnonzero(inside & (scan.labels == class_id))
@@ -113,8 +113,7 @@ def _draw_points(scan: LabelledScan, counts: Sequence[ClassCount], projection: _
             light = np.clip((xyz[:, 2] - low) / max(high - low, 1), 0, 1).astype(np.float32)
             spread = np.minimum(np.hypot(xyz[:, 0], xyz[:, 1]) * _SPREAD_PER_M, _MAX_SPREAD)
             emphasis = next(factor for limit, factor in _RARE if share < limit)
-            pen = max(_PEN_RADIUS, _PEN_RADIUS_M * projection.pixels_per_m)
-            _draw_layer(x[of_class], y[of_class], light, (pen + spread) * emphasis, color, pixels)
+            _draw_layer(x[of_class], y[of_class], light, (_PEN_RADIUS + spread) * emphasis, color, pixels)
 
 
 def _draw_layer(
@@ -123,7 +122,9 @@ def _draw_layer(
     """Lays one class over the picture. light: 0..1 by a point's height. radius: of each point's pen."""
     margin = math.ceil(2 * float(radius.max())) + 1
     left, top = max(0, int(x.min()) - margin), max(0, int(y.min()) - margin)
-    part = pixels[top : int(y.max()) + margin, left : int(x.max()) + margin]
+    part = pixels[top : max(0, int(y.max()) + margin), left : max(0, int(x.max()) + margin)]
+    if part.size == 0:
+        return
     density, brightness = (
         _splat(x - left, y - top, radius, weights, part.shape[:2]) for weights in (np.ones_like(light), light)
     )
@@ -186,9 +187,9 @@ def _draw_ring_labels(extent: Extent, projection: _Projection, pen: ImageDraw.Im
 
 def _draw_sensor(projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
     x, y = projection.sensor
-    pen.ellipse([(v + d) * _SMOOTH for d in (-17, 17) for v in (x, y)], fill=(*_BACKGROUND, 140))
-    arrow = [(0, -13), (9, 10), (0, 4), (-9, 10)]
-    pen.polygon([((x + dx) * _SMOOTH, (y + dy) * _SMOOTH) for dx, dy in arrow], fill=(255, 255, 255, 255))
+    pen.ellipse([(v + d) * _SMOOTH for d in (-13, 13) for v in (x, y)], fill=(*_BACKGROUND, 140))
+    arrow = [((x + dx) * _SMOOTH, (y + dy) * _SMOOTH) for dx, dy in ((0, -13), (9, 10), (0, 4), (-9, 10), (0, -13))]
+    pen.line(arrow, fill=(255, 255, 255, 255), width=3 * _SMOOTH, joint="curve")
 
 
 def _draw_legend(
@@ -200,7 +201,7 @@ def _draw_legend(
     pen: ImageDraw.ImageDraw,
 ) -> None:
     left, right = size[0] - _LEGEND_WIDTH + _MARGIN, size[0] - _MARGIN
-    y = _MARGIN + 34.0
+    y = _MARGIN + 30.0
     _write(pen, _shorten(title, 40, right - left), left, y, 40, _INK)
     y += 14
     for line in lines:
@@ -228,7 +229,7 @@ def _draw_legend_row(
     box(left, y - 16, left + 18, y + 2, 5, count.color)
     _write(pen, _shorten(count.name, 23, 190), left + 32, y, 23, _INK)
     _write(pen, f"{count.num_points:,}", right - 86, y, 23, _FAINT_INK, "rs")
-    _write(pen, f"{count.share:.1%}", right, y, 23, _INK, "rs")
+    _write(pen, "<0.1%" if count.share < 0.001 else f"{count.share:.1%}", right, y, 23, _INK, "rs")
     box(left + 32, y + 9, right, y + 13, 2, (*_FAINT_INK, 33))
     bar = max((right - left - 32) * count.share / largest, 4)
     box(left + 32, y + 9, left + 32 + bar, y + 13, 2, (*count.color, 242))
