@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from google.protobuf import text_format
 
 from voxserve import wire
 from voxserve.export import ExportError, PointFeature, kernel_order, safetensors_file, torchsparse_minkunet
-from voxserve.export.__main__ import main
+from voxserve.export.__main__ import main, read_state_dict
 
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -292,6 +293,59 @@ def test_broken_safetensors(tmp_path: Path, contents: bytes, message: str) -> No
     path.write_bytes(contents)
     with pytest.raises(safetensors_file.SafetensorsError, match=message):
         safetensors_file.read(path)
+
+
+def test_torch_files_are_exported_byte_for_byte_alike(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    weights = SHARED / "minkunet-pandaset" / "minkunet-0.5-pandaset.safetensors"
+    if weights.exists():
+        state = safetensors_file.read(weights)
+    else:
+        state = make_state()
+        safetensors_file.write(tmp_path / "w.safetensors", {n: t for n, t in state.items() if t.ndim})
+        weights = tmp_path / "w.safetensors"
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+    torch.save(tensors, tmp_path / "w.pt")
+    torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "w.pth")
+    torch.save({"model": tensors}, tmp_path / "w.ckpt")
+    for index, path in enumerate([weights, *(tmp_path / f"w.{kind}" for kind in ("pt", "pth", "ckpt"))]):
+        output = tmp_path / str(index)
+        assert main(["torchsparse-minkunet", str(path), "--output", str(output), "--name", "unet"]) == 0
+        for name in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):
+            assert (output / name).read_bytes() == (tmp_path / "0" / name).read_bytes(), (path, name)
+
+
+def test_torch_files_of_bfloat16_and_of_parameters(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    values = torch.tensor([[1, -2, 0.333984375]])
+    state = {"a": values.bfloat16(), "b": torch.nn.Parameter(values.half()), "c": values.T}
+    torch.save(state, tmp_path / "w.pt")
+    read = read_state_dict(str(tmp_path / "w.pt"))
+    assert {n: (t.dtype, t.tolist()) for n, t in read.items()} == {
+        "a": (np.float32, [[1, -2, 0.333984375]]),
+        "b": (np.float16, [[1, -2, 0.333984375]]),
+        "c": (np.float32, [[1], [-2], [0.333984375]]),
+    }
+
+
+def test_torch_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    (tmp_path / "text.pt").write_text("not a torch file")
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "pickle.pt").write_bytes(pickle.dumps(Path("anything")))
+    torch.save(torch.zeros(3), tmp_path / "tensor.pt")
+    torch.save({}, tmp_path / "nothing.pt")
+    messages = {
+        "text": "is not a torch file of tensors alone",
+        "empty": "is not a torch file of tensors alone",
+        "pickle": "is not a torch file of tensors alone",
+        "tensor": "holds a Tensor, not a state dict",
+        "nothing": "is missing",
+    }
+    for name, message in messages.items():
+        assert main(["torchsparse-minkunet", str(tmp_path / f"{name}.pt"), "--output", str(tmp_path / "m")]) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
 
 
 def test_torch_files_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,10 +57,18 @@ def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(
             f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
         ) from None
-    loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # of the zip file, of pickle, of what weights_only forbids
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{path} is not a torch file of tensors alone: {reason}") from None
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
     for key in ("state_dict", "model"):
         loaded = loaded[key] if isinstance(loaded.get(key), dict) else loaded
-    tensors = {name: value for name, value in loaded.items() if isinstance(value, torch.Tensor)}
+    tensors = {str(name): value.detach() for name, value in loaded.items() if isinstance(value, torch.Tensor)}
     return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}
 
 
