@@ -71,8 +71,8 @@ if [[ $preset == dev ]]; then
   for folder in client/python/tests tests/oracles tests/integration tests/support; do
     expected+=("$results/${folder//\//-}.xml")
     # The package is tested as it is installed.
-    (cd "$ROOT/$folder" && "$BUILD/venv/bin/python" -m pytest -q ${filter:+-k "$filter"} -p no:cacheprovider \
-      --junitxml "${expected[-1]}" . </dev/null) || true
+    (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \
+      ${filter:+-p pytest_filter "--name-regex=$filter"} --junitxml "${expected[-1]}" . </dev/null) || true
   done
 fi
 
