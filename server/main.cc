@@ -20,7 +20,6 @@
 #include "absl/time/time.h"
 #include "engine/base/logging.h"
 #include "engine/serving/engine.h"
-#include "kernels/thread_pool.h"
 #include "server/host_gpu.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -85,7 +84,7 @@ int Serve(const Options& options) {
       {{"version", VOXSERVE_VERSION},
        {"pid", getpid()},
        {"model_repository", options.model_repository},
-       {"threads", options.threads > 0 ? options.threads : kernels::ThreadPool::AvailableCpus()}});
+       {"threads", Engine::Options{.num_threads = options.threads}.ResolvedThreads()}});
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, VOXSERVE_VERSION, [&options](EngineObserver* observer) {
         return Engine::Create({.model_repository = options.model_repository,

@@ -67,7 +67,7 @@ class EngineImpl final : public Engine {
  public:
   explicit EngineImpl(Options options)
       : options_(std::move(options)),
-        pool_(options_.num_threads > 0 ? options_.num_threads : kernels::ThreadPool::AvailableCpus()),
+        pool_(options_.ResolvedThreads()),
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
                   .observer = options_.observer}),
@@ -224,6 +224,10 @@ absl::Status Engine::Options::Validate() const {
   }
   if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
   return absl::OkStatus();
+}
+
+int Engine::Options::ResolvedThreads() const {
+  return num_threads > 0 ? num_threads : kernels::ThreadPool::AvailableCpus();
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options) {

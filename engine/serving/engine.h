@@ -88,6 +88,8 @@ class Engine {
     EngineObserver* observer = nullptr;           // outlives the engine; may be null
 
     absl::Status Validate() const;
+    // num_threads, or what 0 stands for here.
+    int ResolvedThreads() const;
   };
 
   // Starts loading in the background and returns at once. INVALID_ARGUMENT for bad options, NOT_FOUND where the
