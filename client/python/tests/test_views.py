@@ -12,6 +12,7 @@ import pytest
 
 from voxserve import ClassInfo, ModelState, ModelVersion, label_file, preview
 from voxserve.labelled_scan import Agreement, LabelledScan, count_classes, dense_extent
+from voxserve.new_file import new_file
 
 CLASSES = (ClassInfo(0, "road", (128, 64, 128)), ClassInfo(1, "car", (40, 90, 255)), ClassInfo(2, "cat", (255, 0, 0)))
 
@@ -238,6 +239,16 @@ def test_label_files_are_whole_or_as_they_were(tmp_path: Path, name: str, monkey
     assert caught.value.filename == str(path)
     assert path.read_bytes() == old
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_new_files_keep_the_message_of_a_library(tmp_path: Path) -> None:
+    def fail(file: Any) -> None:
+        file.write(b"half")
+        raise OSError("the encoder failed")
+
+    with pytest.raises(OSError, match="the encoder failed"), new_file(tmp_path / "a.png") as file:
+        fail(file)
+    assert not list(tmp_path.iterdir())
 
 
 def test_label_files_in_folders_that_are_not_there(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         temporary.replace(target)
     except OSError as error:
+        if error.errno is None:  # of a library that writes, not of the system
+            raise
         raise OSError(error.errno, error.strerror, target) from None
     finally:
         temporary.unlink(missing_ok=True)
