@@ -37,6 +37,7 @@ COPY --from=build /out/packages.txt /usr/share/doc/voxserve/packages.txt
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
       < /usr/share/doc/voxserve/packages.txt \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log \
  && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin voxserve
 COPY LICENSE /usr/share/doc/voxserve/
