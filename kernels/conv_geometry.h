@@ -34,13 +34,22 @@ struct ConvGeometry {
     return volume;
   }
 
-  // Where cell k reads, relative to stride * output.
-  Axes Delta(int32_t k) const {
-    Axes delta = {0, 0, 0, 0};
+  // d(k), the place of cell k in the kernel.
+  Axes Cell(int32_t k) const {
+    Axes cell = {0, 0, 0, 0};
     for (int axis = dimension - 1; axis >= 0; --axis) {
-      delta[axis] = dilation[axis] * (k % kernel_size[axis]) - padding[axis];
+      cell[axis] = k % kernel_size[axis];
       k /= kernel_size[axis];
     }
+    return cell;
+  }
+
+  // Where a cell that stands at `cell` on this axis reads, relative to stride * output. From -padding (cell 0) up.
+  int32_t DeltaOnAxis(int axis, int32_t cell) const { return dilation[axis] * cell - padding[axis]; }
+
+  Axes Delta(int32_t k) const {
+    Axes delta = Cell(k);
+    for (int axis = 0; axis < dimension; ++axis) delta[axis] = DeltaOnAxis(axis, delta[axis]);
     return delta;
   }
 
@@ -51,6 +60,14 @@ struct ConvGeometry {
           padding[axis] != dilation[axis] * (kernel_size[axis] / 2)) {
         return false;
       }
+    }
+    return true;
+  }
+
+  // True where EXPAND makes the sites that FLOOR makes (TorchSparse, MLSys 2022).
+  bool StrideIsOneOrKernel() const {
+    for (int axis = 0; axis < dimension; ++axis) {
+      if (stride[axis] != 1 && stride[axis] != kernel_size[axis]) return false;
     }
     return true;
   }

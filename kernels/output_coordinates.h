@@ -18,13 +18,6 @@
 
 namespace voxserve::kernels {
 
-struct OutputCoordinatesCounts {
-  int64_t num_out = 0;
-  // Above 0 where an output would lie outside CoordinateKey's limits; such outputs are not made, and the caller refuses
-  // the cloud. Always 0 under kFloor, and under kPadded where out_shape is within the limits.
-  int64_t num_beyond_limits = 0;
-};
-
 struct OutputCoordinatesParams {
   CoordinateRule rule = CoordinateRule::kFloor;
   ConvGeometry geometry;          // |Delta| <= kCoordinateMargin
@@ -41,7 +34,11 @@ struct OutputCoordinatesParams {
   // Output.
   int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
   uint64_t* out_keys = nullptr;  // [num_out of out_capacity]
-  OutputCoordinatesCounts* counts = nullptr;
+  int64_t* num_out = nullptr;    // [1]
+  // [B] above 0 where outputs of the sample would lie outside CoordinateKey's limits, each counted once for every pair
+  // of input and cell that asks for it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
+  // kFloor, and under kPadded where out_shape is within the limits.
+  int64_t* num_beyond_limits = nullptr;
 
   void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this), 16-byte aligned, contents free
 };
@@ -50,8 +47,12 @@ static_assert(std::is_trivially_copyable_v<OutputCoordinatesParams>);
 // (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 where nothing fits.
 Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
 
-// The most outputs that num_in inputs can have: num_in times the cells that reach one residue, per axis, clipped by the
-// volume under kPadded. Of rule, geometry, out_shape, num_samples and num_in alone.
+// What OutputCoordinates has to sort: num_in times the cells that reach one residue, per axis. Of rule, geometry and
+// num_in alone. Must stay below 2^31, which the caller checks before it allocates.
+int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
+
+// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded. Of rule, geometry,
+// out_shape, num_samples and num_in alone.
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 

@@ -17,27 +17,15 @@ namespace {
 
 constexpr int64_t kKeysAChunk = 4096;
 
-// EXPAND with stride 1 or kernel_size everywhere is a plain division, as in TorchSparse.
 bool DividesOnly(const OutputCoordinatesParams& params) {
-  if (params.rule != CoordinateRule::kExpand) return params.rule == CoordinateRule::kFloor;
-  for (int axis = 0; axis < params.geometry.dimension; ++axis) {
-    const int32_t stride = params.geometry.stride[axis];
-    if (stride != 1 && stride != params.geometry.kernel_size[axis]) return false;
-  }
-  return true;
+  return params.rule == CoordinateRule::kFloor ||
+         (params.rule == CoordinateRule::kExpand && params.geometry.StrideIsOneOrKernel());
 }
 
 // The most cells of an axis that reach one input: every stride / gcd(stride, dilation)-th.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis) {
   const int64_t step = geometry.stride[axis] / std::gcd(geometry.stride[axis], geometry.dilation[axis]);
   return (geometry.kernel_size[axis] + step - 1) / step;
-}
-
-int64_t NumCandidates(const OutputCoordinatesParams& params) {
-  int64_t num = params.num_in;
-  if (DividesOnly(params)) return num;
-  for (int axis = 0; axis < params.geometry.dimension; ++axis) num *= CandidatesAnAxis(params.geometry, axis);
-  return num;
 }
 
 }  // namespace
@@ -52,8 +40,15 @@ Axes OutputShape(const ConvGeometry& geometry, const Axes& shape) {
   return out;
 }
 
+int64_t NumOutputCandidates(const OutputCoordinatesParams& params) {
+  int64_t num = params.num_in;
+  if (DividesOnly(params)) return num;
+  for (int axis = 0; axis < params.geometry.dimension; ++axis) num *= CandidatesAnAxis(params.geometry, axis);
+  return num;
+}
+
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
-  const int64_t candidates = NumCandidates(params);
+  const int64_t candidates = NumOutputCandidates(params);
   if (params.rule != CoordinateRule::kPadded) return candidates;
   int64_t volume = params.num_samples;
   for (int axis = 0; axis < params.geometry.dimension && volume < candidates; ++axis) {
@@ -64,7 +59,7 @@ int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
 }
 
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
-  return 2 * static_cast<size_t>(NumCandidates(params)) * sizeof(uint64_t);
+  return 2 * static_cast<size_t>(NumOutputCandidates(params)) * sizeof(uint64_t);
 }
 
 namespace cpu {
@@ -127,8 +122,8 @@ class CandidateMaker {
       }
       if (in_min > in_max) continue;  // no input at all
       if (!divides_only_) {
-        in_min -= LastDelta(axis);
-        in_max += params.geometry.padding[axis];
+        in_min -= params.geometry.DeltaOnAxis(axis, params.geometry.kernel_size[axis] - 1);
+        in_max -= params.geometry.DeltaOnAxis(axis, 0);
       }
       min[axis] = static_cast<int32_t>(std::max<int64_t>(Divide(axis, in_min), layout.min_coordinate()));
       max[axis] = static_cast<int32_t>(std::min<int64_t>(Divide(axis, in_max), layout.max_coordinate()));
@@ -140,8 +135,8 @@ class CandidateMaker {
   const CompactKey& compact() const { return compact_; }
 
   // Appends the candidates of input rows [begin, end) at out, as compact keys, leaving out repetitions of the last one;
-  // returns the end. Adds to num_beyond_limits.
-  uint64_t* Make(int64_t begin, int64_t end, uint64_t* out, int64_t& num_beyond_limits) const {
+  // returns the end. Adds to the samples' num_beyond_limits.
+  uint64_t* Make(int64_t begin, int64_t end, uint64_t* out, int64_t* num_beyond_limits) const {
     const uint64_t* const first = out;
     for (int64_t row = begin; row < end; ++row) {
       const uint64_t key = params_.in_keys[row];
@@ -159,11 +154,6 @@ class CandidateMaker {
   }
 
  private:
-  int64_t LastDelta(int axis) const {
-    const ConvGeometry& geometry = params_.geometry;
-    return int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) - geometry.padding[axis];
-  }
-
   // Saturating, because a bound may lie outside int32.
   int64_t Divide(int axis, int64_t value) const {
     constexpr int64_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
@@ -189,42 +179,48 @@ class CandidateMaker {
     }
   }
 
-  // Packs the candidates of one axis of one input, ascending; returns their number.
-  int64_t PackCandidates(const Window& window, int axis, int32_t coordinate, uint64_t* packed,
-                         int64_t& num_beyond_limits) const {
+  // How many candidates one axis of one input has, and how many of them a key can hold.
+  struct AxisCandidates {
+    int64_t num_all = 0;
+    int64_t num_packed = 0;
+  };
+
+  // Packs those that a key can hold, ascending.
+  AxisCandidates PackCandidates(const Window& window, int axis, int32_t coordinate, uint64_t* packed) const {
     const ConvGeometry& geometry = params_.geometry;
     const int64_t stride = geometry.stride[axis];
-    int64_t count = 0;
+    AxisCandidates candidates;
     for (int32_t cell = geometry.kernel_size[axis] - 1; cell >= 0; --cell) {
-      const int64_t at = int64_t{coordinate} + geometry.padding[axis] - int64_t{geometry.dilation[axis]} * cell;
+      const int64_t at = int64_t{coordinate} - geometry.DeltaOnAxis(axis, cell);
       const int64_t site = Divide(axis, at);
       if (site * stride != at || site < window.first || site > window.last) continue;
-      if (site < window.first_in_limits || site > window.last_in_limits) {
-        ++num_beyond_limits;
-      } else {
-        packed[count++] = compact_.PackAxis(axis, site);
-      }
+      ++candidates.num_all;
+      if (site < window.first_in_limits || site > window.last_in_limits) continue;
+      packed[candidates.num_packed++] = compact_.PackAxis(axis, site);
     }
-    return count;
+    return candidates;
   }
 
   // Appends the product of the axes' candidates at out, in order; returns the end.
-  uint64_t* Expand(uint64_t key, uint64_t* out, int64_t& num_beyond_limits) const {
+  uint64_t* Expand(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
     const int32_t sample = layout_.Sample(key);
     std::array<uint64_t, 2 * kCoordinateMargin + 1> packed;
+    int64_t num_all = 1;
     int64_t count = 1;
     out[0] = compact_.PackSample(sample);
-    for (int axis = 0; axis < layout_.dimension() && count > 0; ++axis) {
+    for (int axis = 0; axis < layout_.dimension() && num_all > 0; ++axis) {
       const Window& window = windows_[static_cast<size_t>(sample)][static_cast<size_t>(axis)];
-      const int64_t factor =
-          PackCandidates(window, axis, layout_.Coordinate(key, axis), packed.data(), num_beyond_limits);
+      const AxisCandidates candidates = PackCandidates(window, axis, layout_.Coordinate(key, axis), packed.data());
+      const int64_t factor = candidates.num_packed;
       // In place, from the back: what is read is not yet overwritten.
       for (int64_t i = count - 1; i >= 0; --i) {
         const uint64_t prefix = out[i];
         for (int64_t j = factor - 1; j >= 0; --j) out[i * factor + j] = prefix | packed[static_cast<size_t>(j)];
       }
       count *= factor;
+      num_all *= candidates.num_all;
     }
+    num_beyond_limits[sample] += num_all - count;
     return out + count;
   }
 
@@ -260,24 +256,25 @@ int64_t WriteUnique(const CompactKey& compact, const uint64_t* sorted, int64_t c
 }  // namespace
 
 void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool) {
-  *params.counts = {};
+  *params.num_out = 0;
+  std::fill_n(params.num_beyond_limits, params.num_samples, 0);
   if (params.num_in == 0) return;
   const CoordinateKey layout(params.geometry.dimension);
   const CandidateMaker maker(params, layout, SampleBounds(params, layout, pool));
 
   // Every chunk writes where its inputs' most candidates would begin; then the gaps are closed.
-  const int64_t total = NumCandidates(params);
+  const int64_t total = NumOutputCandidates(params);
   const int64_t candidates_an_input = total / params.num_in;
   auto* const apart = static_cast<uint64_t*>(params.workspace);
   uint64_t* const joined = apart + total;
   const Chunks chunks(params.num_in, kKeysAChunk, pool);
   std::vector<int64_t> first(static_cast<size_t>(chunks.num_chunks()));
-  std::vector<int64_t> num_beyond_limits(first.size(), 0);
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  std::vector<int64_t> num_beyond_limits(first.size() * num_samples, 0);  // [chunk, sample]
   chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
     uint64_t* out = apart + begin * candidates_an_input;
-    int64_t beyond = 0;
-    first[static_cast<size_t>(chunk)] = maker.Make(begin, end, out, beyond) - out;
-    num_beyond_limits[static_cast<size_t>(chunk)] = beyond;
+    const auto c = static_cast<size_t>(chunk);
+    first[c] = maker.Make(begin, end, out, num_beyond_limits.data() + c * num_samples) - out;
   });
   const std::vector<int64_t> sizes = first;
   const int64_t count = ExclusivePrefixSum(first);
@@ -288,8 +285,10 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool) 
 
   const uint64_t* sorted =
       RadixSort(joined, apart, count, maker.compact().num_bits(), pool, [](uint64_t key) { return key; });
-  params.counts->num_out = WriteUnique(maker.compact(), sorted, count, params.out_keys, pool);
-  params.counts->num_beyond_limits = ExclusivePrefixSum(num_beyond_limits);
+  *params.num_out = WriteUnique(maker.compact(), sorted, count, params.out_keys, pool);
+  for (size_t i = 0; i < num_beyond_limits.size(); ++i) {
+    params.num_beyond_limits[i % num_samples] += num_beyond_limits[i];
+  }
 }
 
 }  // namespace cpu

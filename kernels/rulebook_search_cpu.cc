@@ -58,7 +58,7 @@ struct AxisCells {
   AxisCells(const ConvGeometry& geometry, int axis) {
     const FloorDivision division(geometry.stride[axis]);
     for (int32_t cell = 0; cell < geometry.kernel_size[axis]; ++cell) {
-      const int32_t delta = geometry.dilation[axis] * cell - geometry.padding[axis];
+      const int32_t delta = geometry.DeltaOnAxis(axis, cell);
       quotient.push_back(division.Quotient(delta));
       residues.push_back(delta - quotient.back() * geometry.stride[axis]);
     }
@@ -109,12 +109,7 @@ class BucketedInputs {
     const int last = geometry_.dimension - 1;
     size_t bucket = 0;
     Axes translation = {0, 0, 0, 0};
-    int32_t rest = k;
-    Axes cell = {0, 0, 0, 0};
-    for (int axis = last; axis >= 0; --axis) {
-      cell[axis] = rest % geometry_.kernel_size[axis];
-      rest /= geometry_.kernel_size[axis];
-    }
+    const Axes cell = geometry_.Cell(k);
     for (int axis = 0; axis <= last; ++axis) {
       const AxisCells& cells = axes_[static_cast<size_t>(axis)];
       const auto c = static_cast<size_t>(cell[axis]);

@@ -1,15 +1,19 @@
 #include "engine/geometry/batch_geometry.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "kernels/coordinate_key.h"
 #include "kernels/voxel_limit.h"
 
 namespace voxserve {
 namespace {
+
+// Of scratch for one level: 16 bytes a candidate, so that rows number below 2^31 too.
+constexpr int64_t kMaxScratchBytes = int64_t{16} << 30;
 
 // Grows `values` to hold index and returns its element.
 template <typename T>
@@ -54,6 +58,8 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   sample_origin_.resize(num_samples);
   num_dropped_points.assign(num_samples, 0);
   num_dropped_voxels.assign(num_samples, 0);
+  num_beyond_limits.assign(num_samples, 0);
+  level_beyond_limits_.resize(num_samples);
 
   kernels::VoxelizeParams params = fixed;
   params.keys = voxel_keys.data();
@@ -82,24 +88,29 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
   Slot(levels_, level);  // before the parent's pointer is taken: it may move the vectors
   const std::vector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
   std::vector<uint64_t>& keys = levels_[static_cast<size_t>(level)];
-  kernels::OutputCoordinatesCounts counts;
+  int64_t num_out = 0;
   rule.num_samples = num_samples_;
   rule.in_keys = parent_keys.data();
   rule.num_in = static_cast<int64_t>(parent_keys.size());
+  const int64_t scratch_bytes = 2 * kernels::NumOutputCandidates(rule) * static_cast<int64_t>(sizeof(uint64_t));
+  if (scratch_bytes > kMaxScratchBytes) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "coordinate level ", level, " has ", kernels::NumOutputCandidates(rule), " candidates from ", rule.num_in,
+            " sites, which take ", scratch_bytes, " bytes of scratch; the limit is ", kMaxScratchBytes)),
+        error_reason::kOutOfMemory);
+  }
   rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
   keys.resize(static_cast<size_t>(rule.out_capacity));
   rule.out_keys = keys.data();
-  rule.counts = &counts;
+  rule.num_out = &num_out;
+  rule.num_beyond_limits = level_beyond_limits_.data();
   rule.workspace = Workspace(workspace_, kernels::OutputCoordinatesWorkspaceBytes(rule));
   kernels::cpu::OutputCoordinates(rule, pool);
-  keys.resize(static_cast<size_t>(counts.num_out));
-  if (counts.num_beyond_limits == 0) return absl::OkStatus();
-  const kernels::CoordinateKey limits(dimension_);
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat(counts.num_beyond_limits, " sites of coordinate level ", level,
-                                              " lie outside ", limits.min_coordinate(), " to ", limits.max_coordinate(),
-                                              ", the limits of a coordinate in ", dimension_, " dimensions")),
-      error_reason::kCoordinateLimits);
+  keys.resize(static_cast<size_t>(num_out));
+  std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), level_beyond_limits_.begin(),
+                 num_beyond_limits.begin(), std::plus<>());
+  return absl::OkStatus();
 }
 
 bool BatchGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,

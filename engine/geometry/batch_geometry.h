@@ -25,8 +25,9 @@ class BatchGeometry {
   // first; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::ThreadPool& pool);
 
-  // The sites of level `level` from its parent's. `rule` holds rule, geometry, shape and bounds. INVALID_ARGUMENT where
-  // sites would leave the coordinate key's limits.
+  // The sites of level `level` from its parent's. `rule` holds rule, geometry, shape and bounds. Sites that would leave
+  // the coordinate key's limits are not made but counted in num_beyond_limits. RESOURCE_EXHAUSTED where making them
+  // would take more than 16 GiB of scratch.
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule, kernels::ThreadPool& pool);
 
   // Rulebook number `index` between two levels. Returns true where a grid was asked for and a hash table served,
@@ -51,6 +52,10 @@ class BatchGeometry {
   std::vector<int64_t> num_dropped_points;
   std::vector<int64_t> num_dropped_voxels;
 
+  // [samples] of all levels made since Voxelize; kernels/output_coordinates.h says what it counts. Above 0: the
+  // sample's levels are not whole, and whoever runs it refuses it.
+  std::vector<int64_t> num_beyond_limits;
+
   int64_t allocated_bytes() const;
 
  private:
@@ -59,6 +64,7 @@ class BatchGeometry {
   std::vector<std::vector<uint64_t>> levels_;  // ascending, unique keys of each level
   std::vector<kernels::Rulebook> rulebooks_;
   std::vector<kernels::Axes> sample_origin_;
+  std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;
   std::vector<std::max_align_t> workspace_;
 };

@@ -46,6 +46,18 @@ absl::Status TooManyVoxels(int64_t voxels, int64_t limit) {
       error_reason::kTooManyVoxels);
 }
 
+absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
+  const kernels::CoordinateKey limits(dimension);
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "a strided convolution asks ", sites, " times for sites outside ", limits.min_coordinate(),
+                        " to ", limits.max_coordinate(), ", the limits of a coordinate in ", dimension, " dimensions")),
+                    error_reason::kCoordinateLimits);
+}
+
+bool HasGoodSample(const BatchOutput& output) {
+  return std::any_of(output.samples.begin(), output.samples.end(), [](const SampleOutput& s) { return s.status.ok(); });
+}
+
 }  // namespace
 
 BatchOutput Executor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
@@ -60,12 +72,9 @@ BatchOutput Executor::Run(const Program& program, absl::Span<const SampleInput> 
     }
     RETURN_IF_ERROR(CopyIn(program, inputs, output));
     RETURN_IF_ERROR(Voxelize(program, limits, output));
-    // A cloud that was refused costs no more than this.
-    if (std::none_of(output.samples.begin(), output.samples.end(),
-                     [](const SampleOutput& s) { return s.status.ok(); })) {
-      return absl::OkStatus();
-    }
+    if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
     RETURN_IF_ERROR(MakeGeometry(program, limits, output));
+    if (!HasGoodSample(output)) return absl::OkStatus();
     RETURN_IF_ERROR(PlaceBuffers(program));
     const StepContext context = MakeStepContext(program, inputs, limits, output);
     for (const bool is_head : {false, true}) {
@@ -141,6 +150,11 @@ absl::Status Executor::MakeGeometry(const Program& program, const RunLimits& lim
     if (params.has_lower) params.lower = *rule.lower_bound;
     if (params.has_upper) params.upper = *rule.upper_bound;
     RETURN_IF_ERROR(geometry_.MakeLevel(static_cast<int>(level), levels[level].parent, params, *context_->pool));
+  }
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    const int64_t beyond = geometry_.num_beyond_limits[i];
+    if (sample.status.ok() && beyond > 0) sample.status = BeyondLimits(beyond, program.dimension);
   }
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);

@@ -30,7 +30,7 @@ ConvGeometry DropIdleDilation(ConvGeometry geometry) {
 SiteRule Canonical(const SiteRule& rule) {
   SiteRule canonical = rule;
   canonical.geometry = DropIdleDilation(rule.geometry);
-  if (rule.rule == CoordinateRule::kExpand && !ExpandIsFloor(rule.geometry)) return canonical;
+  if (rule.rule == CoordinateRule::kExpand && !rule.geometry.StrideIsOneOrKernel()) return canonical;
   canonical.lower_bound.reset();
   canonical.upper_bound.reset();
   if (rule.rule == CoordinateRule::kPadded) return canonical;
@@ -59,12 +59,6 @@ std::optional<Axes> OutputShape(const std::optional<Axes>& shape, const SiteRule
 }
 
 }  // namespace
-
-bool ExpandIsFloor(const ConvGeometry& geometry) {
-  return AllAxes(geometry, [&](int axis) {
-    return geometry.stride[axis] == 1 || geometry.stride[axis] == geometry.kernel_size[axis];
-  });
-}
 
 LevelTable::LevelTable(std::optional<Axes> spatial_shape) { levels_.push_back({.spatial_shape = spatial_shape}); }
 

@@ -72,7 +72,4 @@ class LevelTable {
   std::vector<RulebookSpec> rulebooks_;
 };
 
-// EXPAND that is FLOOR: stride 1 or kernel size on every axis.
-bool ExpandIsFloor(const kernels::ConvGeometry& geometry);
-
 }  // namespace voxserve

@@ -152,7 +152,7 @@ class SparseConvReader {
   void CheckReach() {
     const kernels::ConvGeometry& geometry = op_.sites.geometry;
     for (int axis = 0; axis < dimension_; ++axis) {
-      const int32_t last = geometry.dilation[axis] * (geometry.kernel_size[axis] - 1) - geometry.padding[axis];
+      const int32_t last = geometry.DeltaOnAxis(axis, geometry.kernel_size[axis] - 1);
       const int32_t reach = std::max(geometry.padding[axis], last);
       if (reach > kernels::kCoordinateMargin) {
         Report("its kernel reaches ", reach, " sites on axis ", axis, "; at most ", kernels::kCoordinateMargin,
@@ -166,7 +166,7 @@ class SparseConvReader {
     ReadBound("upper_bound", proto_.upper_bound(), &op_.sites.upper_bound);
     const auto& [lower, upper] = std::pair(op_.sites.lower_bound, op_.sites.upper_bound);
     if (!is_ok_ || (!lower && !upper)) return;
-    if (ExpandIsFloor(op_.sites.geometry)) {
+    if (op_.sites.geometry.StrideIsOneOrKernel()) {
       Report("bounds have no effect: RULE_EXPAND with stride 1 or kernel_size on every axis is RULE_FLOOR");
     }
     if (!lower || !upper) return;

@@ -61,16 +61,20 @@ struct VoxelizeBuffers {
 };
 
 inline std::vector<uint64_t> RunOutputCoordinates(OutputCoordinatesParams params, ThreadPool& pool,
-                                                  OutputCoordinatesCounts* counts = nullptr) {
-  OutputCoordinatesCounts own{.num_out = -1, .num_beyond_limits = -1};
-  params.counts = counts != nullptr ? counts : &own;
+                                                  std::vector<int64_t>* num_beyond_limits = nullptr) {
+  int64_t num_out = -1;
+  params.num_out = &num_out;
+  std::vector<int64_t> own;
+  std::vector<int64_t>& beyond = num_beyond_limits != nullptr ? *num_beyond_limits : own;
+  beyond.assign(static_cast<size_t>(params.num_samples), -1);
+  params.num_beyond_limits = beyond.data();
   params.out_capacity = OutputCoordinatesCapacity(params);
   std::vector<uint64_t> keys(static_cast<size_t>(params.out_capacity), 77);
   params.out_keys = keys.data();
   std::vector<char> workspace(OutputCoordinatesWorkspaceBytes(params), 'x');
   params.workspace = workspace.data();
   cpu::OutputCoordinates(params, pool);
-  keys.resize(static_cast<size_t>(params.counts->num_out));
+  keys.resize(static_cast<size_t>(num_out));
   return keys;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllConvCases;
 using testing::ConvCase;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::RunOutputCoordinates;
@@ -37,10 +38,10 @@ TEST(OutputCoordinatesTest, AgreeWithTheDefinition) {
     params.in_keys = in.data();
     params.num_in = static_cast<int64_t>(in.size());
     for (ThreadPool* pool : {&alone, &several}) {
-      OutputCoordinatesCounts counts;
-      const std::vector<uint64_t> out = RunOutputCoordinates(params, *pool, &counts);
+      std::vector<int64_t> num_beyond_limits;
+      const std::vector<uint64_t> out = RunOutputCoordinates(params, *pool, &num_beyond_limits);
       EXPECT_EQ(out, Sorted(c.out_keys));
-      EXPECT_EQ(counts.num_beyond_limits, 0);
+      EXPECT_THAT(num_beyond_limits, Each(0));
     }
     if (c.rule == CoordinateRule::kPadded) {
       Axes expected = {0, 0, 0, 0};
@@ -111,25 +112,56 @@ TEST(OutputCoordinatesTest, SitesAtTheLimitsOfTheKeySurviveTheFloor) {
                                                               layout.Pack(1023, {high, low / 2, high / 3, 0})));
 }
 
-TEST(OutputCoordinatesTest, WhatNoKeyCanHoldIsCountedAndNotMade) {
-  const CoordinateKey layout(3);
-  ThreadPool pool(1);
-  const int32_t high = layout.max_coordinate();
-  const std::vector<uint64_t> in = {layout.Pack(0, {0, 0, high, 0})};
+// 3 x 1 x 3 cells, stride 2 on the first axis: an even first coordinate is read by one site, an odd one by two, each
+// with three on the last axis.
+OutputCoordinatesParams HalvesTheFirstAxis() {
   OutputCoordinatesParams params;
   params.rule = CoordinateRule::kExpand;
   params.geometry.kernel_size = {3, 1, 3, 1};
   params.geometry.padding = {1, 0, 1, 0};
   params.geometry.stride = {2, 1, 1, 1};
+  params.has_lower = true;
+  params.lower = {-100, -100, -100, 0};
+  return params;
+}
+
+TEST(OutputCoordinatesTest, WhatNoKeyCanHoldIsCountedForItsSampleAndNotMade) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const int32_t high = layout.max_coordinate();
+  const std::vector<uint64_t> in = {layout.Pack(1, {0, 0, high, 0}), layout.Pack(2, {0, 0, 7, 0}),
+                                    layout.Pack(3, {1, 0, high, 0}), layout.Pack(3, {2, 0, high - 1, 0})};
+  OutputCoordinatesParams params = HalvesTheFirstAxis();
+  params.num_samples = 4;
+  params.in_keys = in.data();
+  params.num_in = 4;
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_THAT(
+      RunOutputCoordinates(params, pool, &num_beyond_limits),
+      ElementsAre(layout.Pack(1, {0, 0, high - 1, 0}), layout.Pack(1, {0, 0, high, 0}), layout.Pack(2, {0, 0, 6, 0}),
+                  layout.Pack(2, {0, 0, 7, 0}), layout.Pack(2, {0, 0, 8, 0}), layout.Pack(3, {0, 0, high - 1, 0}),
+                  layout.Pack(3, {0, 0, high, 0}), layout.Pack(3, {1, 0, high - 2, 0}),
+                  layout.Pack(3, {1, 0, high - 1, 0}), layout.Pack(3, {1, 0, high, 0})));
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 1, 0, 2));
+}
+
+// An axis beyond the limits is no site yet: a later axis may have none.
+TEST(OutputCoordinatesTest, WhatTheRuleRefusesIsNotCountedBeyondTheLimits) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {layout.max_coordinate(), 0, 5, 0})};
+  OutputCoordinatesParams params = HalvesTheFirstAxis();
+  params.geometry.stride = {1, 1, 2, 1};
   params.num_samples = 1;
   params.in_keys = in.data();
   params.num_in = 1;
-  params.has_lower = true;
-  params.lower = {-100, -100, -100, 0};
-  OutputCoordinatesCounts counts;
-  EXPECT_THAT(RunOutputCoordinates(params, pool, &counts),
-              ElementsAre(layout.Pack(0, {0, 0, high - 1, 0}), layout.Pack(0, {0, 0, high, 0})));
-  EXPECT_EQ(counts.num_beyond_limits, 1);
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 4u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(2));
+  params.has_upper = true;
+  params.upper = {INT32_MAX, INT32_MAX, 3, 0};  // the last axis asks for 4 and 6
+  EXPECT_THAT(RunOutputCoordinates(params, pool, &num_beyond_limits), IsEmpty());
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0));
 }
 
 TEST(OutputCoordinatesTest, NothingFitsAShapeSmallerThanTheKernel) {

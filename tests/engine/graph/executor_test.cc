@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "kernels/coordinate_key.h"
 #include "tests/engine/golden_scan.h"
 
 namespace voxserve {
@@ -69,6 +70,40 @@ TEST_F(ExecutorTest, RefusedCloudCostsNoNetwork) {
   ASSERT_TRUE(output.status.ok());
   EXPECT_EQ(ReasonOf(output.samples[0].status), error_reason::kTooManyVoxels);
   for (const StageTime& stage : output.stages) EXPECT_NE(stage.name, "features");
+}
+
+// A network of coordinates alone: 3 x 1 x 3 cells and stride 2 on the first axis, which at the last site of the last
+// axis ask for one more than a key can hold.
+Program HalvesTheFirstAxis() {
+  Program program;
+  program.voxelize.rounding = kernels::VoxelRounding::kFloor;
+  program.voxelize.origin = kernels::VoxelOrigin::kZero;
+  program.voxelize.axes = {"x", "y", "z"};
+  program.levels.resize(2);
+  program.levels[1].parent = 0;
+  program.levels[1].from.rule = kernels::CoordinateRule::kExpand;
+  program.levels[1].from.geometry = {.kernel_size = {3, 1, 3, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 1, 0}};
+  return program;
+}
+
+TEST_F(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
+  program_ = HalvesTheFirstAxis();
+  const float last = static_cast<float>(kernels::CoordinateKey(3).max_coordinate());
+  const PointCloud good = Cloud({0, 0, last - 1, 0.1f});
+  const PointCloud beyond = Cloud({0, 0, last, 0.1f, 2, 0, 0, 0.1f});
+  const BatchOutput batch = Run({&good, &beyond, &good}, RunLimits());
+  ASSERT_TRUE(batch.status.ok()) << batch.status;
+  EXPECT_TRUE(batch.samples[0].status.ok()) << batch.samples[0].status;
+  EXPECT_TRUE(batch.samples[2].status.ok()) << batch.samples[2].status;
+  EXPECT_EQ(batch.samples[1].status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(batch.samples[1].status), error_reason::kCoordinateLimits);
+  EXPECT_THAT(batch.samples[1].status.message(),
+              testing::HasSubstr("asks 1 times for sites outside -130944 to 130943"));
+
+  const BatchOutput alone = Run({&beyond}, RunLimits());
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  EXPECT_EQ(ReasonOf(alone.samples[0].status), error_reason::kCoordinateLimits);
+  for (const StageTime& stage : alone.stages) EXPECT_NE(stage.name, "features");
 }
 
 TEST_F(ExecutorTest, NoSampleAtAll) {

@@ -1,0 +1,78 @@
+// What BatchGeometry adds to the kernels: limits, and counts of all levels together.
+
+#include "engine/geometry/batch_geometry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "kernels/coordinate_key.h"
+
+namespace voxserve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class BatchGeometryTest : public testing::Test {
+ protected:
+  // Cells of 1 m, floored, origin 0; points as x, y, z.
+  absl::Status Voxelize(const std::vector<std::vector<float>>& samples) {
+    std::vector<float> points;
+    std::vector<int64_t> point_begin = {0};
+    for (const std::vector<float>& sample : samples) {
+      points.insert(points.end(), sample.begin(), sample.end());
+      point_begin.push_back(static_cast<int64_t>(points.size() / 3));
+    }
+    kernels::VoxelizeParams params{.rounding = kernels::VoxelRounding::kFloor, .origin = kernels::VoxelOrigin::kZero};
+    params.num_points = point_begin.back();
+    params.num_samples = static_cast<int32_t>(samples.size());
+    params.point_begin = point_begin.data();
+    params.axes = points.data();
+    params.axes_pitch = 3;
+    return geometry_.Voxelize(params, 0, pool_);
+  }
+
+  kernels::ThreadPool pool_{2};
+  BatchGeometry geometry_;
+};
+
+TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) {
+  const float last = static_cast<float>(kernels::CoordinateKey(3).max_coordinate());
+  kernels::OutputCoordinatesParams rule{.rule = kernels::CoordinateRule::kExpand};
+  rule.geometry = {.kernel_size = {3, 1, 3, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 1, 0}};
+  ASSERT_TRUE(Voxelize({{0, 0, 5}, {0, 0, last}, {}}).ok());
+  ASSERT_TRUE(geometry_.MakeLevel(1, 0, rule, pool_).ok());
+  EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 1, 0));
+  // Level 1 ends at the last site too: one more.
+  ASSERT_TRUE(geometry_.MakeLevel(2, 1, rule, pool_).ok());
+  EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 2, 0));
+  ASSERT_TRUE(Voxelize({{0, 0, 5}}).ok());
+  EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0));
+}
+
+TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
+  std::vector<float> line;
+  for (int i = 0; i < 64; ++i) line.insert(line.end(), {static_cast<float>(i), 0, 0});
+  ASSERT_TRUE(Voxelize({line}).ok());
+  kernels::OutputCoordinatesParams rule{.rule = kernels::CoordinateRule::kPadded};
+  rule.geometry = {.kernel_size = {257, 257, 257, 1}, .padding = {128, 128, 128, 0}};
+  rule.out_shape = {100000, 100000, 100000, 0};
+  const absl::Status status = geometry_.MakeLevel(1, 0, rule, pool_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
+  // 64 sites times 257^3 cells, 16 bytes each.
+  EXPECT_THAT(status.message(), HasSubstr("1086373952 candidates from 64 sites"));
+  EXPECT_THAT(status.message(), HasSubstr("17381983232 bytes of scratch; the limit is 17179869184"));
+  EXPECT_THAT(geometry_.keys(1), IsEmpty());
+
+  // A network that needs less still runs.
+  ASSERT_TRUE(geometry_.MakeLevel(1, 0, {.geometry = {.stride = {2, 2, 2, 1}}}, pool_).ok());
+  EXPECT_EQ(geometry_.num_sites(1), 32);
+}
+
+}  // namespace
+}  // namespace voxserve
