@@ -19,6 +19,9 @@ using ::testing::ElementsAre;
 using testing::RunOutputCoordinates;
 using testing::VoxelizeBuffers;
 
+constexpr char kScan063[] = VOXSERVE_SOURCE_DIR "/tests/golden/pandaset_063.bin";
+constexpr char kScan070[] = VOXSERVE_SOURCE_DIR "/deploy/scans/pandaset_070.bin";
+
 // x, y, z, intensity.
 std::vector<float> ReadScan(const std::filesystem::path& path) {
   std::vector<float> points(std::filesystem::file_size(path) / sizeof(float));
@@ -80,21 +83,15 @@ TEST(RealScansTest, SemanticKittiPyramidMatchesItsPublishedSizes) {
 }
 
 TEST(RealScansTest, GoldenScansHaveTheirPublishedLevels) {
-  const std::string folder = VOXSERVE_SHARED_DATA "/minkunet-pandaset/golden/";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
   ThreadPool pool(2);
-  EXPECT_THAT(Sizes(Pyramid(ReadScan(folder + "pandaset_063.bin"), pool)),
-              ElementsAre(87434, 63088, 34625, 16408, 7094));
-  EXPECT_THAT(Sizes(Pyramid(ReadScan(folder + "pandaset_070.bin"), pool)),
-              ElementsAre(86424, 62504, 34266, 16325, 7260));
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(kScan063), pool)), ElementsAre(87434, 63088, 34625, 16408, 7094));
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(kScan070), pool)), ElementsAre(86424, 62504, 34266, 16325, 7260));
 }
 
 TEST(RealScansTest, GoldenScanHasItsPublishedCoordinatesInOrder) {
-  const std::string folder = VOXSERVE_SHARED_DATA "/minkunet-pandaset/golden/";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
   ThreadPool pool(2);
-  const auto levels = Pyramid(ReadScan(folder + "pandaset_070.bin"), pool);
-  const auto golden = support::ReadNpz(folder + "pandaset_070.npz");
+  const auto levels = Pyramid(ReadScan(kScan070), pool);
+  const auto golden = support::ReadNpz(VOXSERVE_SOURCE_DIR "/tests/golden/pandaset_070.npz");
   ASSERT_TRUE(golden.ok()) << golden.status();
   const std::vector<int32_t> coords = golden->at("coords").values<int32_t>();
   const CoordinateKey layout(3);
