@@ -199,6 +199,17 @@ def conv_cases():
     cases.append(
         make_case(rng, 3, EXPAND, sites=gap[gap[:, 0] != 1], kernel_size=three, stride=two, dilation=one, bounds=0)
     )
+    # Kernels that the draws above never make: 4 and 5 cells in four dimensions, and a whole 5 x 5 x 5.
+    for rule in (FLOOR, PADDED, EXPAND, SUBMANIFOLD):
+        for kernel_size, stride in (([4, 1, 5, 2], [2, 1, 3, 1]), ([1, 5, 2, 4], [1, 2, 1, 2])):
+            if rule == SUBMANIFOLD:
+                stride = [1] * 4
+            sites = random_cloud(rng, 4, 2, 60, 0 if rule == PADDED else -9)
+            chosen = dict(kernel_size=kernel_size, stride=stride, dilation=[1] * 4, bounds=0)
+            cases.append(make_case(rng, 4, rule, sites=sites, **chosen))
+    for rule, stride in ((SUBMANIFOLD, one), (FLOOR, two), (PADDED, two), (EXPAND, two)):
+        sites = random_cloud(rng, 3, 1, 120, 0 if rule == PADDED else -9)
+        cases.append(make_case(rng, 3, rule, sites=sites, kernel_size=[5, 5, 5], stride=stride, dilation=one, bounds=0))
     return cases
 
 
