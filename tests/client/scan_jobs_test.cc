@@ -69,6 +69,12 @@ TEST_F(ScanJobsTest, RefusesWhatCannotBeMeant) {
   ExpectRefused({{a}, "", "", At("empty")}, "no labels for");
   const std::string array = folder_.Write("c.npy", "");
   ExpectRefused({{array}, array, "", ""}, "over the scan itself");
+  ExpectRefused({{array}, At("other/../c.npy"), "", ""}, "over the scan itself");
+  std::filesystem::create_symlink(array, At("link.npy"));
+  ExpectRefused({{array}, At("link.npy"), "", ""}, "over the scan itself");
+  const std::string labels = folder_.Write("truth.npy", "");
+  ExpectRefused({{a}, At("other/../truth.npy"), "", labels}, "over the labels of --truth");
+  ExpectRefused({{a}, At(std::string(300, 'x')), "", ""}, "cannot be made");
 }
 
 }  // namespace

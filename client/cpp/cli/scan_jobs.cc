@@ -34,10 +34,14 @@ absl::StatusOr<std::vector<std::string>> FindScans(const std::vector<std::string
       continue;
     }
     std::vector<std::string> found;
-    for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
-      if (entry.is_regular_file(error) && IsPointCloudFile(entry.path().string())) {
-        found.push_back(entry.path().string());
+    for (fs::directory_iterator entry(input, error), end; !error && entry != end; entry.increment(error)) {
+      std::error_code of_entry;
+      if (entry->is_regular_file(of_entry) && IsPointCloudFile(entry->path().string())) {
+        found.push_back(entry->path().string());
       }
+    }
+    if (error) {
+      return absl::PermissionDeniedError(absl::StrCat(input, ": the folder cannot be read: ", error.message()));
     }
     if (found.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(input, ": the folder has no scans (.bin, .pcd, .ply or .npy)"));
@@ -59,13 +63,19 @@ absl::StatusOr<std::string> OutputFor(absl::string_view flag, const std::string&
     }
     return output;
   }
-  if (fs::path(output).has_extension() && !fs::is_directory(output)) {
+  std::error_code error;
+  if (fs::path(output).has_extension() && !fs::is_directory(output, error)) {
     return absl::InvalidArgumentError(absl::StrCat(flag, " ", output, ": write a ", extension, " file or a folder"));
   }
-  std::error_code error;
   fs::create_directories(output, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat(output, ": the folder cannot be made: ", error.message()));
   return (fs::path(output) / absl::StrCat(StemOf(scan), extension)).string();
+}
+
+// Whether both name one file, however it is spelled.
+bool IsSameFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || fs::equivalent(a, b, error);
 }
 
 absl::StatusOr<std::string> TruthFor(const std::string& truth, const std::string& scan, bool is_only) {
@@ -107,8 +117,12 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
       if (!output.empty() && !outputs.insert(output).second) {
         return absl::InvalidArgumentError(absl::StrCat("two scans named ", StemOf(scan), " would both write ", output));
       }
-      if (!output.empty() && output == scan) {
+      if (output.empty()) continue;
+      if (IsSameFile(output, scan)) {
         return absl::InvalidArgumentError(absl::StrCat(output, " would be written over the scan itself"));
+      }
+      if (!truth->empty() && IsSameFile(output, *truth)) {
+        return absl::InvalidArgumentError(absl::StrCat(output, " would be written over the labels of --truth"));
       }
     }
     jobs.push_back({scan, *std::move(save), *std::move(picture), *std::move(truth)});

@@ -15,9 +15,11 @@ template <typename T>
 bool Append(double value, std::string* packed) {
   if constexpr (std::numeric_limits<T>::is_integer) {
     if (!(value >= static_cast<double>(std::numeric_limits<T>::min()) &&
-          value <= static_cast<double>(std::numeric_limits<T>::max()))) {
+          value <= static_cast<double>(std::numeric_limits<T>::max()) && value == std::floor(value))) {
       return false;
     }
+  } else if (std::isfinite(value) && std::abs(value) > static_cast<double>(std::numeric_limits<T>::max())) {
+    return false;
   }
   const T converted = static_cast<T>(value);
   packed->append(reinterpret_cast<const char*>(&converted), sizeof(T));
