@@ -26,15 +26,21 @@ namespace {
 using Site = std::array<int32_t, 3>;
 using Values = std::map<Site, std::vector<double>>;  // rows of a tensor by site
 
-constexpr int kFine = 0;    // level 0, the voxels
-constexpr int kCoarse = 1;  // floor(site / 2)
+constexpr int kFine = 0;                        // level 0, the voxels
+constexpr int kCoarse = 1;                      // what the graph's rule makes of it
+constexpr kernels::Axes kShape = {7, 5, 4, 1};  // of the voxels
 
 // Builds graphs as the loader leaves them. Every method returns the new node's index.
 class GraphBuilder {
  public:
-  explicit GraphBuilder(uint32_t seed) : random_(seed) {
-    graph_.levels = LevelTable(std::nullopt);
+  explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor)
+      : random_(seed), rule_(rule) {
+    graph_.levels = LevelTable(kShape);
     VoxelizeOp op;
+    op.origin = kernels::VoxelOrigin::kRange;
+    op.has_range = true;
+    for (size_t axis = 0; axis < 3; ++axis) op.range_max[axis] = static_cast<float>(kShape[axis]);
+    op.grid_shape = kShape;
     op.voxel_size = {1, 1, 1, 1};
     op.axes = {"x", "y", "z"};
     for (const char* name : {"x", "y", "z", "f"}) op.features.push_back({.name = name, .unit = "1"});
@@ -50,7 +56,8 @@ class GraphBuilder {
   int Down(int input, int out_channels) {
     SparseConvOp op;
     op.kind = SparseConvOp::Kind::kStrided;
-    op.sites.geometry = Cube(2, 2, 0);
+    op.sites.rule = rule_;
+    op.sites.geometry = rule_ == kernels::CoordinateRule::kFloor ? Cube(2, 2, 0) : Cube(3, 2, 1);
     const int level = graph_.levels.Apply(kFine, op.sites);
     op.rulebook = graph_.levels.Rulebook(kFine, level, op.geometry());
     return AddConv(input, std::move(op), out_channels, false, level);
@@ -178,6 +185,7 @@ class GraphBuilder {
   }
 
   std::mt19937 random_;
+  const kernels::CoordinateRule rule_;
   Graph graph_;
 };
 
@@ -253,14 +261,43 @@ class Interpreter {
     return out;
   }
 
-  Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) const {
-    Values out;
+  // The coarse sites by the rule's definition; all sites here are 0 or more, and the sample's minimum is 0.
+  std::set<Site> CoarseSites(const SiteRule& rule) const {
+    std::set<Site> sites;
     for (const auto& [site, unused] : voxels_) {
-      Site at = site;
-      if (node.level == kCoarse) at = {site[0] / 2, site[1] / 2, site[2] / 2};  // no negative sites here
-      std::vector<double>& row = out[at];
+      if (rule.rule == kernels::CoordinateRule::kFloor) {
+        sites.insert({site[0] / 2, site[1] / 2, site[2] / 2});
+        continue;
+      }
+      for (int32_t k = 0; k < rule.geometry.NumOffsets(); ++k) {
+        const kernels::Axes delta = rule.geometry.Delta(k);
+        Site out;
+        bool exists = true;
+        for (size_t axis = 0; axis < 3; ++axis) {
+          const int32_t reached = site[axis] - delta[axis];
+          out[axis] = reached / 2;
+          exists &= reached >= 0 && reached % 2 == 0;
+          // (shape + 2 * 1 - (3 - 1) - 1) / 2 + 1
+          if (rule.rule == kernels::CoordinateRule::kPadded) exists &= out[axis] < (kShape[axis] - 1) / 2 + 1;
+        }
+        if (exists) sites.insert(out);
+      }
+    }
+    return sites;
+  }
+
+  Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) {
+    if (conv.kind == SparseConvOp::Kind::kStrided) coarse_ = CoarseSites(conv.sites);
+    Values out;
+    const auto add_site = [&](const Site& site) {
+      std::vector<double>& row = out[site];
       row.assign(static_cast<size_t>(conv.out_channels), 0.0);
       if (conv.bias) row.assign(conv.bias->values.begin(), conv.bias->values.end());
+    };
+    if (node.level == kCoarse) {
+      for (const Site& site : coarse_) add_site(site);
+    } else {
+      for (const auto& [site, unused] : voxels_) add_site(site);
     }
     const kernels::ConvGeometry& geometry = conv.geometry();
     for (auto& [site, row] : out) {
@@ -291,21 +328,26 @@ class Interpreter {
 
   const Graph& graph_;
   Values voxels_;
+  std::set<Site> coarse_;  // of the strided convolutions, which share their level
   std::map<int, Values> values_;
 };
 
-void ExpectEqual(const Graph& graph, uint32_t seed, Dataflow dataflow) {
+void ExpectEqual(const Graph& graph, uint32_t seed, Dataflow dataflow,
+                 kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const Points points = RandomPoints(seed);
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
   Plan plan;
   plan.fallback.dataflow = dataflow;
+  plan.fallback.map_search = map_search;
   const Program program = Compile(graph, plan, 1);
   kernels::ThreadPool pool(2);
   ExecutionContext context{.device = "cpu", .pool = &pool};
   Executor executor(&context);
-  const BatchOutput output = executor.Run(program, {{.cloud = &*cloud, .return_scores = true}}, RunLimits());
+  const BatchOutput output =
+      executor.Run(program, {{.cloud = &*cloud, .return_scores = true}}, {.max_grid_bytes = max_grid_bytes});
   ASSERT_TRUE(output.status.ok()) << output.status;
+  EXPECT_EQ(output.grid_fallbacks > 0, map_search == kernels::MapSearch::kGrid && max_grid_bytes == 0);
   const SampleOutput& sample = output.samples[0];
   ASSERT_TRUE(sample.status.ok()) << sample.status;
 
@@ -417,7 +459,9 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
   const uint32_t seed = GetParam();
   std::mt19937 random(seed);
   const auto pick = [&](int count) { return std::uniform_int_distribution<int>(0, count - 1)(random); };
-  GraphBuilder b(seed);
+  const kernels::CoordinateRule rules[] = {kernels::CoordinateRule::kFloor, kernels::CoordinateRule::kPadded,
+                                           kernels::CoordinateRule::kExpand};
+  GraphBuilder b(seed, rules[seed % 3]);
   const int down = b.Down(b.Submanifold(0, 6, true), 6);
   std::vector<int> nodes = {0, down - 1, down};
   for (int i = 0; i < 25; ++i) {
@@ -466,6 +510,9 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
   const Graph graph = b.FinishOutputs();
   ExpectEqual(graph, seed, Dataflow::kFetchOnDemand);
   ExpectEqual(graph, seed, Dataflow::kGatherGemmScatter);
+  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
+  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
+  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Range(100u, 160u));
