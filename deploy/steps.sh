@@ -3,7 +3,8 @@
 # shellcheck shell=bash
 set -euo pipefail
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# Of the file itself: reached through a link, it must not give the build another path.
+ROOT=$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/.." && pwd -P)
 BUILD=$ROOT/build
 export ROOT BUILD
 
