@@ -1,7 +1,11 @@
 #pragma once
 
 // HTTP for operators: /metrics (Prometheus), /healthz (the process answers), /readyz (it should get requests), / (a
-// status page). A handful of threads of its own, one request a connection, so that an idle client holds nobody up.
+// status page). Threads of its own, one request a connection.
+//
+// A connection holds a thread until it is answered: one that stays silent for a second, one that has begun a request
+// for as long as it sends a byte every two seconds. So num_threads clients that dawdle on purpose hold everybody up:
+// keep the port among operators, as its default address does.
 
 #include <functional>
 #include <memory>
@@ -17,7 +21,7 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";
     int port = 8080;  // 0: any free one
-    int num_threads = 4;
+    int num_threads = 32;
   };
 
   // Called on the HTTP threads, several at once, until the server is destroyed.

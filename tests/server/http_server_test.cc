@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace voxserve {
@@ -28,6 +30,17 @@ class HttpServerTest : public testing::Test {
   }
 
   httplib::Client Connect() const { return httplib::Client("127.0.0.1", server_->port()); }
+
+  // A connection that has said nothing yet; the caller closes it.
+  int ConnectRaw() const {
+    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->port());
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    EXPECT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return descriptor;
+  }
 
   std::atomic<bool> ready_{false};
   std::unique_ptr<HttpServer> server_;
@@ -78,17 +91,9 @@ TEST_F(HttpServerTest, HeadHasNoBody) {
 }
 
 TEST_F(HttpServerTest, IdleConnectionsHoldNobodyUp) {
-  // Three of the four threads are held by connections that say nothing, and then by nobody: the server hangs up.
+  // Each holds a thread until the server hangs up.
   std::vector<int> sockets;
-  for (int i = 0; i < 3; ++i) {
-    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server_->port());
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    ASSERT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    sockets.push_back(descriptor);
-  }
+  for (int i = 0; i < 8; ++i) sockets.push_back(ConnectRaw());
   for (int i = 0; i < 20; ++i) {
     const auto answer = Connect().Get("/healthz");
     ASSERT_TRUE(answer);
@@ -99,6 +104,29 @@ TEST_F(HttpServerTest, IdleConnectionsHoldNobodyUp) {
     EXPECT_EQ(read(descriptor, &byte, 1), 0) << "closed by the server";
     close(descriptor);
   }
+}
+
+TEST_F(HttpServerTest, SlowClientsDoNotHoldTheProbes) {
+  // Each holds a thread for as long as it drips.
+  std::vector<int> sockets;
+  for (int i = 0; i < 16; ++i) {
+    sockets.push_back(ConnectRaw());
+    EXPECT_GT(send(sockets.back(), "GET /", 5, MSG_NOSIGNAL), 0);
+  }
+  std::atomic<bool> done{false};
+  std::thread drip([&] {
+    while (!done) {
+      for (const int descriptor : sockets) send(descriptor, "x", 1, MSG_NOSIGNAL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    const auto answer = Connect().Get("/healthz");
+    EXPECT_TRUE(answer && answer->status == 200);
+  }
+  done = true;
+  drip.join();
+  for (const int descriptor : sockets) close(descriptor);
 }
 
 TEST_F(HttpServerTest, ATakenPortIsAnError) {
