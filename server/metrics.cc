@@ -151,6 +151,10 @@ Metrics::Metrics()
                        .Name("voxserve_model_ready")
                        .Help("1 where the version answers requests, 0 where it is loading or failed")
                        .Register(registry_)),
+      plan_info_(BuildGauge()
+                     .Name("voxserve_plan_info")
+                     .Help("Always 1; where the plan comes from by which the model runs on the device (default)")
+                     .Register(registry_)),
       build_info_(BuildGauge()
                       .Name("voxserve_build_info")
                       .Help("Always 1; the version and what it computes on (cpu, cuda)")
@@ -161,6 +165,11 @@ Metrics::~Metrics() = default;
 
 void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
   build_info_.Add({{"version", std::string(version)}, {"backend", std::string(backend)}}).Set(1);
+}
+
+void Metrics::SetPlanInfo(std::string_view model, std::string_view device, std::string_view source) {
+  plan_info_.Add({{"model", std::string(model)}, {"device", std::string(device)}, {"source", std::string(source)}})
+      .Set(1);
 }
 
 void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {

@@ -61,6 +61,9 @@ class Metrics : public EngineObserver {
   // Label `backend`: "cpu" or "cuda".
   void SetBuildInfo(std::string_view version, std::string_view backend);
 
+  // Where the plan comes from by which a model runs on a device: "default".
+  void SetPlanInfo(std::string_view model, std::string_view device, std::string_view source);
+
   // A request got its status. version: the one that answered, else the one asked for (0: none). Only answers of OK
   // enter the latency histogram and the frame count: a fast refusal is no fast frame.
   void OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration);
@@ -109,6 +112,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& queue_depth_;
   prometheus::Family<prometheus::Gauge>& device_memory_bytes_;
   prometheus::Family<prometheus::Gauge>& model_ready_;
+  prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Gauge>& build_info_;
   prometheus::Counter& grid_fallbacks_;
 

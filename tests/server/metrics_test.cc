@@ -23,6 +23,7 @@ class MetricsTest : public testing::Test {
 
 TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.SetBuildInfo("1.2.3", "cpu");
+  metrics_.SetPlanInfo("net", "cpu", "default");
   metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(3));
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
@@ -56,6 +57,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"} 0.5)",
            R"(voxserve_device_memory_bytes{device="cpu",kind="arena"} 1024)",
            R"(voxserve_model_ready{model="net",version="2"} 1)",
+           R"(voxserve_plan_info{device="cpu",model="net",source="default"} 1)",
        }) {
     EXPECT_THAT(text, HasSubstr(std::string(line) + "\n"));
   }
