@@ -21,6 +21,12 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline);
 }
 
+absl::Status QueueFull(std::string message) {
+  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(std::move(message)), error_reason::kQueueFull),
+                        kRetryDelay);
+}
+
 // What a client chose may be long; a log line need not be.
 std::string Clipped(const std::string& text) {
   constexpr size_t kMaxBytes = 128;
@@ -51,10 +57,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
       : service_(service), context_(context), request_(request), response_(response), deadline_(DeadlineOf(*context)) {}
 
   void Start() {
-    accepted_ = service_->Accept();
+    const absl::Status accepted = service_->Accept();
+    accepted_ = accepted.ok();
     if (!accepted_) {
-      service_->metrics_->OnDropped(request_->model(), "draining");
-      return Fail(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+      service_->metrics_->OnDropped(request_->model(), absl::IsUnavailable(accepted) ? "draining" : "queue_full");
+      return Fail(accepted);
     }
     if (!request_->has_cloud()) {
       return Fail(WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud));
@@ -81,7 +88,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   }
 
   void OnDone() override {
-    if (accepted_) service_->Release();
+    if (accepted_) service_->Release(answer_bytes_);
     delete this;
   }
 
@@ -109,6 +116,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
                                               "of ", service_->options_.max_response_bytes, " (--max_message_bytes)")),
                              error_reason::kResponseTooLarge));
     }
+    if (const absl::Status held = service_->HoldAnswer(bytes); !held.ok()) {
+      response_->Clear();
+      return Fail(held);
+    }
+    answer_bytes_ = bytes;
     const absl::Time now = absl::Now();
     const absl::Duration encode_time = now - encode_start;
     AppendStage("encode", encode_time, response_);
@@ -158,6 +170,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   bool accepted_ = false;
   bool submitted_ = false;
   uint64_t ticket_ = 0;
+  int64_t answer_bytes_ = 0;
   std::atomic<bool> cancelled_{false};
 };
 
@@ -201,16 +214,34 @@ int64_t InferenceService::AwaitAnswers(absl::Time deadline) {
   return num_accepted_;
 }
 
-bool InferenceService::Accept() {
+absl::Status InferenceService::Accept() {
   absl::MutexLock lock(&mutex_);
-  if (draining_) return false;
+  if (draining_) {
+    return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
+  }
+  if (num_accepted_ >= options_.max_accepted_requests) {
+    return QueueFull(absl::StrCat("the server holds ", num_accepted_, " requests that wait, run or have answers to ",
+                                  "send; its limit is ", options_.max_accepted_requests));
+  }
   ++num_accepted_;
-  return true;
+  return absl::OkStatus();
 }
 
-void InferenceService::Release() {
+absl::Status InferenceService::HoldAnswer(int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (unsent_bytes_ > 0 && unsent_bytes_ + bytes > options_.max_unsent_bytes) {
+    return QueueFull(absl::StrCat("answers of ", unsent_bytes_, " bytes wait for their clients to read them; with ",
+                                  bytes, " more they exceed the server's limit of ", options_.max_unsent_bytes,
+                                  " (--grpc_memory_bytes)"));
+  }
+  unsent_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+void InferenceService::Release(int64_t answer_bytes) {
   absl::MutexLock lock(&mutex_);
   --num_accepted_;
+  unsent_bytes_ -= answer_bytes;
 }
 
 }  // namespace voxserve

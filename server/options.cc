@@ -94,7 +94,8 @@ ABSL_FLAG(int64_t, max_queue_requests, voxserve::Options().max_queue_requests,
 ABSL_FLAG(voxserve::ByteSize, max_queue_bytes, voxserve::ByteSize{voxserve::Options().max_queue_bytes},
           "Bytes of point clouds that may wait per model; likewise.");
 ABSL_FLAG(voxserve::ByteSize, grpc_memory_bytes, voxserve::ByteSize{voxserve::Options().grpc_memory_bytes},
-          "Memory that gRPC may hold for messages on the wire; at least twice --max_message_bytes.");
+          "Memory that gRPC may hold for messages on the wire, and bytes of answers that clients have not read yet; at "
+          "least twice --max_message_bytes.");
 ABSL_FLAG(absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
           "After SIGTERM or SIGINT: time for accepted requests to be answered. A second signal ends at once.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,

@@ -4,6 +4,9 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -22,10 +25,26 @@ namespace {
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
+// The engine has no tuned plans yet: every model runs by the documented default.
+constexpr char kDefaultPlan[] = "default";
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
+// Infer calls that the service holds beyond those that wait in full queues: they run, or their answers are leaving.
+constexpr int64_t kMaxCallsBeyondQueues = 16;
+// Streams of one connection beyond the Infer calls that the service holds: health watches, and calls being refused.
+// A client with more on one connection keeps them back until others end.
+constexpr int64_t kMaxOtherStreams = 64;
+
+// Queues are per model.
+int64_t MaxAcceptedRequests(const Options& options, const Engine& engine) {
+  std::set<std::string> models;
+  for (const ModelVersionInfo& model : engine.ListModels()) models.insert(model.name);
+  const auto num_queues = static_cast<int64_t>(std::max<size_t>(models.size(), 1));
+  constexpr int64_t kMost = std::numeric_limits<int>::max() - kMaxCallsBeyondQueues - kMaxOtherStreams;
+  return std::min(options.max_queue_requests, kMost / num_queues) * num_queues + kMaxCallsBeyondQueues;
+}
 
 void LogLoaded(const std::vector<ModelVersionInfo>& models) {
   std::vector<std::string> ready;
@@ -92,8 +111,12 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 absl::Status Server::StartGrpc() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  service_ = std::make_unique<InferenceService>(
-      InferenceService::Options{.max_response_bytes = options_.max_message_bytes}, engine_.get(), metrics_.get());
+  const int64_t max_accepted_requests = MaxAcceptedRequests(options_, *engine_);
+  service_ =
+      std::make_unique<InferenceService>(InferenceService::Options{.max_response_bytes = options_.max_message_bytes,
+                                                                   .max_accepted_requests = max_accepted_requests,
+                                                                   .max_unsent_bytes = options_.grpc_memory_bytes},
+                                         engine_.get(), metrics_.get());
 
   grpc::ResourceQuota quota("voxserve");
   quota.Resize(static_cast<size_t>(options_.grpc_memory_bytes));
@@ -101,6 +124,11 @@ absl::Status Server::StartGrpc() {
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options_.max_message_bytes));
   builder.SetMaxSendMessageSize(static_cast<int>(options_.max_message_bytes));
+  // A few compressed kilobytes can unpack to gigabytes: compressed requests get UNIMPLEMENTED.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(max_accepted_requests + kMaxOtherStreams));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -145,8 +173,12 @@ void Server::WatchLoading() {
   while (!engine_->loaded()) {
     if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
   }
+  const std::vector<ModelVersionInfo> models = engine_->ListModels();
+  for (const ModelVersionInfo& model : models) {
+    if (model.state == ModelState::kReady) metrics_->SetPlanInfo(model.name, model.device, kDefaultPlan);
+  }
   readiness_.SetLoaded();
-  LogLoaded(engine_->ListModels());
+  LogLoaded(models);
 }
 
 std::string Server::RenderStatusPage() const {

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +15,8 @@
 
 #include "absl/time/clock.h"
 #include "engine/serving/engine.h"
-#include "server/server.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/integration/service_client.h"
+#include "tests/integration/server_test.h"
 #include "tests/support/model_folder.h"
 
 namespace voxserve {
@@ -80,18 +78,13 @@ std::vector<int> Labels(const v1::InferResponse& response) {
   return labels;
 }
 
-class EngineServiceTest : public ::testing::Test {
+class EngineServiceTest : public ServerTest {
  protected:
   void Start(const std::string& repository) {
-    Options options;
-    options.port = options.http_port = 0;
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, "1.2.3", [&](EngineObserver* observer) {
+    StartServer({}, [&](EngineObserver* observer) {
       return Engine::Create({.model_repository = repository, .observer = observer});
     });
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    client_ = std::make_unique<ServiceClient>(server_->grpc_port());
-    while (Get("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
+    while (Body("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
   }
 
   void StartWith(const testing::TestModel& model) {
@@ -99,10 +92,7 @@ class EngineServiceTest : public ::testing::Test {
     Start(folder_.path().string());
   }
 
-  std::string Get(const std::string& path) const {
-    const auto answer = httplib::Client("127.0.0.1", server_->http_port()).Get(path);
-    return answer ? answer->body : "";
-  }
+  std::string Body(const std::string& path) const { return Get(path).second; }
 
   v1::InferResponse InferOk(const v1::InferRequest& request) {
     v1::InferResponse response;
@@ -121,8 +111,6 @@ class EngineServiceTest : public ::testing::Test {
   }
 
   testing::TemporaryFolder folder_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<ServiceClient> client_;
 };
 
 TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
@@ -234,7 +222,7 @@ TEST_F(EngineServiceTest, PointsThatCannotBeServedAreCountedAndTheRestIsServed) 
   EXPECT_EQ(response.counts().out_of_range(), 2u);
   EXPECT_EQ(response.counts().used(), 2u);
   EXPECT_EQ(response.counts().dropped(), 0u);
-  const std::string metrics = Get("/metrics");
+  const std::string metrics = Body("/metrics");
   EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"invalid\",model=\"height\"} 3\n"));
   EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"out_of_range\",model=\"height\"} 2\n"));
   EXPECT_THAT(metrics, HasSubstr("voxserve_points_total{fate=\"used\",model=\"height\"} 2\n"));
@@ -306,7 +294,7 @@ TEST_F(EngineServiceTest, ABrokenVersionLeavesTheOthersInService) {
   broken.Replace("name: \"best\" inputs: [\"head\"]", "name: \"best\" inputs: [\"haed\"]");
   broken.WriteTo(folder_.path() / "height", 2);
   StartWith(HeightModel());
-  EXPECT_EQ(Get("/readyz"), "ready\n");
+  EXPECT_EQ(Body("/readyz"), "ready\n");
   v1::InferRequest request = Request("height", {0, 0, 3, 0});
   EXPECT_EQ(InferOk(request).version(), 1) << "the newest that is ready";
   request.set_version(2);
@@ -321,16 +309,16 @@ TEST_F(EngineServiceTest, ABrokenVersionLeavesTheOthersInService) {
   const std::vector<std::string> problems(models.models(1).problems().begin(), models.models(1).problems().end());
   EXPECT_THAT(problems, ::testing::Contains(HasSubstr("haed")));
   EXPECT_THAT(problems, ::testing::Contains(HasSubstr("head.bias"))) << "every problem, not the first alone";
-  EXPECT_THAT(Get("/"), HasSubstr("haed"));
-  EXPECT_THAT(Get("/metrics"), HasSubstr("voxserve_model_ready{model=\"height\",version=\"2\"} 0\n"));
+  EXPECT_THAT(Body("/"), HasSubstr("haed"));
+  EXPECT_THAT(Body("/metrics"), HasSubstr("voxserve_model_ready{model=\"height\",version=\"2\"} 0\n"));
 }
 
 TEST_F(EngineServiceTest, WithNothingToServeItIsNotReady) {
   testing::TestModel broken = HeightModel();
   broken.weights.clear();
   StartWith(broken);
-  EXPECT_EQ(Get("/healthz"), "ok\n");
-  EXPECT_EQ(Get("/readyz"), "no model is ready\n");
+  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/readyz"), "no model is ready\n");
   EXPECT_EQ(client_->Health(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   ExpectRefused(Request("height", {0, 0, 3, 0}), StatusCode::UNAVAILABLE, "MODEL_FAILED");
 }

@@ -185,9 +185,13 @@ TEST_F(InferenceServiceTest, ACancelledTaskThatRunsIsNoFrame) {
   ASSERT_TRUE(engine_->AwaitStarted(1));
   call.Cancel();
   EXPECT_EQ(call.Wait().error_code(), StatusCode::CANCELLED);
-  absl::SleepFor(absl::Milliseconds(50));  // for the cancellation to arrive; either order must be fine
+  ASSERT_TRUE(engine_->AwaitCancelCalls(1));
   engine_->Resume();
+  EXPECT_TRUE(AwaitMetric(R"(voxserve_requests_total{code="CANCELLED",model="fake",version="_unknown"})", 1));
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_total{model="fake"})"), 0);
   ExpectServerLives();
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_total{model="fake"})"), 1);
+  EXPECT_EQ(engine_->num_started(), 2) << "it had run";
 }
 
 TEST_F(InferenceServiceTest, ACutConnectionTakesTheTaskOutOfTheQueue) {
@@ -220,6 +224,24 @@ TEST_F(InferenceServiceTest, GarbageOnThePortsHurtsNobody) {
     ExpectServerLives();
     EXPECT_EQ(Get("/healthz").first, 200);
   }
+}
+
+TEST_F(InferenceServiceTest, CompressedRequestsAreRefused) {
+  Start();
+  // 16 MB of zeros in 16 kB; more would get past the message limit all the same.
+  v1::InferRequest request = RequestOf("fake", 1'000'000);
+  std::string& data = *request.mutable_cloud()->mutable_data();
+  data.assign(data.size(), '\0');
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context.set_compression_algorithm(algorithm);
+    v1::InferResponse response;
+    const grpc::Status status = client_->inference->Infer(&context, request, &response);
+    EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED) << status.error_message();
+  }
+  EXPECT_EQ(engine_->num_started(), 0);
+  ExpectServerLives();
 }
 
 TEST_F(InferenceServiceTest, ATooLargeRequestIsRefusedByGrpcItself) {

@@ -51,6 +51,7 @@ bool FakeEngine::Await(const int64_t* counter, int64_t at_least) {
 bool FakeEngine::AwaitWaiting(int64_t count) { return Await(&num_waiting_, count); }
 bool FakeEngine::AwaitStarted(int64_t count) { return Await(&num_started_, count); }
 bool FakeEngine::AwaitCancelled(int64_t count) { return Await(&num_cancelled_, count); }
+bool FakeEngine::AwaitCancelCalls(int64_t count) { return Await(&num_cancel_calls_, count); }
 
 void FakeEngine::FailNext(absl::Status status) {
   absl::MutexLock lock(&mutex_);
@@ -105,6 +106,7 @@ bool FakeEngine::Cancel(uint64_t ticket) {
   InferTask cancelled;
   {
     absl::MutexLock lock(&mutex_);
+    ++num_cancel_calls_;
     auto found = queue_.begin();
     while (found != queue_.end() && found->ticket != ticket) ++found;
     if (found == queue_.end()) return false;

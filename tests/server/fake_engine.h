@@ -47,6 +47,8 @@ class FakeEngine final : public Engine {
   bool AwaitWaiting(int64_t count);
   bool AwaitStarted(int64_t count);
   bool AwaitCancelled(int64_t count);
+  // Likewise, of calls of Cancel, those for tasks that had started included.
+  bool AwaitCancelCalls(int64_t count);
   // The next task that starts gets this instead of an answer.
   void FailNext(absl::Status status);
   int64_t num_started() const;
@@ -84,6 +86,7 @@ class FakeEngine final : public Engine {
   int64_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_cancel_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread worker_;
 };
 

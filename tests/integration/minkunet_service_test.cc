@@ -1,0 +1,183 @@
+// The demo's network through a real gRPC server: what waits behind it, and what the server says of its work.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/serving/engine.h"
+#include "tests/integration/raw_tcp.h"
+#include "tests/integration/server_test.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+
+// Takes the network a good second on one thread: what comes meanwhile waits.
+constexpr int kManyPoints = 60'000;
+constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
+
+// Two models: minkunet, and one that takes no time, so that each has a queue depth of its own. One worker serves both,
+// in the order of arrival.
+class MinkunetServiceTest : public ServerTest {
+ protected:
+  void Start(Engine::Options options = {}) {
+    std::filesystem::create_directory_symlink(VOXSERVE_SOURCE_DIR "/deploy/models/minkunet",
+                                              folder_.path() / "minkunet");
+    testing::SmallModel().WriteTo(folder_.path() / "small");
+    options.model_repository = folder_.path().string();
+    options.num_threads = 1;
+    ASSERT_NO_FATAL_FAILURE(StartServer({}, [&](EngineObserver* observer) {
+      options.observer = observer;
+      return Engine::Create(options);
+    }));
+    AwaitReady();
+  }
+
+  std::unique_ptr<AsyncInfer> Send(const std::string& model, int num_points,
+                                   absl::Duration timeout = absl::Minutes(2)) {
+    return std::make_unique<AsyncInfer>(client_.get(), RequestOf(model, num_points), timeout);
+  }
+
+  // Until it has ended, whatever comes waits.
+  void KeepBusy() {
+    for (std::unique_ptr<AsyncInfer>& call : busy_) call = Send("minkunet", kManyPoints);
+    ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", 1));
+  }
+
+  void ExpectBusyWorkIsAnswered() {
+    for (const std::unique_ptr<AsyncInfer>& call : busy_) {
+      EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
+      EXPECT_EQ(call->response().segmentation().labels().size(), static_cast<size_t>(kManyPoints));
+    }
+  }
+
+  // What left the queue of the small model is gone from it, and never ran.
+  void ExpectSmallModelNeverRan(const std::string& reason) {
+    EXPECT_TRUE(AwaitMetric(absl::StrCat(R"(voxserve_frames_dropped_total{model="small",reason=")", reason, "\"}"), 1));
+    EXPECT_EQ(MetricOf(R"(voxserve_queue_depth{model="small"})"), 0);
+    ExpectBusyWorkIsAnswered();
+    v1::InferResponse response;
+    EXPECT_TRUE(client_->Infer(RequestOf("small", 10), &response).ok()) << "the server lives";
+    EXPECT_EQ(MetricOf(R"(voxserve_batch_requests_count{model="small"})"), 1) << "the last request alone";
+  }
+
+  // More requests at once than may run and wait: the others are refused, with both numbers.
+  void ExpectQueueFull(const std::string& text) {
+    std::vector<std::unique_ptr<AsyncInfer>> calls;
+    for (int i = 0; i < 6; ++i) calls.push_back(Send("minkunet", kManyPoints));
+    int num_refused = 0;
+    for (const std::unique_ptr<AsyncInfer>& call : calls) {
+      const grpc::Status& status = call->Wait();
+      if (status.ok()) continue;
+      ++num_refused;
+      EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+      EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
+      EXPECT_THAT(status.error_message(), HasSubstr(text));
+      EXPECT_LT(RetryDelayOf(status), absl::Minutes(1));
+      EXPECT_EQ(call->context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+    }
+    EXPECT_GE(num_refused, 1);
+    EXPECT_LE(num_refused, 5) << "the first one runs";
+    EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="minkunet",reason="queue_full"})"), num_refused);
+    EXPECT_EQ(MetricOf(R"(voxserve_frames_total{model="minkunet"})"), 6 - num_refused);
+  }
+
+  testing::TemporaryFolder folder_;
+  std::unique_ptr<AsyncInfer> busy_[2];
+};
+
+TEST_F(MinkunetServiceTest, AQueueFullOfRequestsSaysWhenToTryAgain) {
+  Start({.max_queue_requests = 1});
+  ExpectQueueFull("1 requests waiting, limit 1");
+}
+
+TEST_F(MinkunetServiceTest, AQueueFullOfBytesSaysWhenToTryAgain) {
+  Start({.max_queue_bytes = kManyBytes * 3 / 2});
+  ExpectQueueFull(absl::StrCat(kManyBytes, " bytes waiting, limit ", kManyBytes * 3 / 2));
+}
+
+TEST_F(MinkunetServiceTest, ADeadlineThatPassesInTheQueue) {
+  Start();
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());
+  EXPECT_EQ(Send("small", 10, absl::Milliseconds(100))->Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  ExpectSmallModelNeverRan("expired");
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="DEADLINE_EXCEEDED",model="small",version="_unknown"})"), 1);
+}
+
+TEST_F(MinkunetServiceTest, ACancelledTaskLeavesTheQueue) {
+  Start();
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());
+  const std::unique_ptr<AsyncInfer> call = Send("small", 10);
+  ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="small"})", 1));
+  call->Cancel();
+  EXPECT_EQ(call->Wait().error_code(), StatusCode::CANCELLED);
+  ExpectSmallModelNeverRan("cancelled");
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="CANCELLED",model="small",version="_unknown"})"), 1);
+}
+
+TEST_F(MinkunetServiceTest, ACutConnectionTakesItsTaskOutOfTheQueue) {
+  Start();
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());
+  TcpProxy proxy(server_->grpc_port());
+  ServiceClient remote(proxy.port());
+  AsyncInfer call(&remote, RequestOf("small", 10));
+  ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="small"})", 1));
+  proxy.Cut();
+  EXPECT_EQ(call.Wait().error_code(), StatusCode::UNAVAILABLE);
+  ExpectSmallModelNeverRan("cancelled");
+}
+
+TEST_F(MinkunetServiceTest, MetricsTellOfItsWork) {
+  Start();
+  v1::InferResponse response;
+  const grpc::Status status = client_->Infer(RequestOf("minkunet", 2000), &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(MetricOf(R"(voxserve_batch_requests_count{model="minkunet"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_batch_requests_sum{model="minkunet"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_batch_points_sum{model="minkunet"})"), 2000);
+  EXPECT_GT(response.counts().voxels(), 0u);
+  EXPECT_EQ(MetricOf(R"(voxserve_batch_voxels_sum{model="minkunet"})"), response.counts().voxels());
+  EXPECT_EQ(MetricOf(R"(voxserve_points_total{fate="used",model="minkunet"})"), 2000);
+  for (const char* stage : {"decode", "queue", "copy_in", "voxelize", "geometry", "features", "head", "encode"}) {
+    EXPECT_EQ(MetricOf(absl::StrCat(R"(voxserve_stage_duration_seconds_count{model="minkunet",stage=")", stage, "\"}")),
+              1)
+        << stage;
+  }
+  EXPECT_GT(MetricOf(R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"})"), 0);
+  // 5.4 M parameters of the network in float32, and the scan's features beside them.
+  EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="weights"})"), 1e6);
+  EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="batches"})"), 2000 * 16);
+  EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="minkunet",source="default"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="small",source="default"})"), 1);
+}
+
+TEST_F(MinkunetServiceTest, PointsBeyondTheKeysLimitsAreOutOfRange) {
+  Start();
+  v1::InferRequest request = RequestOf("minkunet", 1000);
+  v1::InferResponse without;
+  ASSERT_TRUE(client_->Infer(request, &without).ok());
+  const float far[2][4] = {{1e9f, 0, 0, 0.5f}, {0, -1e9f, 0, 0.5f}};
+  v1::PointCloud& cloud = *request.mutable_cloud();
+  cloud.mutable_data()->append(reinterpret_cast<const char*>(far), sizeof(far));
+  cloud.set_num_points(1002);
+  v1::InferResponse response;
+  const grpc::Status status = client_->Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.counts().out_of_range(), 2u);
+  EXPECT_EQ(response.counts().used(), 1000u);
+  EXPECT_EQ(response.segmentation().labels(), without.segmentation().labels() + "\xFF\xFF")
+      << "the rest is labelled as if they were not there";
+}
+
+}  // namespace
+}  // namespace voxserve

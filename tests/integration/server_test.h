@@ -1,0 +1,89 @@
+#pragma once
+
+// A Server of this process on free ports, a client of it, and what it says over HTTP.
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/server.h"
+#include "tests/integration/service_client.h"
+
+namespace voxserve {
+
+class ServerTest : public testing::Test {
+ protected:
+  // Sets server_ and client_; models may still load.
+  void StartServer(Options options, const Server::EngineFactory& make_engine) {
+    options.port = options.http_port = 0;
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, "1.2.3", make_engine);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    client_ = std::make_unique<ServiceClient>(server_->grpc_port());
+  }
+
+  // {status, body}; {0, ""} where nobody answers.
+  std::pair<int, std::string> Get(const std::string& path) const {
+    const auto answer = httplib::Client("127.0.0.1", server_->http_port()).Get(path);
+    return answer ? std::make_pair(answer->status, answer->body) : std::make_pair(0, std::string());
+  }
+
+  void AwaitReady() const {
+    while (Get("/readyz").first != 200) absl::SleepFor(absl::Milliseconds(2));
+  }
+
+  // The value of a time series, e.g. `voxserve_frames_total{model="fake"}`; -1 where there is none.
+  double MetricOf(const std::string& series) const {
+    const std::string text = absl::StrCat("\n", Get("/metrics").second);
+    const size_t found = text.find(absl::StrCat("\n", series, " "));
+    return found == std::string::npos ? -1 : std::stod(text.substr(found + series.size() + 2));
+  }
+
+  // False after ten seconds and more.
+  bool AwaitMetric(const std::string& series, double value) const {
+    for (int i = 0; i < 1000; ++i) {
+      if (MetricOf(series) == value) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<ServiceClient> client_;
+};
+
+// One Infer on a thread of its own.
+class AsyncInfer {
+ public:
+  AsyncInfer(ServiceClient* client, v1::InferRequest request, absl::Duration timeout = absl::Seconds(30)) {
+    context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    thread_ = std::thread([this, client, request = std::move(request)] {
+      status_ = client->inference->Infer(&context_, request, &response_);
+    });
+  }
+  ~AsyncInfer() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void Cancel() { context_.TryCancel(); }
+  const grpc::Status& Wait() {
+    if (thread_.joinable()) thread_.join();
+    return status_;
+  }
+  const v1::InferResponse& response() const { return response_; }
+  const grpc::ClientContext& context() const { return context_; }
+
+ private:
+  grpc::ClientContext context_;
+  v1::InferResponse response_;
+  grpc::Status status_;
+  std::thread thread_;
+};
+
+}  // namespace voxserve

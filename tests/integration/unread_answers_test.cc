@@ -1,0 +1,128 @@
+// A client that asks and does not read: what the server keeps for it is bounded, and others get an answer.
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/integration/fake_server.h"
+
+namespace voxserve {
+namespace {
+
+using grpc::StatusCode;
+using testing::HasSubstr;
+
+// Sends Infer calls over one connection and leaves their answers with the server: flow control lets 64 KiB of each
+// through. Cancels them all in the end.
+class UnreadingClient {
+ public:
+  explicit UnreadingClient(int port) : stub_(Connect(port)) {}
+
+  ~UnreadingClient() {
+    for (const auto& context : contexts_) context->TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  bool Send(const v1::InferRequest& request) {
+    grpc::Slice bytes(request.SerializeAsString());
+    contexts_.push_back(std::make_unique<grpc::ClientContext>());
+    calls_.push_back(stub_.PrepareCall(contexts_.back().get(), "/voxserve.v1.InferenceService/Infer", &queue_));
+    calls_.back()->StartCall(nullptr);
+    if (!Await()) return false;
+    calls_.back()->WriteLast(grpc::ByteBuffer(&bytes, 1), grpc::WriteOptions(), nullptr);
+    return Await();
+  }
+
+ private:
+  static std::shared_ptr<grpc::Channel> Connect(int port) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it would widen the window
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  bool Await() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls_;
+};
+
+class UnreadAnswersTest : public FakeServerTest {
+ protected:
+  // Sends requests whose answers stay with the server.
+  void Leave(UnreadingClient& client, int num_answers) {
+    v1::InferRequest request = RequestOf("fake", 10'000);
+    request.set_return_scores(true);
+    for (int i = 0; i < num_answers; ++i) ASSERT_TRUE(client.Send(request)) << i;
+    ASSERT_TRUE(AwaitMetric(R"(voxserve_frames_total{model="fake"})", num_answers));
+  }
+
+  void ExpectQueueFull(const v1::InferRequest& request, const std::string& text) {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response);
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+    EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(100));
+  }
+
+  // Blocks until the server has noticed that the unread calls are gone.
+  bool AwaitAnswer(const v1::InferRequest& request) {
+    for (int i = 0; i < 1000; ++i) {
+      v1::InferResponse response;
+      if (client_->Infer(request, &response).ok()) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+};
+
+TEST_F(UnreadAnswersTest, TheirNumberIsBounded) {
+  constexpr int kMost = 2 * 3 + 16;  // two models' queues and what runs or leaves
+  Options options;
+  options.max_queue_requests = 3;
+  Start({.max_queue_requests = 100}, options);
+  {
+    UnreadingClient client(server_->grpc_port());
+    Leave(client, kMost);
+    ExpectQueueFull(RequestOf("fake", 1), absl::StrCat("limit is ", kMost));
+    EXPECT_EQ(engine_->num_started(), kMost) << "refused before any work";
+    EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="queue_full"})"), 1);
+    EXPECT_EQ(Get("/healthz").first, 200);
+  }
+  EXPECT_TRUE(AwaitAnswer(RequestOf("fake", 1)));
+}
+
+TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
+  Options options;
+  options.grpc_memory_bytes = 4 << 20;
+  Start({.max_queue_requests = 100, .scores_per_point = 30}, options);  // 1.2 MB an answer
+  v1::InferRequest request = RequestOf("fake", 10'000);
+  request.set_return_scores(true);
+  {
+    UnreadingClient client(server_->grpc_port());
+    Leave(client, 3);
+    ExpectQueueFull(request, "4194304 (--grpc_memory_bytes)");
+    v1::InferResponse response;
+    EXPECT_TRUE(client_->Infer(RequestOf("fake", 1), &response).ok()) << "a small answer fits";
+  }
+  EXPECT_TRUE(AwaitAnswer(request));
+}
+
+}  // namespace
+}  // namespace voxserve
