@@ -28,7 +28,7 @@ int32_t BlockRows(const Isa& isa, int32_t in_channels, int32_t out_channels) {
 }  // namespace
 
 const std::vector<const Isa*>& SupportedIsas() {
-  static const std::vector<const Isa*> supported = [] {
+  static const std::vector<const Isa*> kSupported = [] {
     std::vector<const Isa*> isas;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) isas.push_back(&avx512::kIsa);
@@ -37,7 +37,7 @@ const std::vector<const Isa*>& SupportedIsas() {
     isas.push_back(&baseline::kIsa);
     return isas;
   }();
-  return supported;
+  return kSupported;
 }
 
 const char* VectorInstructionSet() { return WidestIsa().name; }
