@@ -154,7 +154,7 @@ TEST_F(MinkunetServiceTest, MetricsTellOfItsWork) {
         << stage;
   }
   EXPECT_GT(MetricOf(R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"})"), 0);
-  // 5.4 M parameters of the network in float32, and the scan's features beside them.
+  // Lower bounds: a network of megabytes, and its input's points.
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="weights"})"), 1e6);
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="batches"})"), 2000 * 16);
   EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="minkunet",source="default"})"), 1);
