@@ -1,0 +1,185 @@
+#pragma once
+
+// Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/graph/graph.h"
+
+namespace voxserve {
+
+using Site = std::array<int32_t, 3>;
+using Values = std::map<Site, std::vector<double>>;  // rows of a tensor by site
+
+inline constexpr int kFine = 0;                        // level 0, the voxels
+inline constexpr int kCoarse = 1;                      // what the graph's rule makes of it
+inline constexpr kernels::Axes kShape = {7, 5, 4, 1};  // of the voxels
+
+// Builds graphs as the loader leaves them. Every method returns the new node's index.
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor)
+      : random_(seed), rule_(rule) {
+    graph_.levels = LevelTable(kShape);
+    VoxelizeOp op;
+    op.origin = kernels::VoxelOrigin::kRange;
+    op.has_range = true;
+    for (size_t axis = 0; axis < 3; ++axis) op.range_max[axis] = static_cast<float>(kShape[axis]);
+    op.grid_shape = kShape;
+    op.voxel_size = {1, 1, 1, 1};
+    op.axes = {"x", "y", "z"};
+    for (const char* name : {"x", "y", "z", "f"}) op.features.push_back({.name = name, .unit = "1"});
+    Add("voxels", {}, op, kFine, 4);
+  }
+
+  int Submanifold(int input, int out_channels, bool bias) {
+    SparseConvOp op;
+    op.sites.geometry = Cube(3, 1, 1);
+    op.rulebook = graph_.levels.Rulebook(Level(input), Level(input), op.geometry());
+    return AddConv(input, std::move(op), out_channels, bias, Level(input));
+  }
+  int Down(int input, int out_channels) {
+    SparseConvOp op;
+    op.kind = SparseConvOp::Kind::kStrided;
+    op.sites.rule = rule_;
+    op.sites.geometry = rule_ == kernels::CoordinateRule::kFloor ? Cube(2, 2, 0) : Cube(3, 2, 1);
+    const int level = graph_.levels.Apply(kFine, op.sites);
+    op.rulebook = graph_.levels.Rulebook(kFine, level, op.geometry());
+    return AddConv(input, std::move(op), out_channels, false, level);
+  }
+  int Up(int input, int down, int out_channels) {
+    SparseConvOp op = std::get<SparseConvOp>(graph_.nodes[static_cast<size_t>(down)].op);
+    op.kind = SparseConvOp::Kind::kInverse;
+    op.paired_with = down;
+    op.bias = nullptr;
+    return AddConv(input, std::move(op), out_channels, true, kFine);
+  }
+  int Norm(int input) {
+    const int channels = Channels(input);
+    std::vector<float> variance(static_cast<size_t>(channels));
+    for (float& v : variance) v = std::uniform_real_distribution<float>(0.5f, 2.0f)(random_);
+    return Add("norm", {input},
+               BatchNormOp{.epsilon = 1e-3f,
+                           .weight = RandomTensor({channels}),
+                           .bias = RandomTensor({channels}),
+                           .running_mean = RandomTensor({channels}),
+                           .running_var = std::make_shared<HostTensor>(HostTensor{{channels}, variance})},
+               Level(input), channels);
+  }
+  int Relu(int input) { return Add("relu", {input}, ActivationOp(), Level(input), Channels(input)); }
+  int Sum(int a, int b) { return Add("add", {a, b}, AddOp(), Level(a), Channels(a)); }
+  int Concat(const std::vector<int>& inputs) {
+    int channels = 0;
+    for (const int input : inputs) channels += Channels(input);
+    return Add("concat", inputs, ConcatOp(), Level(inputs[0]), channels);
+  }
+  int Linear(int input, int out_channels, bool bias) {
+    const int in_channels = Channels(input);
+    return Add("linear", {input},
+               LinearOp{.in_channels = in_channels,
+                        .out_channels = out_channels,
+                        .weight = RandomTensor({out_channels, in_channels}),
+                        .bias = bias ? RandomTensor({out_channels}) : nullptr},
+               Level(input), out_channels);
+  }
+
+  // Ends the graph: scores and labels of `head`, on the fine level.
+  Graph Finish(int head) {
+    AddScores(head);
+    AddLabels(head);
+    return FinishOutputs();
+  }
+  void AddScores(int head) {
+    graph_.scores_output = Add("scores", {head, 0}, VoxelToPointOp(), kFine, Channels(head));
+    graph_.nodes.back().is_per_point = true;
+  }
+  void AddLabels(int head) {
+    graph_.num_classes = Channels(head);
+    const int argmax = Add("argmax", {head}, ArgmaxOp{.num_classes = Channels(head)}, kFine, 1);
+    graph_.nodes.back().is_labels = true;
+    graph_.labels_output = Add("labels", {argmax, 0}, VoxelToPointOp(), kFine, 1);
+    graph_.nodes.back().is_per_point = true;
+    graph_.nodes.back().is_labels = true;
+  }
+  // Takes out the nodes that nothing reads.
+  Graph FinishOutputs() {
+    RemoveUnread();
+    return graph_;
+  }
+
+  int Level(int node) const { return graph_.nodes[static_cast<size_t>(node)].level; }
+  int Channels(int node) const { return graph_.nodes[static_cast<size_t>(node)].channels; }
+  int num_nodes() const { return static_cast<int>(graph_.nodes.size()); }
+
+ private:
+  static kernels::ConvGeometry Cube(int size, int stride, int padding) {
+    return {.dimension = 3,
+            .kernel_size = {size, size, size, 1},
+            .stride = {stride, stride, stride, 1},
+            .padding = {padding, padding, padding, 0}};
+  }
+  HostTensorPtr RandomTensor(const std::vector<int64_t>& shape) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    HostTensor tensor{shape, std::vector<float>(static_cast<size_t>(count))};
+    for (float& value : tensor.values) value = std::uniform_real_distribution<float>(-0.5f, 0.5f)(random_);
+    return std::make_shared<HostTensor>(std::move(tensor));
+  }
+  int AddConv(int input, SparseConvOp op, int out_channels, bool bias, int level) {
+    op.in_channels = Channels(input);
+    op.out_channels = out_channels;
+    op.weight = RandomTensor({op.geometry().NumOffsets(), op.in_channels, out_channels});
+    if (bias) op.bias = RandomTensor({out_channels});
+    return Add("conv", {input}, std::move(op), level, out_channels);
+  }
+  int Add(const std::string& name, std::vector<int> inputs, GraphOp op, int level, int channels) {
+    GraphNode node;
+    node.name = absl::StrCat(name, graph_.nodes.size());
+    node.inputs = std::move(inputs);
+    node.op = std::move(op);
+    node.level = level;
+    node.channels = channels;
+    graph_.nodes.push_back(std::move(node));
+    return num_nodes() - 1;
+  }
+  void RemoveUnread() {
+    std::vector<bool> is_read(graph_.nodes.size());
+    is_read[static_cast<size_t>(graph_.scores_output)] = is_read[static_cast<size_t>(graph_.labels_output)] = true;
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      if (!is_read[i]) continue;
+      for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
+      if (const auto* conv = std::get_if<SparseConvOp>(&graph_.nodes[i].op); conv && conv->paired_with >= 0) {
+        is_read[static_cast<size_t>(conv->paired_with)] = true;
+      }
+    }
+    std::vector<int> moved(graph_.nodes.size(), -1);
+    std::vector<GraphNode> kept;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (!is_read[i]) continue;
+      moved[i] = static_cast<int>(kept.size());
+      GraphNode node = graph_.nodes[i];
+      for (int& input : node.inputs) input = moved[static_cast<size_t>(input)];
+      if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->paired_with >= 0) {
+        conv->paired_with = moved[static_cast<size_t>(conv->paired_with)];
+      }
+      kept.push_back(std::move(node));
+    }
+    graph_.nodes = std::move(kept);
+    graph_.scores_output = moved[static_cast<size_t>(graph_.scores_output)];
+    graph_.labels_output = moved[static_cast<size_t>(graph_.labels_output)];
+  }
+
+  std::mt19937 random_;
+  const kernels::CoordinateRule rule_;
+  Graph graph_;
+};
+
+}  // namespace voxserve
