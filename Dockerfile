@@ -4,7 +4,14 @@
 #   docker run --rm -p 8500:8500 -p 8080:8080 voxserve
 #   docker run --rm -p 8500:8500 -p 8080:8080 -v "$PWD/models:/models:ro" voxserve --threads 4
 #
-# Any Debian 12 or Ubuntu 24.04 makes an image for machines without a GPU; both stages take the same one:
+# On a machine with an NVIDIA GPU (and NVIDIA's container toolkit) it serves on the GPU:
+#
+#   docker run --rm --gpus all -p 8500:8500 -p 8080:8080 voxserve
+#
+# The build's base has nvcc and cuBLAS, so that the kernels are compiled for every GPU from Turing on; the other base
+# brings the libraries that they need at run time, cuBLAS among them. The driver is the host's.
+#
+# Any Debian 12 or Ubuntu 24.04 makes a smaller image for machines without a GPU; both stages take the same one:
 #
 #   docker build --build-arg BASE_BUILD=debian:12 --build-arg BASE_RUNTIME=debian:12-slim -t voxserve:cpu .
 

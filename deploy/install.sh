@@ -13,7 +13,8 @@ deploy/install.sh --runtime-packages BINARY...
 
 Sets (deploy/packages.txt): build, python, test, tidy. Default: build python.
 The set "python" also makes the virtual environment build/venv with the package of client/python, again only
-when its sources changed.
+when its sources changed. The set "build" also fetches NVIDIA's package of cuBLAS (from PyPI, 0.4 GB) into the user's
+cache, where there is a CUDA toolkit that came without it.
 
 Packages come from apt, on Debian 12 and Ubuntu 24.04. Root is asked for (through sudo) only to install packages,
 and not at all when none is missing.
@@ -31,7 +32,8 @@ missing() {  # of the packages named
   done
 }
 
-# The packages that own the shared libraries which the binaries name; apt knows what those need in turn.
+# The packages that own the shared libraries which the binaries name; apt knows what those need in turn. Not those of the
+# CUDA toolkit: they come with the image of NVIDIA's that a GPU needs, or from the cache.
 runtime_packages() {
   local names libraries name path
   names=$(objdump -p "$@" | sed -n 's/^ *NEEDED *//p' | sort -u)
@@ -39,6 +41,7 @@ runtime_packages() {
   for name in $names; do
     path=$(awk -v name="$name" '$1 == name && $3 ~ /^\// && !found++ { print $3 }' <<<"$libraries")
     [[ -n $path ]] || continue  # the loader itself
+    [[ $(realpath "$path") != @(/usr/local/cuda*|"$CUBLAS"|"${VOXSERVE_CUBLAS_ROOT:-$CUBLAS}")/* ]] || continue
     # dpkg knows a library under the path where its package put it, which a merged /usr shows under another.
     { dpkg-query -S "$path" || dpkg-query -S "/usr$path" || dpkg-query -S "${path#/usr}"; } 2>/dev/null |
       sed -n '1s/:.*//p' | grep . || die "no package owns $path, which is needed to run"
@@ -102,10 +105,28 @@ install_packages() {
     die "apt could not install the packages." "By hand: $by_hand"
 }
 
+# The system's own Python has the venv module that was just installed; another one in PATH may not.
+system_python() {
+  if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3 || die "no python3"; fi
+}
+
+# With a pip of its own: the system's Python may have none. Whole or not at all: moved into place at the end.
+install_cublas() {
+  local venv=$BUILD/venv-cublas python
+  python=$(system_python)
+  say "the CUDA toolkit has no cuBLAS: fetching NVIDIA's package nvidia-cublas $CUBLAS_VERSION (0.4 GB, a minute or two)"
+  logged "$BUILD/logs/venv-cublas.log" "$python" -m venv --clear "$venv" || die "no virtual environment could be made"
+  rm -rf "$CUBLAS.partial"
+  logged "$BUILD/logs/pip-cublas.log" "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --no-cache-dir --no-deps --only-binary :all: --target "$CUBLAS.partial" "nvidia-cublas==$CUBLAS_VERSION" ||
+    die "pip could not fetch cuBLAS." "Install the toolkit's own (package libcublas-dev-13-0 of NVIDIA's repository)."
+  rm -rf "$CUBLAS" "$venv"
+  mv "$CUBLAS.partial" "$CUBLAS"
+}
+
 install_python_client() {
-  local venv=$BUILD/venv python=/usr/bin/python3 source=$ROOT/client/python stamp
-  # The system's own Python has the venv module that was just installed; another one in PATH may not.
-  [[ -x $python ]] || python=$(command -v python3) || die "no python3"
+  local venv=$BUILD/venv python source=$ROOT/client/python stamp
+  python=$(system_python)
   stamp=$(cd "$source" && { "$python" --version && find . -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' \
     -not -path './tests/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum)
   if [[ -f $venv/stamp && $(<"$venv/stamp") == "$stamp" ]]; then
@@ -147,7 +168,14 @@ case ${1:-} in
   *)
     (($# > 0)) || set -- build python
     check_sets "$@"
-    install_packages "$@"
+    needs_cublas=false
+    if [[ " $* " == *" build "* && -z ${VOXSERVE_CUBLAS_ROOT:-} && ! -d $CUBLAS ]] && toolkit_lacks_cublas; then
+      needs_cublas=true
+    fi
+    sets=("$@")
+    if $needs_cublas; then sets+=(python); fi  # its packages alone
+    install_packages "${sets[@]}"
+    if $needs_cublas; then install_cublas; fi
     if [[ " $* " == *" python "* ]]; then install_python_client; fi
     ;;
 esac

@@ -55,23 +55,46 @@ gpus() {
   sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
 }
 
+# The CUDA compiler, where kernels/cuda.cmake looks for it; nothing where there is none.
+cuda_compiler() {
+  command -v nvcc || { [[ -x /usr/local/cuda/bin/nvcc ]] && echo /usr/local/cuda/bin/nvcc; } || true
+}
+
+# A CUDA toolkit can come without cuBLAS: deploy/install.sh then fetches NVIDIA's package of it into CUBLAS.
+CUBLAS_VERSION=13.0.2.14
+CUBLAS=$CACHE/voxserve/cublas-$CUBLAS_VERSION
+
+toolkit_lacks_cublas() {
+  local nvcc
+  nvcc=$(cuda_compiler)
+  [[ -n $nvcc ]] && ! "$nvcc" -E -x cu -include cublas_v2.h /dev/null >/dev/null 2>&1
+}
+
+# Tells CMake's presets of the package that was fetched.
+use_fetched_cublas() {
+  if [[ -z ${VOXSERVE_CUBLAS_ROOT:-} && -d $CUBLAS/nvidia/cu13 ]] && toolkit_lacks_cublas; then
+    export VOXSERVE_CUBLAS_ROOT=$CUBLAS/nvidia/cu13
+  fi
+}
+
 # Says loudly where a GPU will not be used.
 note_gpu() {
   local found
   found=$(gpus | sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd, -)
   [[ -n $found ]] || return 0
-  warn "************************************************************************"
-  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
-    warn "GPU found ($found), but this version of voxserve computes on the CPU."
-  else
-    warn "GPU found ($found), but no nvcc: voxserve is built for the CPU and"
-    warn "serves on the CPU. Building for a GPU needs the CUDA toolkit 13.0 or"
-    warn "newer (package cuda-toolkit-13-0 of NVIDIA's repository)."
+  if [[ -n $(cuda_compiler) ]]; then
+    say "GPU found ($found): voxserve serves on it"
+    return
   fi
+  warn "************************************************************************"
+  warn "GPU found ($found), but no nvcc: voxserve is built for the CPU and"
+  warn "serves on the CPU. Building for a GPU needs the CUDA toolkit 13.0 or"
+  warn "newer (package cuda-toolkit-13-0 of NVIDIA's repository)."
   warn "************************************************************************"
 }
 
-# build_preset PRESET [TARGETS...]: configures where that was not done, builds what changed, shows the progress.
+# build_preset PRESET [TARGETS...]: configures where that was not done for this machine, builds what changed, shows the
+# progress.
 build_preset() {
   local preset=$1 dir=$BUILD/$1 log=$BUILD/logs/build-$1.log cmake=cmake
   shift
@@ -79,7 +102,9 @@ build_preset() {
   # An older CMake of the user's own may come first in PATH; presets need 3.25.
   cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
-  if [[ ! -f $dir/build.ninja ]]; then
+  use_fetched_cublas
+  if [[ ! -f $dir/build.ninja ]] ||
+    ! grep -qx "VOXSERVE_CUBLAS_ROOT:[A-Z]*=${VOXSERVE_CUBLAS_ROOT:-}" "$dir/CMakeCache.txt"; then
     quiet "configuring: $cmake --preset $preset (10 s)"
     (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||
       die "CMake could not configure the preset '$preset'"

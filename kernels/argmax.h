@@ -5,17 +5,20 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda_stream.h"
+#include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct ArgmaxParams {
   int64_t num_rows = 0;
-  int32_t channels = 0;       // 1 to 65,536
-  const float* in = nullptr;  // [num_rows, channels], rows in_pitch apart
-  int64_t in_pitch = 0;       // floats
-  int32_t label_bytes = 1;    // 1 or 2: how a label is stored
-  void* labels = nullptr;     // [num_rows] uint8 or uint16
+  int32_t channels = 0;           // 1 to 65,536
+  DType dtype = DType::kFloat32;  // of in; the CPU has float32 alone
+  const void* in = nullptr;       // [num_rows, channels], rows in_pitch apart
+  int64_t in_pitch = 0;           // values
+  int32_t label_bytes = 1;        // 1 or 2: how a label is stored
+  void* labels = nullptr;         // [num_rows] uint8 or uint16
 };
 static_assert(std::is_trivially_copyable_v<ArgmaxParams>);
 
@@ -24,4 +27,10 @@ namespace cpu {
 void Argmax(const ArgmaxParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+cudaError_t Argmax(const ArgmaxParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

@@ -1,3 +1,4 @@
+#include <cassert>
 #include <limits>
 
 #include "kernels/argmax.h"
@@ -10,9 +11,10 @@ constexpr int64_t kBlockRows = 4096;
 }  // namespace
 
 void Argmax(const ArgmaxParams& params, ThreadPool& pool) {
+  assert(params.dtype == DType::kFloat32);
   pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* in = params.in + row * params.in_pitch;
+      const float* in = static_cast<const float*>(params.in) + row * params.in_pitch;
       int32_t best = 0;
       float best_value = -std::numeric_limits<float>::infinity();
       for (int32_t c = 0; c < params.channels; ++c) {

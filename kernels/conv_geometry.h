@@ -28,14 +28,14 @@ struct ConvGeometry {
   Axes padding = {0, 0, 0, 0};
 
   // Cells of the kernel, K.
-  int32_t NumOffsets() const {
+  constexpr int32_t NumOffsets() const {
     int32_t volume = 1;
     for (int axis = 0; axis < dimension; ++axis) volume *= kernel_size[axis];
     return volume;
   }
 
   // d(k), the place of cell k in the kernel.
-  Axes Cell(int32_t k) const {
+  constexpr Axes Cell(int32_t k) const {
     Axes cell = {0, 0, 0, 0};
     for (int axis = dimension - 1; axis >= 0; --axis) {
       cell[axis] = k % kernel_size[axis];
@@ -45,16 +45,16 @@ struct ConvGeometry {
   }
 
   // Where a cell that stands at `cell` on this axis reads, relative to stride * output. From -padding (cell 0) up.
-  int32_t DeltaOnAxis(int axis, int32_t cell) const { return dilation[axis] * cell - padding[axis]; }
+  constexpr int32_t DeltaOnAxis(int axis, int32_t cell) const { return dilation[axis] * cell - padding[axis]; }
 
-  Axes Delta(int32_t k) const {
+  constexpr Axes Delta(int32_t k) const {
     Axes delta = Cell(k);
     for (int axis = 0; axis < dimension; ++axis) delta[axis] = DeltaOnAxis(axis, delta[axis]);
     return delta;
   }
 
   // True for stride 1, odd sizes and centred cells: then Delta(K - 1 - k) = -Delta(k).
-  bool IsSymmetric() const {
+  constexpr bool IsSymmetric() const {
     for (int axis = 0; axis < dimension; ++axis) {
       if (stride[axis] != 1 || kernel_size[axis] % 2 == 0 ||
           padding[axis] != dilation[axis] * (kernel_size[axis] / 2)) {
@@ -65,7 +65,7 @@ struct ConvGeometry {
   }
 
   // True where EXPAND makes the sites that FLOOR makes (TorchSparse, MLSys 2022).
-  bool StrideIsOneOrKernel() const {
+  constexpr bool StrideIsOneOrKernel() const {
     for (int axis = 0; axis < dimension; ++axis) {
       if (stride[axis] != 1 && stride[axis] != kernel_size[axis]) return false;
     }

@@ -2,19 +2,20 @@
 
 // The data movement of the gather-GEMM-scatter dataflow (TorchSparse, Tang et al., MLSys 2022, section 4.3): gather
 // copies the input rows of a rulebook's pairs into a dense buffer, scatter adds a dense buffer's rows to the output
-// rows of the pairs.
+// rows of the pairs. kernels/gather_gemm_scatter.h is the dataflow.
 //
-// cpu::GatherGemmScatter is the dataflow: a thread owns a block of output rows and goes through the offsets one by one
-// with a buffer that holds one offset's rows of the block, so that both buffers stay in its cache (unblocked they would
-// be written to memory and read back for every pair). Deterministic: an output row is added to by one thread, offset by
-// offset.
+// The CPU moves one offset at a time, so that its buffers stay in cache. The GPU moves all offsets in one launch:
+// gather is input-stationary (an input row is read once and written to each of its pairs), scatter output-stationary
+// (an output row's products are summed in float32 registers, offset by offset in ascending order, and stored once, with
+// the epilogue). Both read the rulebook as pair tables. Neither needs atomics.
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
+#include "kernels/cuda_stream.h"
+#include "kernels/dtype.h"
 #include "kernels/epilogue.h"
-#include "kernels/rulebook.h"
-#include "kernels/thread_pool.h"
 
 namespace voxserve::kernels {
 
@@ -38,19 +39,54 @@ struct ScatterAddParams {
 };
 static_assert(std::is_trivially_copyable_v<ScatterAddParams>);
 
-struct GatherGemmScatterParams {
-  RulebookView rulebook;
-  const float* in = nullptr;  // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;
-  int32_t in_channels = 0;
-  const float* weights = nullptr;  // [K, in_channels, out_channels]
-  float* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`
-  int64_t out_pitch = 0;
-  int32_t out_channels = 0;
-  Epilogue epilogue;
-  int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: 512
+// Most offsets of a convolution on a GPU: 7 x 7 x 7. The launchers answer cudaErrorInvalidValue to more.
+inline constexpr int32_t kMaxKernelVolume = 343;
+
+// A rulebook as pair tables (kernels/pair_tables.h makes them). Pairs are numbered offset by offset. An inverse
+// convolution's is that of the convolution it inverts with in and out swapped.
+struct PairTablesView {
+  int32_t num_offsets = 0;            // K
+  const int32_t* in_pairs = nullptr;  // [K, in_capacity] the pair of offset k and an input row; -1: none
+  int64_t in_capacity = 0;
+  const int32_t* out_pairs = nullptr;  // [K, out_capacity] the pair of offset k and an output row; -1: none
+  int64_t out_capacity = 0;
+  const int64_t* offset_begin = nullptr;  // host: [K + 1] first pair of each offset; [K] is the number of pairs
+  int64_t num_in_rows = 0;
+  int64_t num_out_rows = 0;
+  int32_t identity_offset = -1;  // whose pairs are (o, o) for all rows: a submanifold convolution's centre; -1: none
 };
-static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
+static_assert(std::is_trivially_copyable_v<PairTablesView>);
+
+// Where a dense buffer holds an offset's pairs: pair p of offset k is its row p + shift[k].
+struct OffsetShifts {
+  static constexpr int64_t kNotMoved = std::numeric_limits<int64_t>::min();  // this offset is passed over
+  int64_t shift[kMaxKernelVolume] = {};
+};
+static_assert(std::is_trivially_copyable_v<OffsetShifts>);
+
+struct GatherAllOffsetsParams {
+  PairTablesView tables;
+  OffsetShifts shifts;
+  DType dtype = DType::kFloat32;
+  const void* from = nullptr;  // [num_in_rows, channels], rows from_pitch apart
+  int64_t from_pitch = 0;      // values
+  int32_t channels = 0;
+  void* to = nullptr;  // [buffer rows, channels], packed; rows without a pair are left as they are
+};
+static_assert(std::is_trivially_copyable_v<GatherAllOffsetsParams>);
+
+struct ScatterAllOffsetsParams {
+  PairTablesView tables;
+  OffsetShifts shifts;
+  DType dtype = DType::kFloat32;      // of from and residual
+  DType out_dtype = DType::kFloat32;  // of to: dtype, or float32
+  const void* from = nullptr;         // [buffer rows, channels], packed
+  int32_t channels = 0;
+  void* to = nullptr;    // [num_out_rows, channels], rows to_pitch apart; may be the residual itself, where it has its
+  int64_t to_pitch = 0;  //   dtype and pitch
+  Epilogue epilogue;
+};
+static_assert(std::is_trivially_copyable_v<ScatterAllOffsetsParams>);
 
 namespace cpu {
 
@@ -58,7 +94,12 @@ namespace cpu {
 void Gather(const GatherParams& params);
 void ScatterAdd(const ScatterAddParams& params);
 
-void GatherGemmScatter(const GatherGemmScatterParams& params, ThreadPool& pool);
-
 }  // namespace cpu
+
+namespace cuda {
+
+cudaError_t GatherAllOffsets(const GatherAllOffsetsParams& params, cudaStream_t stream);
+cudaError_t ScatterAllOffsets(const ScatterAllOffsetsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

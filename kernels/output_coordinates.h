@@ -8,12 +8,15 @@
 //            an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022, Algorithm 3).
 //
 // Levels count in their own units: outputs are o, not stride * o.
+//
+// Keys are CoordinateKeys on the CPU and MortonKeys on the GPU: the same sites in another order.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/cuda_stream.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -30,6 +33,8 @@ struct OutputCoordinatesParams {
   int32_t num_samples = 0;            // B
   const uint64_t* in_keys = nullptr;  // [num_in] ascending, unique
   int64_t num_in = 0;
+  // cuda: the number of in_keys, on the device; num_in is then their capacity. Null: num_in.
+  const int64_t* device_num_in = nullptr;
 
   // Output.
   int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
@@ -40,12 +45,18 @@ struct OutputCoordinatesParams {
   // kFloor, and under kPadded where out_shape is within the limits.
   int64_t* num_beyond_limits = nullptr;
 
-  void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this), 16-byte aligned, contents free
+  void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this) of the device, 16-byte aligned, contents free
 };
 static_assert(std::is_trivially_copyable_v<OutputCoordinatesParams>);
 
 // (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 where nothing fits.
 Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
+
+// True where an output is the quotient of its input and the stride, and every input has one: FLOOR, and EXPAND like it.
+bool OutputsAreQuotients(const OutputCoordinatesParams& params);
+
+// The most cells of an axis that reach one input: every stride / gcd(stride, dilation)-th.
+int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 
 // What OutputCoordinates has to sort: num_in times the cells that reach one residue, per axis. Of rule, geometry and
 // num_in alone. Must stay below 2^31, which the caller checks before it allocates.
@@ -61,4 +72,15 @@ namespace cpu {
 void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// Asks CUB, and so needs a device. Else of rule, geometry, out_shape, bounds, num_samples and num_in alone.
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
+
+// cudaErrorInvalidValue where out_capacity is below OutputCoordinatesCapacity. Without a sort where Morton order
+// survives the division: one power of two on all axes.
+cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

@@ -17,18 +17,17 @@ namespace {
 
 constexpr int64_t kKeysAChunk = 4096;
 
-bool DividesOnly(const OutputCoordinatesParams& params) {
+}  // namespace
+
+bool OutputsAreQuotients(const OutputCoordinatesParams& params) {
   return params.rule == CoordinateRule::kFloor ||
          (params.rule == CoordinateRule::kExpand && params.geometry.StrideIsOneOrKernel());
 }
 
-// The most cells of an axis that reach one input: every stride / gcd(stride, dilation)-th.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis) {
   const int64_t step = geometry.stride[axis] / std::gcd(geometry.stride[axis], geometry.dilation[axis]);
   return (geometry.kernel_size[axis] + step - 1) / step;
 }
-
-}  // namespace
 
 Axes OutputShape(const ConvGeometry& geometry, const Axes& shape) {
   Axes out = {0, 0, 0, 0};
@@ -42,7 +41,7 @@ Axes OutputShape(const ConvGeometry& geometry, const Axes& shape) {
 
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params) {
   int64_t num = params.num_in;
-  if (DividesOnly(params)) return num;
+  if (OutputsAreQuotients(params)) return num;
   for (int axis = 0; axis < params.geometry.dimension; ++axis) num *= CandidatesAnAxis(params.geometry, axis);
   return num;
 }
@@ -110,7 +109,7 @@ class CandidateMaker {
  public:
   CandidateMaker(const OutputCoordinatesParams& params, const CoordinateKey& layout,
                  const std::vector<Bounds>& in_bounds)
-      : params_(params), layout_(layout), divides_only_(DividesOnly(params)), compact_(layout, {}, {}, 1) {
+      : params_(params), layout_(layout), divides_only_(OutputsAreQuotients(params)), compact_(layout, {}, {}, 1) {
     Axes min = {0, 0, 0, 0}, max = {0, 0, 0, 0};
     for (int axis = 0; axis < layout.dimension(); ++axis) {
       division_[axis] = FloorDivision(params.geometry.stride[axis]);

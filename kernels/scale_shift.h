@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda_stream.h"
+#include "kernels/dtype.h"
 #include "kernels/epilogue.h"
 #include "kernels/thread_pool.h"
 
@@ -14,11 +16,14 @@ namespace voxserve::kernels {
 struct ScaleShiftParams {
   int64_t num_rows = 0;
   int32_t channels = 0;
-  const float* in = nullptr;     // [num_rows, channels], rows in_pitch apart
-  int64_t in_pitch = 0;          // floats
-  const float* scale = nullptr;  // [channels]; null: 1
-  float* out = nullptr;          // [num_rows, channels], rows out_pitch apart; may be `in`
-  int64_t out_pitch = 0;
+  DType dtype = DType::kFloat32;       // of in and residual; the CPU has float32 alone
+  DType out_dtype = DType::kFloat32;   // of out: dtype, or float32
+  DType bias_dtype = DType::kFloat32;  // of the bias: float32, or out_dtype
+  const void* in = nullptr;            // [num_rows, channels], rows in_pitch apart
+  int64_t in_pitch = 0;                // values
+  const float* scale = nullptr;        // [channels]; null: 1
+  void* out = nullptr;                 // [num_rows, channels], rows out_pitch apart; may be `in` or the residual
+  int64_t out_pitch = 0;               //   itself, where it has their dtype and pitch
   Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<ScaleShiftParams>);
@@ -28,4 +33,10 @@ namespace cpu {
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+cudaError_t ScaleShift(const ScaleShiftParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

@@ -1,16 +1,19 @@
 #pragma once
 
 // Keeps at most max_voxels voxels of every sample: those whose centres are nearest to the sensor, which stands at 0 of
-// every axis; ties go to the smaller key. Works in place on what Voxelize made: keys, voxel_begin, sorted_points and
-// sample_begin close up in the same order, and points of a voxel that went become kDroppedPoint.
+// every axis; ties go to the smaller (coordinate 0, 1, ...), whatever the order of rows. Works in place on what
+// Voxelize made: keys, voxel_begin, sorted_points and sample_begin close up in the same order, and points of a voxel
+// that went become kDroppedPoint.
 //
 // The centre of index i lies at i * voxel_size where indices were rounded, at (i + 0.5) * voxel_size where they were
 // floored, plus range_min where the origin is the range; the distance is taken in double over the first three axes (the
 // fourth is time).
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda_stream.h"
 #include "kernels/thread_pool.h"
 #include "kernels/voxelize.h"
 
@@ -22,6 +25,8 @@ struct VoxelLimitParams {
 
   int64_t* num_dropped_voxels = nullptr;  // [B]
   int64_t* num_dropped_points = nullptr;  // [B]
+
+  void* workspace = nullptr;  // CUDA alone: LimitVoxelsWorkspaceBytes(*this), 256-byte aligned, contents free
 };
 static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
 
@@ -30,4 +35,13 @@ namespace cpu {
 void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// Of num_points and num_samples alone.
+size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
+// Makes three sorts of num_points rows, whether a sample is over the limit or not.
+cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

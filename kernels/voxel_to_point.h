@@ -1,10 +1,11 @@
 #pragma once
 
-// Every point gets its voxel's row; points without a voxel get a fill value.
+// Every point gets its voxel's row; points without a voxel get the fill label, or scores of 0.
 
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda_stream.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -14,9 +15,9 @@ struct VoxelToPointParams {
   const int32_t* point_to_voxel = nullptr;  // [num_points] row of `voxels`; negative: none
   const void* voxels = nullptr;             // [num_voxels] rows of row_bytes, voxel_pitch_bytes apart
   int64_t voxel_pitch_bytes = 0;
-  int64_t row_bytes = 0;
-  const void* fill = nullptr;  // row_bytes
-  void* points = nullptr;      // [num_points] rows of row_bytes, packed
+  int64_t row_bytes = 0;   // 1 or 2: a uint8 or uint16 label; otherwise scores
+  int32_t fill_label = 0;  // of points without a voxel, in a label's type; scores: all bytes are 0
+  void* points = nullptr;  // [num_points] rows of row_bytes, packed
 };
 static_assert(std::is_trivially_copyable_v<VoxelToPointParams>);
 
@@ -25,4 +26,10 @@ namespace cpu {
 void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+cudaError_t VoxelToPoint(const VoxelToPointParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

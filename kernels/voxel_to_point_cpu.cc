@@ -13,11 +13,21 @@ void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool) {
   const auto* voxels = static_cast<const char*>(params.voxels);
   auto* points = static_cast<char*>(params.points);
   const size_t row_bytes = static_cast<size_t>(params.row_bytes);
+  const auto byte_label = static_cast<uint8_t>(params.fill_label);
+  const auto word_label = static_cast<uint16_t>(params.fill_label);
   pool.ParallelFor(params.num_points, kBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int32_t voxel = params.point_to_voxel[i];
-      const void* from = voxel < 0 ? params.fill : voxels + voxel * params.voxel_pitch_bytes;
-      std::memcpy(points + i * params.row_bytes, from, row_bytes);
+      char* to = points + i * params.row_bytes;
+      if (voxel >= 0) {
+        std::memcpy(to, voxels + voxel * params.voxel_pitch_bytes, row_bytes);
+      } else if (row_bytes == sizeof(byte_label)) {
+        std::memcpy(to, &byte_label, sizeof(byte_label));
+      } else if (row_bytes == sizeof(word_label)) {
+        std::memcpy(to, &word_label, sizeof(word_label));
+      } else {
+        std::memset(to, 0, row_bytes);
+      }
     }
   });
 }

@@ -14,14 +14,18 @@
 // With a range (kRange needs one, the others may have one) a point is out of range too unless range_min <= x <
 // range_max on every axis. A point is invalid where an axis is NaN or infinite, or where the caller's mask says so.
 //
-// Voxels come out in canonical order, (sample, coordinate), and their points in input order. A sample's voxels do not
-// depend on its batch-mates. Nothing fails: 0 points and no valid point give 0 voxels.
+// Voxels come out in canonical order, and their points in input order. The order is that of the device's keys: on the
+// CPU CoordinateKeys, (sample, coordinate); on CUDA MortonKeys, (sample, Z order). The voxels and their points are the
+// same, bit for bit. A sample's voxels do not depend on its batch-mates. Nothing fails: 0 points and no valid point
+// give 0 voxels.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -53,7 +57,7 @@ struct VoxelizeParams {
   const uint8_t* is_valid = nullptr;     // [N], 0 where a point is invalid for the caller's reasons; may be null
 
   // Output. Capacities are those of N voxels; the number of voxels is sample_begin[B].
-  uint64_t* keys = nullptr;             // [V of N] CoordinateKey, ascending, unique
+  uint64_t* keys = nullptr;             // [V of N] CoordinateKey or MortonKey, ascending, unique
   int32_t* point_to_voxel = nullptr;    // [N] row of the point's voxel, or one of the codes above
   int32_t* sorted_points = nullptr;     // [at most N] points grouped by voxel, in input order within a voxel
   int64_t* voxel_begin = nullptr;       // [V + 1 of N + 1] first entry of each voxel in sorted_points
@@ -62,11 +66,12 @@ struct VoxelizeParams {
   int64_t* num_out_of_range = nullptr;  // [B]
   Axes* sample_origin = nullptr;        // [B] the index that coordinate 0 stands for; 0 except for kMinimum
 
-  void* workspace = nullptr;  // VoxelizeWorkspaceBytes(*this), 16-byte aligned, contents free
+  void* workspace =
+      nullptr;  // the device's VoxelizeWorkspaceBytes(*this), contents free; aligned to 16 bytes, on CUDA 256
 };
 static_assert(std::is_trivially_copyable_v<VoxelizeParams>);
 
-// Of num_points, num_samples and dimension alone.
+// The CPU's. Of num_points, num_samples and dimension alone.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 
 // The largest |index| that an axis can take. Half of the key's limit for kMinimum, so that what is left after the
@@ -88,8 +93,9 @@ struct VoxelFeaturesParams {
   const int32_t* sorted_points = nullptr;  // as Voxelize made them
   const int64_t* voxel_begin = nullptr;    // [V + 1]
 
-  float* out = nullptr;  // [V, out_pitch]; columns from C on are set to 0
-  int64_t out_pitch = 0;
+  DType dtype = DType::kFloat32;  // of out; the CPU has float32 alone, CUDA float32, float16 and bfloat16
+  void* out = nullptr;            // [V, out_pitch]; columns from C on are set to 0
+  int64_t out_pitch = 0;          // values
 };
 static_assert(std::is_trivially_copyable_v<VoxelFeaturesParams>);
 
@@ -101,4 +107,15 @@ void Voxelize(const VoxelizeParams& params, ThreadPool& pool);
 void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
 
 }  // namespace cpu
+
+namespace cuda {
+
+// Of num_points alone.
+size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
+cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
+
+// The sum and the quotient are those of the CPU; then rounded to the dtype.
+cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream);
+
+}  // namespace cuda
 }  // namespace voxserve::kernels

@@ -266,7 +266,7 @@ void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool) {
       int64_t count = params.voxel_begin[voxel + 1] - params.voxel_begin[voxel];
       if (params.max_points_per_voxel > 0) count = std::min(count, params.max_points_per_voxel);
       if (params.reduce == VoxelReduce::kFirst) count = 1;
-      float* out = params.out + voxel * params.out_pitch;
+      float* out = static_cast<float*>(params.out) + voxel * params.out_pitch;
       std::fill(std::copy_n(params.features + points[0] * params.features_pitch, params.num_channels, out),
                 out + params.out_pitch, 0.0F);
       if (count == 1) continue;

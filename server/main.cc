@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -80,6 +81,7 @@ void LogFromGrpc(gpr_log_func_args* args) {
 }
 
 int Serve(const Options& options) {
+  std::atomic<bool> device_failed{false};
   Log(LogLevel::kInfo, "voxserve starts",
       {{"version", VOXSERVE_VERSION},
        {"pid", getpid()},
@@ -92,7 +94,16 @@ int Serve(const Options& options) {
                                .max_queue_requests = options.max_queue_requests,
                                .max_queue_bytes = options.max_queue_bytes,
                                .max_grid_bytes = options.max_grid_bytes,
-                               .observer = observer});
+                               .devices = options.devices,
+                               .streams_per_device = options.streams_per_device,
+                               .device_memory_limit = options.device_memory_limit,
+                               .observer = observer,
+                               .on_device_failed = [&device_failed](const absl::Status& status) {
+                                 Log(LogLevel::kError, "a GPU failed: draining, then ending for the supervisor",
+                                     {{"error", std::string(status.message())}});
+                                 device_failed = true;
+                                 kill(getpid(), SIGTERM);
+                               }});
       });
   if (!server.ok()) {
     Log(LogLevel::kError, "cannot start", {{"error", std::string(server.status().message())}});
@@ -124,7 +135,7 @@ int Serve(const Options& options) {
   }
   server->reset();
   Log(LogLevel::kInfo, "stopped", {{"drain_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
-  return EXIT_SUCCESS;
+  return device_failed ? kExitFailed : EXIT_SUCCESS;
 }
 
 int Main(int argc, char** argv) {

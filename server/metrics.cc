@@ -121,6 +121,10 @@ Metrics::Metrics()
                                 .Name("voxserve_grid_fallbacks_total")
                                 .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
                                 .Register(registry_)),
+      geometry_fallbacks_total_(BuildCounter()
+                                .Name("voxserve_geometry_fallbacks_total")
+                                .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
+                                .Register(registry_)),
       device_busy_seconds_total_(BuildCounter()
                                      .Name("voxserve_device_busy_seconds_total")
                                      .Help("Time that a device's stream spent working")
@@ -159,7 +163,8 @@ Metrics::Metrics()
                       .Name("voxserve_build_info")
                       .Help("Always 1; the version and what it computes on (cpu, cuda)")
                       .Register(registry_)),
-      grid_fallbacks_(grid_fallbacks_total_.Add({})) {}
+      grid_fallbacks_(grid_fallbacks_total_.Add({})),
+      geometry_fallbacks_(geometry_fallbacks_total_.Add({})) {}
 
 Metrics::~Metrics() = default;
 
@@ -241,6 +246,8 @@ void Metrics::OnModelState(std::string_view model, int64_t version, bool ready) 
 }
 
 void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
+
+void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
 
 void Metrics::OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {
   device_busy_seconds_total_.Add({{"device", std::string(device)}, {"stream", std::string(stream)}})

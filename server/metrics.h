@@ -80,6 +80,7 @@ class Metrics : public EngineObserver {
   void OnQueueDepth(std::string_view model, int64_t tasks) override;
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
   void OnGridFallback() override;
+  void OnGeometryFallback() override;
   void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) override;
   void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) override;
 
@@ -102,6 +103,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
+  prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& device_busy_seconds_total_;
   prometheus::Family<prometheus::Histogram>& request_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& stage_duration_seconds_;
@@ -115,6 +117,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Gauge>& build_info_;
   prometheus::Counter& grid_fallbacks_;
+  prometheus::Counter& geometry_fallbacks_;
 
   mutable absl::Mutex mutex_;
   std::map<std::string, std::set<int64_t>, std::less<>> announced_versions_ ABSL_GUARDED_BY(mutex_);

@@ -79,6 +79,13 @@ ABSL_FLAG(std::string, model_repository, voxserve::Options().model_repository,
           "Folder of model folders (<model>/<version>/model.textproto). Required.");
 ABSL_FLAG(int, threads, voxserve::Options().threads,
           "CPU threads that compute; 0: as many as this process may use (affinity, container quota).");
+ABSL_FLAG(std::string, devices, voxserve::Options().devices,
+          "Where to compute: cpu, or GPUs as cuda:0,cuda:1. Empty: every GPU, or the CPU where there is none.");
+ABSL_FLAG(int, streams_per_device, voxserve::Options().streams_per_device,
+          "Batches that run side by side on a GPU, each with memory of its own.");
+ABSL_FLAG(voxserve::ByteSize, device_memory_limit, voxserve::ByteSize{voxserve::Options().device_memory_limit},
+          "Memory of each GPU that may be used, weights included; 0: all. A request that needs more gets "
+          "RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.");
 ABSL_FLAG(voxserve::ByteSize, max_grid_bytes, voxserve::ByteSize{voxserve::Options().max_grid_bytes},
           "Largest coordinate grid; beyond it a hash table serves, with the same results.");
 ABSL_FLAG(std::string, host, voxserve::Options().host,
@@ -112,7 +119,7 @@ struct FlagGroup {
 // Every flag of this program; --help and the parser know no other.
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
-      {"Models and computing", {"model_repository", "threads", "max_grid_bytes"}},
+      {"Models and computing", {"model_repository", "devices", "streams_per_device", "device_memory_limit", "threads", "max_grid_bytes"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
       {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
       {"Life of the process", {"drain_timeout", "log_level"}},
@@ -200,6 +207,10 @@ absl::Status Options::Validate() const {
   if (max_queue_bytes < max_message_bytes) {
     return OutOfRange("max_queue_bytes", max_queue_bytes, "at least --max_message_bytes");
   }
+  if (streams_per_device < 1 || streams_per_device > 16) {
+    return OutOfRange("streams_per_device", streams_per_device, "1 to 16");
+  }
+  if (device_memory_limit < 0) return OutOfRange("device_memory_limit", device_memory_limit, "0 or more");
   if (max_grid_bytes < 0) return OutOfRange("max_grid_bytes", max_grid_bytes, "0 or more");
   if (grpc_memory_bytes < 2 * max_message_bytes) {
     return OutOfRange("grpc_memory_bytes", grpc_memory_bytes, "at least twice --max_message_bytes");
@@ -247,6 +258,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   options.max_queue_requests = absl::GetFlag(FLAGS_max_queue_requests);
   options.max_queue_bytes = absl::GetFlag(FLAGS_max_queue_bytes).bytes;
+  options.devices = absl::GetFlag(FLAGS_devices);
+  options.streams_per_device = absl::GetFlag(FLAGS_streams_per_device);
+  options.device_memory_limit = absl::GetFlag(FLAGS_device_memory_limit).bytes;
   options.max_grid_bytes = absl::GetFlag(FLAGS_max_grid_bytes).bytes;
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);

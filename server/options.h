@@ -22,6 +22,9 @@ struct Options {
   int port = 8500;
   int http_port = 8080;
   int threads = 0;
+  std::string devices;
+  int streams_per_device = 2;
+  int64_t device_memory_limit = 0;
   int64_t max_message_bytes = int64_t{64} << 20;
   int64_t max_queue_requests = 256;
   int64_t max_queue_bytes = int64_t{1} << 30;

@@ -17,8 +17,9 @@ a test failed. The last line is `N passed, N failed, N skipped`.
                        alone: the system's Abseil and gRPC hide their locks from it)
   --tidy               check formatting, clang-tidy, the scripts and the Python code instead of testing
 
-The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Root is asked for
-only to install missing packages.
+The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Where nvcc is found
+the CUDA kernels are compiled too, which takes some minutes more, and their tests run where there is a GPU (else they
+skip). Sanitizers and benchmarks of the GPU: tests/gpu/run.sh. Root is asked for only to install missing packages.
 HELP
 }
 

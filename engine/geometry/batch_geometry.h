@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/geometry/batch_counts.h"
 #include "kernels/coordinate_table.h"
 #include "kernels/output_coordinates.h"
 #include "kernels/rulebook_search.h"
@@ -17,7 +18,7 @@
 
 namespace voxserve {
 
-class BatchGeometry {
+class BatchGeometry : public BatchCounts {
  public:
   // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
   // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
@@ -42,19 +43,10 @@ class BatchGeometry {
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
 
-  // Of the voxels; kernels/voxelize.h says what each holds.
+  // Of the points and voxels; kernels/voxelize.h says what each holds.
   std::vector<int32_t> point_to_voxel;
   std::vector<int32_t> sorted_points;
   std::vector<int64_t> voxel_begin;
-  std::vector<int64_t> sample_begin;
-  std::vector<int64_t> num_invalid;
-  std::vector<int64_t> num_out_of_range;
-  std::vector<int64_t> num_dropped_points;
-  std::vector<int64_t> num_dropped_voxels;
-
-  // [samples] of all levels made since Voxelize; kernels/output_coordinates.h says what it counts. Above 0: the
-  // sample's levels are not whole, and whoever runs it refuses it.
-  std::vector<int64_t> num_beyond_limits;
 
   int64_t allocated_bytes() const;
 

@@ -24,8 +24,8 @@ struct Layer {
   int result_node = 0;  // the last node absorbed: the layer computes this one's value
   int residual = -1;    // layer whose value is added; -1: none
   std::optional<ActivationOp::Function> activation;
-  StepValues scale;  // per output channel, of folded batch norms; empty: 1
-  StepValues bias;   // per output channel; empty: 0
+  std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
+  std::vector<float> bias;   // per output channel; empty: 0
 
   // Where the value lives: -1 in a buffer of its own, else in columns of this layer's (a concatenation's).
   int stored_in = -1;
@@ -45,8 +45,11 @@ kernels::ActivationFunction KernelFunction(ActivationOp::Function function) {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const Plan& plan, DType label_dtype)
-      : graph_(graph), plan_(plan), label_dtype_(label_dtype) {}
+  Compiler(const Graph& graph, const Plan& plan, const CompileTarget& target)
+      : graph_(graph),
+        plan_(plan),
+        target_(target),
+        label_dtype_(target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16) {}
 
   Program Compile() {
     FindConsumers();
@@ -63,6 +66,7 @@ class Compiler {
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
+    program_.allow_tf32 = target_.allow_tf32;
     program_.num_classes = graph_.num_classes;
     program_.has_scores = graph_.scores_output >= 0;
     program_.label_dtype = label_dtype_;
@@ -176,6 +180,8 @@ class Compiler {
   void PlaceConcats() {
     for (int index = 0; index < static_cast<int>(layers_.size()); ++index) {
       if (!std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
+      // Its inputs are of another type: they are converted as they are copied.
+      if (DTypeOf(At(index)) != target_.dtype) continue;
       int32_t column = 0;
       for (const int node : FirstNode(At(index)).inputs) {
         Layer& input = At(LayerOf(node));
@@ -189,20 +195,35 @@ class Compiler {
     }
   }
 
+  // What the head alone reads leaves the network, and stays float32 whatever the features are.
+  DType DTypeOf(const Layer& layer) const {
+    const GraphNode& node = Node(layer.result_node);
+    if (node.is_labels) return label_dtype_;
+    const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
+    const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) {
+      return std::holds_alternative<ArgmaxOp>(Node(reader).op) || std::holds_alternative<VoxelToPointOp>(Node(reader).op);
+    });
+    return head_only ? DType::kFloat32 : target_.dtype;
+  }
+
   bool HasBuffer(const Layer& layer) const { return !Node(layer.result_node).is_per_point && layer.stored_in < 0; }
+
+  static int64_t PaddedPitch(int64_t channels, DType dtype) {
+    const int64_t alignment = kRowAlignmentBytes / SizeOf(dtype);
+    return (channels + alignment - 1) / alignment * alignment;
+  }
 
   void MakeBuffers() {
     buffer_of_.assign(layers_.size(), -1);
     for (size_t index = 0; index < layers_.size(); ++index) {
       if (!HasBuffer(layers_[index])) continue;
       const GraphNode& node = Node(layers_[index].result_node);
-      const DType dtype = node.is_labels ? label_dtype_ : DType::kFloat32;
-      const int64_t alignment = node.is_labels ? 1 : kRowAlignmentBytes / SizeOf(dtype);
+      const DType dtype = DTypeOf(layers_[index]);
       buffer_of_[index] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back({.level = node.level,
                                   .dtype = dtype,
                                   .channels = node.channels,
-                                  .pitch = (node.channels + alignment - 1) / alignment * alignment,
+                                  .pitch = node.is_labels ? node.channels : PaddedPitch(node.channels, dtype),
                                   .first_step = -1,
                                   .last_step = -1});
     }
@@ -223,15 +244,31 @@ class Compiler {
     return slice;
   }
 
+  // As Touch, for a value that leaves the network. One that other layers read too is converted first.
+  BufferSlice TouchOutput(int index) {
+    const BufferSlice slice = Touch(index);
+    const Buffer buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
+    if (buffer.dtype != DType::kFloat16 && buffer.dtype != DType::kBfloat16) return slice;
+    const int step = static_cast<int>(program_.steps.size());
+    const BufferSlice converted{.buffer = static_cast<int>(program_.buffers.size()), .channels = slice.channels};
+    program_.buffers.push_back({.level = buffer.level,
+                                .channels = slice.channels,
+                                .pitch = PaddedPitch(slice.channels, DType::kFloat32),
+                                .first_step = step,
+                                .last_step = step + 1});
+    Push(At(index), std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = slice, .out = converted}));
+    return converted;
+  }
+
   FusedEpilogue TakeEpilogue(Layer& layer) {
+    CountWeights(layer.bias);
     FusedEpilogue epilogue{.bias = std::move(layer.bias)};
     if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
     if (layer.activation) epilogue.activation = KernelFunction(*layer.activation);
-    CountWeights(epilogue.bias);
     return epilogue;
   }
 
-  void CountWeights(const StepValues& values) {
+  void CountWeights(const std::vector<float>& values) {
     program_.weight_bytes += static_cast<int64_t>(values.size() * sizeof(float));
   }
 
@@ -261,7 +298,7 @@ class Compiler {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
     } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
-      Push(layer, std::make_unique<VoxelToPointStep>(Touch(LayerOf(node.inputs[0])), node.is_labels));
+      Push(layer, std::make_unique<VoxelToPointStep>(TouchOutput(LayerOf(node.inputs[0])), node.is_labels));
     } else {  // what is left of batch_norm, activation, add
       CountWeights(layer.scale);
       Push(layer, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = Touch(LayerOf(node.inputs[0])),
@@ -273,37 +310,55 @@ class Compiler {
 
   std::unique_ptr<Step> MakeSparseConv(const SparseConvOp& conv, const GraphNode& node, int index) {
     Layer& layer = At(index);
-    const ConvPlan& plan = plan_.ForNode(node.name);
-    StepValues weights = conv.weight->values;
+    std::vector<float> weights = conv.weight->values;
     if (!layer.scale.empty()) {
       for (size_t i = 0; i < weights.size(); ++i) weights[i] *= layer.scale[i % layer.scale.size()];
     }
+    const kernels::ConvGeometry& geometry = conv.geometry();
+    // A submanifold one of a single cell maps every site to itself.
+    if (conv.kind == SparseConvOp::Kind::kSubmanifold && geometry.NumOffsets() == 1) {
+      return MakeRowProduct(std::move(weights), node, index);
+    }
     CountWeights(weights);
+    const ConvPlan& plan = plan_.ForNode(node.name);
     return std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = Touch(LayerOf(node.inputs[0])),
                                                                     .out = Touch(index),
                                                                     .rulebook = RulebookOf(conv, plan.map_search),
+                                                                    .num_offsets = geometry.NumOffsets(),
+                                                                    .is_symmetric = geometry.IsSymmetric(),
                                                                     .dataflow = plan.dataflow,
                                                                     .block_rows = plan.block_rows,
-                                                                    .epilogue = TakeEpilogue(layer)},
-                                            std::move(weights), conv.geometry().NumOffsets());
+                                                                    .grouping = plan.grouping,
+                                                                    .epilogue = TakeEpilogue(layer),
+                                                                    .dtype = target_.dtype},
+                                            std::move(weights));
   }
 
   std::unique_ptr<Step> MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {
-    Layer& layer = At(index);
+    const Layer& layer = At(index);
     const auto in_channels = static_cast<size_t>(linear.in_channels);
     const auto out_channels = static_cast<size_t>(linear.out_channels);
-    StepValues weights(in_channels * out_channels);
+    std::vector<float> weights(in_channels * out_channels);
     for (size_t o = 0; o < out_channels; ++o) {
       const float scale = layer.scale.empty() ? 1.0f : layer.scale[o];
       for (size_t i = 0; i < in_channels; ++i) {
         weights[i * out_channels + o] = linear.weight->values[o * in_channels + i] * scale;
       }
     }
+    return MakeRowProduct(std::move(weights), node, index);
+  }
+
+  // weights: [in channels, out channels], scaled.
+  std::unique_ptr<Step> MakeRowProduct(std::vector<float> weights, const GraphNode& node, int index) {
     CountWeights(weights);
-    return std::make_unique<LinearStep>(LinearStep::Options{.in = Touch(LayerOf(node.inputs[0])),
-                                                            .out = Touch(index),
-                                                            .weights = std::move(weights),
-                                                            .epilogue = TakeEpilogue(layer)});
+    const BufferSlice out = Touch(index);
+    return std::make_unique<LinearStep>(
+        LinearStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                            .out = out,
+                            .weights = std::move(weights),
+                            .epilogue = TakeEpilogue(At(index)),
+                            .dtype = target_.dtype,
+                            .out_dtype = program_.buffers[static_cast<size_t>(out.buffer)].dtype});
   }
 
   // The inputs of a concatenation that were not written in place.
@@ -342,6 +397,7 @@ class Compiler {
 
   const Graph& graph_;
   const Plan& plan_;
+  const CompileTarget target_;
   const DType label_dtype_;
   Program program_;
   std::vector<std::vector<int>> consumers_;  // by node
@@ -353,8 +409,8 @@ class Compiler {
 
 }  // namespace
 
-Program Compile(const Graph& graph, const Plan& plan, int bytes_per_label) {
-  return Compiler(graph, plan, bytes_per_label == 1 ? DType::kUint8 : DType::kUint16).Compile();
+Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target) {
+  return Compiler(graph, plan, target).Compile();
 }
 
 }  // namespace voxserve

@@ -2,15 +2,16 @@
 
 // Runs a Program on batches: the geometry pass, then the feature pass.
 //
-// One executor belongs to one worker's context and is called from its thread alone; it may run any program, and keeps
-// the memory of the largest batch seen. Whatever is derived from a cloud is overwritten by the next batch.
+// One executor belongs to one worker's context and is called from its thread alone; it may run any program that was
+// compiled for its device, and keeps the memory of the largest batch seen. Whatever is derived from a cloud is
+// overwritten by the next batch. CpuExecutor and CudaExecutor do the work.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/geometry/batch_geometry.h"
 #include "engine/graph/program.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/point_cloud.h"
@@ -38,35 +39,21 @@ struct BatchOutput {
   std::vector<SampleOutput> samples;  // one per input
   std::vector<StageTime> stages;      // of the whole batch
   int64_t grid_fallbacks = 0;
+  bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
 };
 
 class Executor {
  public:
-  explicit Executor(ExecutionContext* context) : context_(context) {}
+  // For the context's device; the context outlives the executor.
+  static std::unique_ptr<Executor> Create(ExecutionContext* context);
+  virtual ~Executor() = default;
 
   // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone, its
   // scores equal to rounding.
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits);
+  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) = 0;
 
-  // Bytes that the executor and its context hold for batches.
-  int64_t allocated_bytes() const;
-
-  // Of the batch that ran last; for tests and benchmarks.
-  const BatchGeometry& geometry() const { return geometry_; }
-
- private:
-  absl::Status CopyIn(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output);
-  absl::Status Voxelize(const Program& program, const RunLimits& limits, BatchOutput& output);
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output);
-  absl::Status PlaceBuffers(const Program& program);
-  StepContext MakeStepContext(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                              BatchOutput& output) const;
-
-  ExecutionContext* context_;
-  BatchGeometry geometry_;
-  std::vector<int64_t> point_begin_;   // [samples + 1] first point of each sample
-  std::vector<uint8_t> is_valid_;      // [points]
-  std::vector<int64_t> buffer_begin_;  // by buffer: bytes into the context's features
+  // Bytes that the executor and its context hold for batches, on the device that it runs on.
+  virtual int64_t allocated_bytes() const = 0;
 };
 
 }  // namespace voxserve

@@ -68,7 +68,37 @@ int64_t ReadLimit(const char* name, uint64_t value, int64_t default_value, const
   return static_cast<int64_t>(std::min(value, static_cast<uint64_t>(kMost)));
 }
 
+ModelConfig::Precision ReadPrecision(model::v1::Precision precision, const ProblemsAt& at) {
+  switch (precision) {
+    case model::v1::PRECISION_UNSPECIFIED:
+    case model::v1::PRECISION_FLOAT16:
+      break;
+    case model::v1::PRECISION_FLOAT32:
+      return ModelConfig::Precision::kFloat32;
+    case model::v1::PRECISION_TFLOAT32:
+      return ModelConfig::Precision::kTfloat32;
+    case model::v1::PRECISION_BFLOAT16:
+      return ModelConfig::Precision::kBfloat16;
+    default:
+      at.Add("precision ", static_cast<int>(precision), " is unknown");
+  }
+  return ModelConfig::Precision::kFloat16;
+}
+
 }  // namespace
+
+kernels::DType ModelConfig::gpu_dtype() const {
+  switch (precision) {
+    case Precision::kFloat32:
+    case Precision::kTfloat32:
+      return kernels::DType::kFloat32;
+    case Precision::kBfloat16:
+      return kernels::DType::kBfloat16;
+    case Precision::kFloat16:
+      break;
+  }
+  return kernels::DType::kFloat16;
+}
 
 int ModelConfig::bytes_per_label() const {
   return std::max(ignore_label, static_cast<int>(classes.size()) - 1) <= 255 ? 1 : 2;
@@ -97,6 +127,7 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
   }
   config.max_points = ReadLimit("max_points", proto.max_points(), config.max_points, at);
   config.max_voxels = ReadLimit("max_voxels", proto.max_voxels(), config.max_voxels, at);
+  config.precision = ReadPrecision(proto.precision(), at);
   switch (proto.voxel_overflow_policy()) {
     case model::v1::VOXEL_OVERFLOW_POLICY_UNSPECIFIED:
     case model::v1::VOXEL_OVERFLOW_POLICY_REJECT:

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "engine/graph/problems.h"
+#include "kernels/dtype.h"
 
 namespace voxserve {
 
 struct ModelConfig {
+  enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
   enum class VoxelOverflow { kReject, kNearestFirst };
   struct Class {
     std::string name;
@@ -24,6 +26,10 @@ struct ModelConfig {
   int64_t max_voxels = 0;          // voxels a request may occupy; 0: no limit
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
+  Precision precision = Precision::kFloat16;  // of a GPU
+
+  // Of features and weights on a GPU.
+  kernels::DType gpu_dtype() const;
   // 1 where every class's id and the ignore label fit a byte, else 2.
   int bytes_per_label() const;
 };

@@ -5,20 +5,28 @@
 //
 // CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
 // fit a core's second-level cache beside an offset's weights.
+//
+// GPU default: rulebooks found through a hash table, gather-GEMM-scatter with adaptive grouping by the parameters of
+// kernels::GroupingOptions.
 
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/ops/sparse_conv.h"
 #include "kernels/coordinate_table.h"
+#include "kernels/matmul_grouping.h"
 
 namespace voxserve {
 
 struct ConvPlan {
   kernels::MapSearch map_search = kernels::MapSearch::kMerge;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
-  int block_rows = 0;  // output rows that a thread keeps in cache; 0: the dataflow's default
+  int block_rows = 0;  // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
+  kernels::GroupingOptions grouping = {};  // GPU
 };
+
+inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
+                                                  .dataflow = Dataflow::kGatherGemmScatter};
 
 struct Plan {
   ConvPlan fallback;                                   // of convolutions without an entry

@@ -78,4 +78,27 @@ void ReadPoints(const VoxelizeOp& op, const PointCloud& cloud, float* points, ui
   });
 }
 
+kernels::DecodePointsParams DecodeParams(const VoxelizeOp& op, const PointCloud& cloud) {
+  const PointCloudLayout& layout = cloud.layout();
+  const uint64_t width = layout.num_points / layout.height;
+  kernels::DecodePointsParams params{.num_points = static_cast<int64_t>(layout.num_points),
+                                     .width = width,
+                                     .point_step = layout.point_step,
+                                     .row_step = layout.row_step == 0 ? width * layout.point_step : layout.row_step,
+                                     .is_bigendian = layout.is_bigendian};
+  for (const Column& column : FindColumns(op, cloud)) {
+    kernels::PointColumn& decoded = params.columns[params.num_columns++];
+    decoded.default_value = column.default_value;
+    decoded.scale = column.scale;
+    decoded.shift = column.shift;
+    decoded.has_field = column.field != nullptr;
+    if (!decoded.has_field) continue;
+    decoded.type = static_cast<kernels::PointValueType>(column.field->type);
+    decoded.offset = column.field->offset;
+    decoded.field_scale = column.field->scale;
+    decoded.field_shift = column.field->shift;
+  }
+  return params;
+}
+
 }  // namespace voxserve

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/graph/graph.h"
 #include "engine/tensor/point_cloud.h"
+#include "kernels/decode_points.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve {
@@ -24,5 +25,8 @@ inline int64_t NumPointColumns(const VoxelizeOp& op) {
 // passed CheckFields.
 void ReadPoints(const VoxelizeOp& op, const PointCloud& cloud, float* points, uint8_t* is_valid,
                 kernels::ThreadPool& pool);
+
+// How a GPU makes the same of the cloud's bytes; where the bytes, the matrix and the mask lie is left to the caller.
+kernels::DecodePointsParams DecodeParams(const VoxelizeOp& op, const PointCloud& cloud);
 
 }  // namespace voxserve

@@ -6,12 +6,13 @@
 // is the list of steps below, in order. Batch norms are folded, epilogues fused, and concatenations written in place
 // where that is possible, so a step is a kernel call and a buffer is real memory.
 //
-// Immutable after compilation; shared by all threads.
+// Immutable after compilation (and Upload, for a GPU); shared by all threads of its device.
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/graph/graph.h"
 #include "engine/ops/step.h"
 #include "engine/tensor/tensor.h"
@@ -27,12 +28,17 @@ struct ProgramRulebook {
 };
 
 struct Program {
+  // Brings the weights to the GPU that the program was compiled for; weight_bytes is what they take there.
+  // INVALID_ARGUMENT, naming the step, where a weight is beyond its type; RESOURCE_EXHAUSTED for memory.
+  absl::Status Upload(WeightUploader& uploader);
+
   int dimension = 3;
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
   std::vector<Buffer> buffers;
-  std::vector<std::unique_ptr<const Step>> steps;
+  std::vector<std::unique_ptr<Step>> steps;
+  bool allow_tf32 = false;
   int num_classes = 0;
   bool has_scores = false;
   DType label_dtype = DType::kUint8;  // or kUint16

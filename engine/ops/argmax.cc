@@ -1,5 +1,7 @@
 #include "engine/ops/argmax.h"
 
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
 #include "kernels/argmax.h"
 
 namespace voxserve {
@@ -7,13 +9,20 @@ namespace voxserve {
 absl::Status ArgmaxStep::Run(const StepContext& context) const {
   const Tensor in = context.At(in_);
   const Tensor labels = context.At(out_);
-  kernels::cpu::Argmax({.num_rows = in.rows,
-                        .channels = in.channels,
-                        .in = in.floats(),
-                        .in_pitch = in.pitch,
-                        .label_bytes = static_cast<int32_t>(SizeOf(labels.dtype)),
-                        .labels = labels.data},
-                       *context.execution->pool);
+  const kernels::ArgmaxParams params{.num_rows = in.rows,
+                                     .channels = in.channels,
+                                     .dtype = in.dtype,
+                                     .in = in.data,
+                                     .in_pitch = in.pitch,
+                                     .label_bytes = static_cast<int32_t>(SizeOf(labels.dtype)),
+                                     .labels = labels.data};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Argmax(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::Argmax(params, *context.execution->pool);
   return absl::OkStatus();
 }
 

@@ -12,18 +12,21 @@ class LinearStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // on one level; do not overlap
-    StepValues weights;   // [in channels, out channels]
+    Weights weights;      // [in channels, out channels]
     FusedEpilogue epilogue;
+    DType dtype = DType::kFloat32;      // of in, weights and residual
+    DType out_dtype = DType::kFloat32;  // dtype, or float32
   };
 
   explicit LinearStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
 
   const Options& options() const { return options_; }
 
  private:
-  const Options options_;
+  Options options_;
 };
 
 }  // namespace voxserve

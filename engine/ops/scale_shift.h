@@ -13,16 +13,17 @@ class ScaleShiftStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // on one level, with the same channels
-    StepValues scale;     // [channels]; empty: 1
+    Weights scale;        // [channels]; empty: 1
     FusedEpilogue epilogue;
   };
 
   explicit ScaleShiftStep(Options options) : options_(std::move(options)) {}
 
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
 
  private:
-  const Options options_;
+  Options options_;
 };
 
 }  // namespace voxserve

@@ -3,22 +3,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
 #include "kernels/fetch_on_demand.h"
-#include "kernels/gather_scatter.h"
+#include "kernels/gather_gemm_scatter.h"
 
 namespace voxserve {
 namespace {
 
-// Both dataflows' parameters have the same names.
+// The CPU's dataflows have parameters of the same names.
 template <typename Params>
-Params MakeParams(const SparseConvStep::Options& options, const StepValues& weights, const StepContext& context) {
+Params CpuParams(const SparseConvStep::Options& options, const Weights& weights, const StepContext& context) {
   const Tensor in = context.At(options.in);
   const Tensor out = context.At(options.out);
   return {.rulebook = context.geometry->rulebook(options.rulebook),
           .in = in.floats(),
           .in_pitch = in.pitch,
           .in_channels = in.channels,
-          .weights = weights.data(),
+          .weights = weights.floats(),
           .out = out.floats(),
           .out_pitch = out.pitch,
           .out_channels = out.channels,
@@ -28,28 +30,79 @@ Params MakeParams(const SparseConvStep::Options& options, const StepValues& weig
 
 }  // namespace
 
-SparseConvStep::SparseConvStep(Options options, StepValues weights, int32_t num_offsets)
+SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
     : options_(std::move(options)),
       weights_(options_.dataflow == Dataflow::kFetchOnDemand
-                   ? kernels::cpu::PackWeights(weights.data(), num_offsets, options_.in.channels, options_.out.channels)
+                   ? kernels::cpu::PackWeights(weights.data(), options_.num_offsets, options_.in.channels,
+                                               options_.out.channels)
                    : std::move(weights)) {}
 
-absl::Status SparseConvStep::Run(const StepContext& context) const {
-  const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
+absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const {
   const int64_t in_rows = context.At(options_.in).rows, out_rows = context.At(options_.out).rows;
-  if (in_rows != rulebook.num_in_rows || out_rows != rulebook.num_out_rows) {
-    return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
-                                            " rows got a rulebook of ", rulebook.num_in_rows, " to ",
-                                            rulebook.num_out_rows));
+  if (in_rows == num_in_rows && out_rows == num_out_rows) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
+                                          " rows got a rulebook of ", num_in_rows, " to ", num_out_rows));
+}
+
+kernels::cuda::GatherGemmScatterParams SparseConvStep::CudaParams(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  return {.tables = context.device_geometry->rulebook(options_.rulebook),
+          .is_symmetric = options_.is_symmetric,
+          .grouping = options_.grouping,
+          .dtype = in.dtype,
+          .out_dtype = out.dtype,
+          .in = in.data,
+          .in_pitch = in.pitch,
+          .in_channels = in.channels,
+          .weights = weights_.data(),
+          .out = out.data,
+          .out_pitch = out.pitch,
+          .out_channels = out.channels,
+          .epilogue = options_.epilogue.In(context),
+          .workspace = context.scratch};
+}
+
+size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) return kernels::cuda::GatherGemmScatterWorkspaceBytes(CudaParams(context));
   }
+  return 0;
+}
+
+absl::Status SparseConvStep::Run(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      const kernels::cuda::GatherGemmScatterParams params = CudaParams(context);
+      RETURN_IF_ERROR(CheckRows(context, params.tables.num_in_rows, params.tables.num_out_rows));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::GatherGemmScatter(params, *context.cuda()->gemm, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
+  RETURN_IF_ERROR(CheckRows(context, rulebook.num_in_rows, rulebook.num_out_rows));
   if (options_.dataflow == Dataflow::kFetchOnDemand) {
-    kernels::cpu::FetchOnDemand(MakeParams<kernels::FetchOnDemandParams>(options_, weights_, context),
+    kernels::cpu::FetchOnDemand(CpuParams<kernels::FetchOnDemandParams>(options_, weights_, context),
                                 *context.execution->pool);
   } else {
-    kernels::cpu::GatherGemmScatter(MakeParams<kernels::GatherGemmScatterParams>(options_, weights_, context),
+    kernels::cpu::GatherGemmScatter(CpuParams<kernels::GatherGemmScatterParams>(options_, weights_, context),
                                     *context.execution->pool);
   }
   return absl::OkStatus();
+}
+
+absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
+  // A group of offsets lies side by side then (kernels/matmul_grouping.h).
+  const auto matrix = static_cast<size_t>(options_.in.channels) * static_cast<size_t>(options_.out.channels);
+  std::vector<float> ordered;
+  ordered.reserve(weights_.values().size());
+  for (const int32_t k : kernels::WalkOrder(options_.num_offsets, options_.is_symmetric)) {
+    const auto begin = weights_.values().begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(k) * matrix);
+    ordered.insert(ordered.end(), begin, begin + static_cast<std::ptrdiff_t>(matrix));
+  }
+  weights_ = Weights(std::move(ordered));
+  RETURN_IF_ERROR(uploader.Upload(weights_, options_.dtype));
+  return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
 }
 
 }  // namespace voxserve

@@ -9,33 +9,44 @@
 #include <cstdint>
 
 #include "engine/ops/step.h"
+#include "kernels/gather_gemm_scatter.h"
+#include "kernels/matmul_grouping.h"
 
 namespace voxserve {
 
-// How the products are made. kFetchOnDemand reads input rows in place (kernels/fetch_on_demand.h), kGatherGemmScatter
-// copies them into a buffer and calls the library's GEMM (kernels/gather_scatter.h).
+// How the products are made. kFetchOnDemand reads input rows in place (kernels/fetch_on_demand.h; CPU alone so far),
+// kGatherGemmScatter copies them into a buffer and calls the library's GEMM (kernels/gather_gemm_scatter.h).
 enum class Dataflow { kFetchOnDemand, kGatherGemmScatter };
 
 class SparseConvStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;  // do not overlap
-    int rulebook = 0;     // of the batch's geometry
+    BufferSlice in, out;    // do not overlap
+    int rulebook = 0;       // of the batch's geometry
+    int32_t num_offsets = 0;
+    bool is_symmetric = false;  // kernels::ConvGeometry::IsSymmetric
     Dataflow dataflow = Dataflow::kFetchOnDemand;
-    int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: the dataflow's default
+    int32_t block_rows = 0;             // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
+    kernels::GroupingOptions grouping;  // CUDA, kGatherGemmScatter
     FusedEpilogue epilogue;
+    DType dtype = DType::kFloat32;  // of in, weights and residual
   };
 
   // weights: [num_offsets, in channels, out channels].
-  SparseConvStep(Options options, StepValues weights, int32_t num_offsets);
+  SparseConvStep(Options options, std::vector<float> weights);
 
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Upload(WeightUploader& uploader) override;
+  size_t ScratchBytes(const StepContext& context) const override;
 
   const Options& options() const { return options_; }
 
  private:
-  const Options options_;
-  StepValues weights_;  // in the dataflow's order
+  absl::Status CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const;
+  kernels::cuda::GatherGemmScatterParams CudaParams(const StepContext& context) const;
+
+  Options options_;
+  Weights weights_;  // in the dataflow's order
 };
 
 }  // namespace voxserve

@@ -6,17 +6,17 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   if (slice.buffer < 0) return {};
   const auto index = static_cast<size_t>(slice.buffer);
   const Buffer& buffer = (*buffers)[index];
-  return {.data = execution->features.data() + (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype),
+  return {.data = features + (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype),
           .dtype = buffer.dtype,
-          .rows = geometry->num_sites(buffer.level),
+          .rows = (*num_sites)[static_cast<size_t>(buffer.level)],
           .channels = slice.channels,
           .pitch = buffer.pitch};
 }
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {
   const Tensor added = context.At(residual);
-  return {.bias = bias.empty() ? nullptr : bias.data(),
-          .residual = added.floats(),
+  return {.bias = static_cast<const float*>(bias.data()),
+          .residual = added.data,
           .residual_pitch = added.pitch,
           .activation = activation};
 }

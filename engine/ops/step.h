@@ -3,15 +3,18 @@
 // A step of a program: one operator with its weights, its place in memory and what was fused into it, ready to run.
 //
 // Every operator has a pair of files here with its step: the constructor takes what the compiler decided, Run calls the
-// kernel of the context's device (the CPU). Steps are immutable and shared by all threads; everything that changes is in the
-// StepContext of the batch under way.
+// kernel of the context's device. Steps are immutable once they are compiled (and, for a GPU, uploaded) and shared by
+// all threads of their device; everything that changes is in the StepContext of the batch under way.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/sample_output.h"
 #include "engine/tensor/tensor.h"
@@ -43,29 +46,44 @@ struct OutputRequest {
   SampleOutput* output = nullptr;
 };
 
+// Rows for the batch's points that are on their way from a GPU to host memory.
+struct QueuedOutput {
+  bool is_labels = false;
+  int64_t row_bytes = 0;
+  const char* rows = nullptr;  // [points of the batch, row_bytes], once the stream has been waited for
+};
+
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
-  const BatchGeometry* geometry = nullptr;
+  const BatchGeometry* geometry = nullptr;          // on the CPU
+  const DeviceGeometry* device_geometry = nullptr;  // on a GPU
+  const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
-  const std::vector<int64_t>* buffer_begin = nullptr;  // by buffer: bytes into execution->features
+  const std::vector<int64_t>* buffer_begin = nullptr;  // by buffer: bytes into `features`
+  char* features = nullptr;
+  void* scratch = nullptr;  // the largest of the steps' ScratchBytes
 
-  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features
+  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
   int64_t points_pitch = 0;
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
+  char* output_rows = nullptr;                           // on a GPU: where outputs are made, and pinned memory for
+  char* host_output_rows = nullptr;                      // them, OutputBytes of all steps each
+  mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them
 
   // No data where the slice is none.
   Tensor At(const BufferSlice& slice) const;
+  // Null on the CPU.
+  CudaContext* cuda() const { return execution->cuda.get(); }
+  cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
+  int64_t num_points() const { return point_begin->back(); }
 };
-
-// Weights in the order in which a step's kernel reads them.
-using StepValues = std::vector<float>;
 
 // What a step does with its sums before it stores them.
 struct FusedEpilogue {
-  StepValues bias;       // [out channels]; empty: none
+  Weights bias;          // [out channels] float32; empty: none
   BufferSlice residual;  // added before the activation
   kernels::ActivationFunction activation = kernels::ActivationFunction::kNone;
 
@@ -76,8 +94,18 @@ class Step {
  public:
   virtual ~Step() = default;
 
-  // INTERNAL for what the compiler got wrong, RESOURCE_EXHAUSTED for memory.
+  // INTERNAL for what the compiler got wrong, RESOURCE_EXHAUSTED for memory, UNAVAILABLE (DEVICE_FAILED) for a GPU that
+  // broke.
   virtual absl::Status Run(const StepContext& context) const = 0;
+
+  // Brings the weights to a GPU, in the order and type that the GPU's kernel reads. Once, before the first Run there.
+  virtual absl::Status Upload(WeightUploader&) { return absl::OkStatus(); }
+
+  // Device memory that Run needs for itself while it runs.
+  virtual size_t ScratchBytes(const StepContext&) const { return 0; }
+
+  // Of StepContext::output_rows, for a step that makes outputs.
+  virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   // Steps after the last layer, timed as the stage "head".
   virtual bool is_head() const { return false; }

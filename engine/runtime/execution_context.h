@@ -1,20 +1,56 @@
 #pragma once
 
 // What one worker computes with: a device, its threads and its memory. One worker, one context; nothing in it is shared
-// but the thread pool.
+// but the thread pool and, on a GPU, the device's memory pool.
 
+#include <array>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/device_pool.h"
+#include "engine/runtime/pinned_buffer.h"
+#include "engine/runtime/stream.h"
+#include "kernels/gemm_cuda.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve {
 
+// The GPU's part. Contexts of one GPU work side by side, each on its own stream.
+struct CudaContext {
+  static constexpr int kNumStages = 5;  // of a batch's run on the device
+
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool);
+
+  // Makes the device the calling thread's; before a thread's first use of the context.
+  absl::Status MakeCurrent() const;
+
+  // Gives the memory of batches back to the pool.
+  void ReleaseMemory();
+
+  DevicePool* pool = nullptr;  // the device's; outlives the context
+  Stream stream;
+  DeviceBuffer gemm_workspace;
+  std::unique_ptr<kernels::cuda::Gemm> gemm;
+  DeviceArena batch;      // points and geometry of the batch under way
+  DeviceArena features;   // the feature pass's buffers and scratch
+  PinnedBuffer upload;    // what goes to the device
+  PinnedBuffer download;  // what comes back
+  std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
+
+ private:
+  explicit CudaContext(Stream s) : stream(std::move(s)) {}
+};
+
 struct ExecutionContext {
-  std::string device;                   // "cpu"
+  std::string device;                   // "cpu", "cuda:0"
   kernels::ThreadPool* pool = nullptr;  // the process's; outlives the context
-  Arena input;                          // the batch's points, as the network reads them
-  Arena features;                       // the feature pass's buffers
+  Arena input = {};                     // the batch's points, as the network reads them, in host memory
+  Arena features = {};                  // the feature pass's buffers on the CPU
+  std::unique_ptr<CudaContext> cuda = nullptr;  // null on the CPU
 };
 
 }  // namespace voxserve

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
@@ -18,6 +19,7 @@
 #include "engine/graph/point_reader.h"
 #include "engine/graph/problems.h"
 #include "engine/serving/batcher.h"
+#include "engine/serving/devices.h"
 #include "engine/serving/model_repository.h"
 #include "engine/serving/served_models.h"
 #include "engine/serving/worker.h"
@@ -26,14 +28,34 @@
 namespace voxserve {
 namespace {
 
-constexpr char kDevice[] = "cpu";
+constexpr int kMaxStreamsPerDevice = 16;
 
-ModelHandle MakeServedModel(const std::string& name, int64_t version, const LoadedModel& loaded,
-                            int64_t max_grid_bytes) {
+std::string Join(const std::vector<Device>& devices) {
+  return absl::StrJoin(devices, ",", [](std::string* out, const Device& device) { out->append(device.id); });
+}
+
+// The program of a graph on one device.
+absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device) {
+  if (!device.is_cuda()) return Compile(graph, Plan(), {.bytes_per_label = config.bytes_per_label()});
+  Program program = Compile(graph, Plan{.fallback = kDefaultCudaConvPlan},
+                            {.bytes_per_label = config.bytes_per_label(),
+                             .on_cuda = true,
+                             .dtype = config.gpu_dtype(),
+                             .allow_tf32 = config.precision == ModelConfig::Precision::kTfloat32});
+  WeightUploader uploader(device.pool.get(), device.loading->view());
+  RETURN_IF_ERROR(program.Upload(uploader));
+  return program;
+}
+
+absl::StatusOr<ModelHandle> MakeServedModel(const std::string& name, int64_t version, const LoadedModel& loaded,
+                                            const std::vector<Device>& devices, int64_t max_grid_bytes) {
   const Graph& graph = loaded.graph;
   const ModelConfig& config = loaded.config;
   auto model = std::make_shared<ServedModel>();
-  model->program = Compile(graph, Plan(), config.bytes_per_label());
+  for (const Device& device : devices) {
+    ASSIGN_OR_RETURN(Program program, MakeProgram(graph, config, device));
+    model->programs.push_back(std::move(program));
+  }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
                    .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
@@ -58,20 +80,44 @@ ModelHandle MakeServedModel(const std::string& name, int64_t version, const Load
   const auto& voxel_size = graph.voxelize_op().voxel_size;
   info.voxel_size.assign(voxel_size.begin(), voxel_size.begin() + graph.dimension);
   info.num_parameters = graph.num_parameters;
-  info.device = kDevice;
+  info.device = Join(devices);
   info.digest = graph.digest;
-  return model;
+  return ModelHandle(std::move(model));
 }
 
 class EngineImpl final : public Engine {
  public:
-  explicit EngineImpl(Options options)
+  EngineImpl(Options options, std::vector<Device> devices)
       : options_(std::move(options)),
+        devices_(std::move(devices)),
         pool_(options_.ResolvedThreads()),
+        batch_bytes_(devices_.size()),
+        weight_bytes_(devices_.size()),
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
-                  .observer = options_.observer}),
-        worker_({.device = kDevice, .pool = &pool_, .batcher = &batcher_, .observer = options_.observer}) {}
+                  .observer = options_.observer}) {}
+
+  absl::Status StartWorkers() {
+    std::vector<std::pair<size_t, ExecutionContext>> contexts;  // with the index of their device
+    for (size_t device = 0; device < devices_.size(); ++device) {
+      const int count = devices_[device].is_cuda() ? options_.streams_per_device : 1;
+      for (int i = 0; i < count; ++i) {
+        ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(devices_[device], &pool_));
+        contexts.emplace_back(device, std::move(context));
+      }
+    }
+    num_working_workers_ = static_cast<int>(contexts.size());
+    for (auto& [device, context] : contexts) {
+      workers_.push_back(std::make_unique<Worker>(Worker::Options{.device = device,
+                                                                  .batcher = &batcher_,
+                                                                  .observer = options_.observer,
+                                                                  .num_working_workers = &num_working_workers_,
+                                                                  .batch_bytes = &batch_bytes_[device],
+                                                                  .on_device_failed = options_.on_device_failed},
+                                                  std::move(context)));
+    }
+    return absl::OkStatus();
+  }
 
   ~EngineImpl() override {
     stop_loading_ = true;
@@ -122,7 +168,7 @@ class EngineImpl final : public Engine {
     batcher_.WaitUntilIdle();
   }
 
-  std::string devices() const override { return kDevice; }
+  std::string devices() const override { return Join(devices_); }
 
  private:
   // Takes the task over, or says why not.
@@ -136,8 +182,8 @@ class EngineImpl final : public Engine {
                                                                 model.info.max_points)),
                         error_reason::kTooManyPoints);
     }
-    RETURN_IF_ERROR(CheckFields(model.program.voxelize, task.cloud));
-    if (task.return_scores && !model.program.has_scores) {
+    RETURN_IF_ERROR(CheckFields(model.program().voxelize, task.cloud));
+    if (task.return_scores && !model.program().has_scores) {
       return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", task.model, "\" has no scores output")),
                         error_reason::kUnsupportedOutput);
     }
@@ -173,17 +219,23 @@ class EngineImpl final : public Engine {
     const absl::StatusOr<LoadedModel> loaded =
         LoadModelVersion(std::filesystem::path(options_.model_repository) / name, version);
     if (!loaded.ok()) return Fail(name, version, ProblemsOf(loaded.status()));
-    ModelHandle model = MakeServedModel(name, version, *loaded, options_.max_grid_bytes);
-    const int64_t weight_bytes = weight_bytes_ += model->program.weight_bytes;
+    absl::StatusOr<ModelHandle> made = MakeServedModel(name, version, *loaded, devices_, options_.max_grid_bytes);
+    if (!made.ok()) return Fail(name, version, {std::string(made.status().message())});
+    ModelHandle model = *std::move(made);
     Log(LogLevel::kInfo, "model ready",
         {{"model", name},
          {"version", version},
          {"parameters", model->info.num_parameters},
-         {"weight_bytes", model->program.weight_bytes},
+         {"weight_bytes", model->program().weight_bytes},
          {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      weight_bytes_[i] += model->programs[i].weight_bytes;
+      if (options_.observer != nullptr) {
+        options_.observer->OnDeviceMemory(devices_[i].id, "weights", weight_bytes_[i]);
+      }
+    }
     models_.SetReady(std::move(model));
     ObserveState(name, version, true);
-    if (options_.observer != nullptr) options_.observer->OnDeviceMemory(kDevice, "weights", weight_bytes);
   }
 
   void Fail(const std::string& name, int64_t version, std::vector<std::string> problems) {
@@ -198,13 +250,17 @@ class EngineImpl final : public Engine {
   }
 
   const Options options_;
+  // What comes first goes last: models and workers hold memory of the devices.
+  const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
+  std::vector<std::atomic<int64_t>> batch_bytes_;  // by device
+  std::vector<int64_t> weight_bytes_;              // by device; the loader's alone
+  std::atomic<int> num_working_workers_{0};
   ServedModels models_;
   Batcher batcher_;
-  Worker worker_;
+  std::vector<std::unique_ptr<Worker>> workers_;
   std::atomic<uint64_t> next_ticket_{1};
   std::atomic<bool> stop_loading_{false};
-  int64_t weight_bytes_ = 0;  // the loader's alone
   mutable absl::Mutex mutex_;
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread loader_;
@@ -223,6 +279,13 @@ absl::Status Engine::Options::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat("max_queue_bytes is ", max_queue_bytes, "; it must be 1 or more"));
   }
   if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
+  if (streams_per_device < 1 || streams_per_device > kMaxStreamsPerDevice) {
+    return absl::InvalidArgumentError(absl::StrCat("streams_per_device is ", streams_per_device, "; it must be 1 to ",
+                                                   kMaxStreamsPerDevice));
+  }
+  if (device_memory_limit < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("device_memory_limit is ", device_memory_limit));
+  }
   return absl::OkStatus();
 }
 
@@ -233,7 +296,15 @@ int Engine::Options::ResolvedThreads() const {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options) {
   RETURN_IF_ERROR(options.Validate());
   ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(options.model_repository));
-  auto engine = std::make_unique<EngineImpl>(std::move(options));
+  ASSIGN_OR_RETURN(std::vector<Device> devices, OpenDevices(options.devices, options.device_memory_limit));
+  for (const Device& device : devices) {
+    if (device.is_cuda()) {
+      Log(LogLevel::kInfo, "GPU found",
+          {{"device", device.id}, {"name", device.name}, {"memory_limit_bytes", device.pool->limit_bytes()}});
+    }
+  }
+  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(devices));
+  RETURN_IF_ERROR(engine->StartWorkers());
   engine->StartLoading(std::move(listing));
   return engine;
 }

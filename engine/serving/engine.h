@@ -85,7 +85,13 @@ class Engine {
     int64_t max_queue_requests = 256;             // tasks waiting per model, beyond which Submit refuses
     int64_t max_queue_bytes = int64_t{1} << 30;   // bytes of clouds waiting per model, likewise
     int64_t max_grid_bytes = int64_t{512} << 20;  // a coordinate grid's size, beyond which a hash table serves
+    std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
+    int streams_per_device = 2;                   // of a GPU: batches that run side by side
+    int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
     EngineObserver* observer = nullptr;           // outlives the engine; may be null
+    // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
+    // not block. May be empty.
+    std::function<void(const absl::Status&)> on_device_failed;
 
     absl::Status Validate() const;
     // num_threads, or what 0 stands for here.
@@ -93,7 +99,7 @@ class Engine {
   };
 
   // Starts loading in the background and returns at once. INVALID_ARGUMENT for bad options, NOT_FOUND where the
-  // repository is not a folder.
+  // repository is not a folder or a device is not there, RESOURCE_EXHAUSTED or INTERNAL where a GPU does not start.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options);
   // Drains.
   virtual ~Engine() = default;

@@ -31,6 +31,8 @@ class EngineObserver {
   virtual void OnModelState(std::string_view model, int64_t version, bool ready) = 0;
   // A coordinate table was to be a grid and did not fit max_grid_bytes.
   virtual void OnGridFallback() = 0;
+  // A batch's maps did not fit a GPU's memory and were made on the CPU.
+  virtual void OnGeometryFallback() = 0;
   // Time that a device spent computing.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
   // Bytes that a device's context holds ("batches", "weights").

@@ -26,8 +26,11 @@ namespace voxserve {
 // A version that is ready.
 struct ServedModel {
   ModelVersionInfo info;
-  Program program;
+  std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
   RunLimits limits;
+
+  // For what is the same on every device.
+  const Program& program() const { return programs.front(); }
 };
 using ModelHandle = std::shared_ptr<const ServedModel>;
 

@@ -31,9 +31,9 @@ InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std:
                      .version = model.info.version,
                      .device = device,
                      .labels = std::move(sample.labels),
-                     .bytes_per_label = static_cast<int>(SizeOf(model.program.label_dtype)),
+                     .bytes_per_label = static_cast<int>(SizeOf(model.program().label_dtype)),
                      .ignore_label = model.limits.ignore_label,
-                     .num_classes = model.program.num_classes,
+                     .num_classes = model.program().num_classes,
                      .scores = std::move(sample.scores),
                      .counts = sample.counts};
   result.stages.push_back({"queue", queued});
@@ -43,21 +43,40 @@ InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std:
 
 }  // namespace
 
-Worker::Worker(Options options)
+Worker::Worker(Options options, ExecutionContext context)
     : options_(std::move(options)),
-      context_{.device = options_.device, .pool = options_.pool},
-      executor_(&context_),
+      context_(std::move(context)),
+      executor_(Executor::Create(&context_)),
       thread_([this] { Loop(); }) {}
 
 Worker::~Worker() { thread_.join(); }
 
 void Worker::Loop() {
+  if constexpr (kernels::kHasCuda) {
+    if (context_.cuda != nullptr) failed_ = context_.cuda->MakeCurrent();
+  }
   for (;;) {
     Batch batch = options_.batcher->Pop();
     if (batch.tasks.empty()) return;
     Run(batch);
     options_.batcher->Finished(batch);
+    if (!failed_.ok() && !is_last_) {
+      is_last_ = options_.num_working_workers->fetch_sub(1) == 1;
+      if (options_.on_device_failed) options_.on_device_failed(failed_);
+      if (!is_last_) return;
+    }
   }
+}
+
+BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+  BatchOutput output;
+  if (failed_.ok()) {
+    output = RunWithinMemory(*executor_, model.programs[options_.device], inputs, model.limits);
+    if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
+  } else {
+    output.status = failed_;
+  }
+  return output;
 }
 
 void Worker::Run(Batch& batch) {
@@ -67,7 +86,7 @@ void Worker::Run(Batch& batch) {
   for (const QueuedTask& task : batch.tasks) {
     inputs.push_back({.cloud = &task.task.cloud, .return_scores = task.task.return_scores});
   }
-  BatchOutput output = RunWithinMemory(executor_, model.program, inputs, model.limits);
+  BatchOutput output = RunOrRefuse(model, inputs);
   Report(batch, output, started);
   for (size_t i = 0; i < batch.tasks.size(); ++i) {
     QueuedTask& task = batch.tasks[i];
@@ -105,7 +124,9 @@ void Worker::Report(const Batch& batch, const BatchOutput& output, std::chrono::
   }
   observer->OnBatch(model, static_cast<int64_t>(batch.tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();
-  observer->OnDeviceMemory(context_.device, "batches", executor_.allocated_bytes());
+  if (output.geometry_on_cpu) observer->OnGeometryFallback();
+  const int64_t change = executor_->allocated_bytes() - std::exchange(batch_bytes_, executor_->allocated_bytes());
+  observer->OnDeviceMemory(context_.device, "batches", options_.batch_bytes->fetch_add(change) + change);
 }
 
 }  // namespace voxserve

@@ -2,11 +2,17 @@
 
 // One thread with one execution context: takes batches from the batcher, runs them, answers their tasks. Ends when the
 // batcher has stopped and is empty; the destructor waits for that, so stop the batcher first.
+//
+// A worker whose device breaks (DEVICE_FAILED) says so, once, and leaves the queue to the others. The last one that is
+// left goes on and answers every task UNAVAILABLE, so that nobody waits for ever.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <string>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
@@ -18,13 +24,15 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    std::string device = "cpu";
-    kernels::ThreadPool* pool = nullptr;  // outlives the worker, as do batcher and observer
-    Batcher* batcher = nullptr;
-    EngineObserver* observer = nullptr;  // may be null
+    size_t device = 0;           // index of the context's device among the engine's
+    Batcher* batcher = nullptr;  // outlives the worker, as do the next two
+    EngineObserver* observer = nullptr;                // may be null
+    std::atomic<int>* num_working_workers = nullptr;   // this one included
+    std::atomic<int64_t>* batch_bytes = nullptr;       // that all contexts of the device hold for batches
+    std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 
-  explicit Worker(Options options);
+  Worker(Options options, ExecutionContext context);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -32,11 +40,15 @@ class Worker {
  private:
   void Loop();
   void Run(Batch& batch);
+  BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs);
   void Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started);
 
   const Options options_;
   ExecutionContext context_;
-  Executor executor_;
+  const std::unique_ptr<Executor> executor_;
+  absl::Status failed_;   // OK until the device broke
+  int64_t batch_bytes_ = 0;  // this one's part of options_.batch_bytes
+  bool is_last_ = false;  // of the workers, after this one's device broke
   std::thread thread_;
 };
 

@@ -8,22 +8,12 @@
 
 #include <cstdint>
 
+#include "kernels/dtype.h"
+
 namespace voxserve {
 
-enum class DType : int8_t { kFloat32, kUint8, kUint16 };
-
-// Bytes of one value.
-inline int64_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return 4;
-    case DType::kUint16:
-      return 2;
-    case DType::kUint8:
-      break;
-  }
-  return 1;
-}
+using kernels::DType;
+using kernels::SizeOf;
 
 struct Tensor {
   void* data = nullptr;

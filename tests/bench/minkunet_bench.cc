@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "engine/graph/executor.h"
+#include "engine/graph/cpu_executor.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/sparse_conv.h"
 #include "kernels/fetch_on_demand.h"
 #include "kernels/gemm.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/support/paths.h"
+#include "tests/support/real_scans.h"
 
 namespace voxserve {
 namespace {
@@ -86,9 +88,9 @@ T OrDie(absl::StatusOr<T> value) {
 
 void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataflow dataflow) {
   const Program program = OrDie(LoadMinkUNet(dataflow));
-  const PointCloud cloud = OrDie(ReadKittiCloud(scan_path));
+  const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, scan_path));
   ExecutionContext context{.device = "cpu", .pool = &Pool()};
-  Executor executor(&context);
+  CpuExecutor executor(&context);
   std::map<std::string, double> stage_ms;
   int64_t voxels = 0;
   for (auto _ : state) {
@@ -140,7 +142,7 @@ int main(int argc, char** argv) {
   std::cout << "CPU threads " << voxserve::Pool().num_threads() << ", vector instructions "
             << voxserve::kernels::cpu::VectorInstructionSet() << ", sgemm 2048^3 " << voxserve::SgemmGflops()
             << " GFLOP/s\n";
-  voxserve::Register("minkunet_0.5x/semantickitti-00/000000", VOXSERVE_SHARED_DATA "/semantickitti-00/000000.bin");
-  voxserve::Register("minkunet_0.5x/pandaset_070", VOXSERVE_SOURCE_DIR "/deploy/scans/pandaset_070.bin");
+  voxserve::Register("minkunet_0.5x/semantickitti-00/000000", voxserve::support::kSemanticKittiScan.path());
+  voxserve::Register("minkunet_0.5x/pandaset_070", voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin");
   benchmark::RunSpecifiedBenchmarks();
 }

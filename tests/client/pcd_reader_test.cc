@@ -8,6 +8,7 @@
 #include "client/cpp/io/point_cloud_reader.h"
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace voxserve::client {
 namespace {
@@ -188,7 +189,7 @@ TEST(PcdReaderTest, RefusesHugeCountsWithoutAllocatingForThem) {
 }
 
 TEST(PcdReaderTest, ReadsARealDrive) {
-  const std::string path = std::string(VOXSERVE_SHARED_DATA) + "/kitti-drive/0000000000.pcd";
+  const std::string path = support::SharedData() + "/kitti-drive/0000000000.pcd";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << " (a scan that is not part of the repository)";
   const auto cloud = ReadPointCloud(path);
   ASSERT_TRUE(cloud.ok()) << cloud.status();

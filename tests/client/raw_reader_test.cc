@@ -6,6 +6,7 @@
 #include "client/cpp/io/point_cloud_reader.h"
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace voxserve::client {
 namespace {
@@ -86,7 +87,7 @@ TEST(RawReaderTest, KnowsScansByExtension) {
 }
 
 TEST(RawReaderTest, ReadsRealScans) {
-  const std::string data = VOXSERVE_SHARED_DATA;
+  const std::string data = support::SharedData();
   const std::string kitti = data + "/semantickitti-00/000000.bin";
   const std::string nuscenes = data + "/nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin";
   if (!std::filesystem::exists(kitti) || !std::filesystem::exists(nuscenes)) {

@@ -13,6 +13,7 @@
 #include "engine/graph/compiler.h"
 #include "engine/serving/model_repository.h"
 #include "tests/support/npz.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -26,10 +27,6 @@ absl::StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
   return values;
-}
-
-absl::StatusOr<PointCloud> MakeCloud(const std::vector<float>& points) {
-  return PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), points.size() / kFields);
 }
 
 }  // namespace
@@ -57,13 +54,14 @@ std::vector<int64_t> GoldenScan::PointToVoxel() const {
 }
 
 absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
-  const std::string folder = absl::StrCat(VOXSERVE_SOURCE_DIR, "/tests/golden/");
+  const std::string folder = support::SourceDir() + "/tests/golden/";
   // The demo's scan is one of them and lies with the demo.
-  const std::string bin = name == "pandaset_070" ? absl::StrCat(VOXSERVE_SOURCE_DIR, "/deploy/scans/", name, ".bin")
+  const std::string bin = name == "pandaset_070" ? absl::StrCat(support::SourceDir(), "/deploy/scans/", name, ".bin")
                                                  : absl::StrCat(folder, name, ".bin");
   GoldenScan scan;
   ASSIGN_OR_RETURN(scan.points, ReadFloats(bin));
-  ASSIGN_OR_RETURN(scan.cloud, MakeCloud(scan.points));
+  ASSIGN_OR_RETURN(scan.cloud, PointCloud::FromFloats({"x", "y", "z", "intensity"}, scan.points.data(),
+                                                      scan.points.size() / kFields));
   ASSIGN_OR_RETURN(const auto arrays, support::ReadNpz(absl::StrCat(folder, name, ".npz")));
   scan.coords = arrays.at("coords").values<int32_t>();
   scan.logits = arrays.at("logits").values<float>();
@@ -72,17 +70,13 @@ absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
   return scan;
 }
 
-absl::StatusOr<Program> LoadMinkUNet(Dataflow dataflow) {
-  ASSIGN_OR_RETURN(const LoadedModel model,
-                   LoadModelVersion(absl::StrCat(VOXSERVE_SOURCE_DIR, "/deploy/models/minkunet"), 1));
-  Plan plan;
-  plan.fallback.dataflow = dataflow;
-  return Compile(model.graph, plan, model.config.bytes_per_label());
+absl::StatusOr<LoadedModel> LoadMinkUNetModel() {
+  return LoadModelVersion(support::SourceDir() + "/deploy/models/minkunet", 1);
 }
 
-absl::StatusOr<PointCloud> ReadKittiCloud(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::vector<float> points, ReadFloats(path));
-  return MakeCloud(points);
+absl::StatusOr<Program> LoadMinkUNet() {
+  ASSIGN_OR_RETURN(const LoadedModel model, LoadMinkUNetModel());
+  return Compile(model.graph, Plan(), {.bytes_per_label = model.config.bytes_per_label()});
 }
 
 }  // namespace voxserve

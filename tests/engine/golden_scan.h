@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/graph/program.h"
-#include "engine/ops/sparse_conv.h"
+#include "engine/serving/model_repository.h"
 #include "engine/tensor/point_cloud.h"
 
 namespace voxserve {
@@ -32,10 +32,10 @@ struct GoldenScan {
 // "pandaset_063" or "pandaset_070".
 absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name);
 
-// The demo's model, compiled by the default plan but for `dataflow`.
-absl::StatusOr<Program> LoadMinkUNet(Dataflow dataflow = Dataflow::kFetchOnDemand);
+// The demo's network and its configuration.
+absl::StatusOr<LoadedModel> LoadMinkUNetModel();
 
-// A file of packed float32 x, y, z, intensity (KITTI's layout).
-absl::StatusOr<PointCloud> ReadKittiCloud(const std::string& path);
+// The same, compiled for the CPU by the default plan.
+absl::StatusOr<Program> LoadMinkUNet();
 
 }  // namespace voxserve

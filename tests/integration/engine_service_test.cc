@@ -18,6 +18,7 @@
 #include "tests/engine/golden_scan.h"
 #include "tests/integration/server_test.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -324,7 +325,7 @@ TEST_F(EngineServiceTest, WithNothingToServeItIsNotReady) {
 }
 
 TEST_F(EngineServiceTest, LabelsAndScoresOfAGoldenScanAreThoseOfOtherEngines) {
-  Start(VOXSERVE_SOURCE_DIR "/deploy/models");
+  Start(support::SourceDir() + "/deploy/models");
   const absl::StatusOr<GoldenScan> scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok()) << scan.status();
   v1::InferRequest request = Request("minkunet", scan->points);

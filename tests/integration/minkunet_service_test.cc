@@ -15,6 +15,7 @@
 #include "tests/integration/raw_tcp.h"
 #include "tests/integration/server_test.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -31,7 +32,7 @@ constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
 class MinkunetServiceTest : public ServerTest {
  protected:
   void Start(Engine::Options options = {}) {
-    std::filesystem::create_directory_symlink(VOXSERVE_SOURCE_DIR "/deploy/models/minkunet",
+    std::filesystem::create_directory_symlink(support::SourceDir() + "/deploy/models/minkunet",
                                               folder_.path() / "minkunet");
     testing::SmallModel().WriteTo(folder_.path() / "small");
     options.model_repository = folder_.path().string();

@@ -11,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "tests/support/paths.h"
 
 extern char** environ;
 
 namespace voxserve {
 
 ServerProcess::ServerProcess(const std::vector<std::string>& args) {
-  std::vector<std::string> words = {VOXSERVE_BINARY_DIR "/server/voxserve"};
+  std::vector<std::string> words = {support::BinaryDir() + "/server/voxserve"};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/service_client.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -26,7 +27,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-constexpr char kModels[] = VOXSERVE_SOURCE_DIR "/deploy/models";
+std::string Models() { return support::SourceDir() + "/deploy/models"; }
 // Takes the demo's network a good second on one thread: long enough to be in the middle of it.
 constexpr int kManyPoints = 60'000;
 constexpr int kNumCalls = 3;
@@ -34,7 +35,7 @@ constexpr int kNumCalls = 3;
 class ServerProcessTest : public testing::Test {
  protected:
   void Start(std::vector<std::string> more_args = {}) {
-    std::vector<std::string> args = {"--model_repository", kModels, "--port=0", "--http_port=0"};
+    std::vector<std::string> args = {"--model_repository", Models(), "--port=0", "--http_port=0"};
     args.insert(args.end(), more_args.begin(), more_args.end());
     process_ = std::make_unique<ServerProcess>(args);
     const int port = process_->PortOf("grpc_port");
@@ -184,7 +185,7 @@ TEST_F(ServerProcessTest, OnePortServesOneServer) {
     const std::string flag = std::string(name) == "grpc_port" ? "port" : "http_port";
     const std::string other = flag == "port" ? "--http_port=0" : "--port=0";
     const int port = process_->PortOf(name);
-    ServerProcess second({"--model_repository", kModels, absl::StrCat("--", flag, "=", port), other});
+    ServerProcess second({"--model_repository", Models(), absl::StrCat("--", flag, "=", port), other});
     EXPECT_EQ(second.Wait(), 1);
     EXPECT_THAT(second.stderr_text(), HasSubstr(absl::StrCat("127.0.0.1:", port, ": Address already in use")));
   }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/support/npz.h"
+#include "tests/support/paths.h"
 
 namespace voxserve::kernels::testing {
 namespace {
@@ -79,7 +80,7 @@ OutputCoordinatesParams ConvCase::OutputParams() const {
 
 const std::vector<ConvCase>& AllConvCases() {
   static const auto* cases = [] {
-    const auto arrays = support::ReadNpz(VOXSERVE_SOURCE_DIR "/tests/kernels/data/conv_cases.npz");
+    const auto arrays = support::ReadNpz(support::SourceDir() + "/tests/kernels/data/conv_cases.npz");
     if (!arrays.ok()) {
       std::cerr << arrays.status() << std::endl;
       std::abort();

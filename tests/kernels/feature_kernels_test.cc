@@ -1,319 +1,352 @@
-// Feature kernels against naive loops in double: every path of the register tiles (whole and partial vectors, whole and
-// partial row tiles), pitches, epilogues, and both dataflows.
+// Kernels that work row by row, against naive loops in double: linear layers, scale and shift, argmax, and the way from
+// voxels to points.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <random>
-#include <string>
-#include <tuple>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/argmax.h"
-#include "kernels/fetch_on_demand_dispatch.h"
-#include "kernels/gather_scatter.h"
+#include "kernels/gemm_cuda.h"
 #include "kernels/linear.h"
-#include "kernels/rulebook_search.h"
 #include "kernels/scale_shift.h"
 #include "kernels/voxel_to_point.h"
+#include "tests/kernels/feature_testing.h"
 
 namespace voxserve::kernels {
 namespace {
 
-constexpr float kUntouched = -12345.0f;
+using support::ExpectCudaSuccess;
+using support::TestStream;
 
-class Random {
- public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
-  std::vector<float> Floats(int64_t count) {
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = uniform(engine_);
-    return values;
-  }
-  bool Chance(double probability) { return std::bernoulli_distribution(probability)(engine_); }
-  std::mt19937& engine() { return engine_; }
+// The margins of an aligned column slice, of an unaligned one, and of a whole buffer.
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
 
- private:
-  std::mt19937 engine_;
-};
-
-// Rows of `channels` values a pitch apart; what lies between is kUntouched.
-struct Matrix {
-  int64_t rows, channels, pitch;
-  std::vector<float> values;
-  Matrix(int64_t r, int64_t c, int64_t padding, Random* random)
-      : rows(r), channels(c), pitch(c + padding), values(static_cast<size_t>(r * pitch), kUntouched) {
-    if (random == nullptr) return;
-    const std::vector<float> filled = random->Floats(r * c);
-    for (int64_t i = 0; i < r * c; ++i) at(i / c, i % c) = filled[static_cast<size_t>(i)];
+void RunLinear(Device device, const LinearParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::Linear(params, pool);
+    return;
   }
-  float& at(int64_t row, int64_t column) { return values[static_cast<size_t>(row * pitch + column)]; }
-  bool PaddingIsUntouched() {
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = channels; column < pitch; ++column) {
-        if (at(row, column) != kUntouched) return false;
-      }
-    }
-    return true;
+  if constexpr (kHasCuda) {
+    static DeviceArray<char> workspace(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
+    static const std::unique_ptr<cuda::Gemm> gemm = [] {
+      std::unique_ptr<cuda::Gemm> created;
+      ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace.data(), &created));
+      return created;
+    }();
+    ExpectCudaSuccess(cuda::Linear(params, *gemm, TestStream()));
   }
-};
-
-// Some increasing map from input to output rows for each offset, as translations of sorted coordinates give.
-Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_out, double density, Random& random) {
-  Rulebook rulebook{.num_out_rows = num_out, .num_in_rows = num_in};
-  const int64_t num_tiles = (num_out + kRulebookTileRows - 1) / kRulebookTileRows;
-  rulebook.tile_begin.resize(static_cast<size_t>((num_tiles + 1) * num_offsets));
-  rulebook.offset_begin.push_back(0);
-  for (int32_t k = 0; k < num_offsets; ++k) {
-    int64_t in = 0;
-    for (int64_t out = 0; out <= num_out; ++out) {
-      if (out % kRulebookTileRows == 0 || out == num_out) {
-        const int64_t tile = (out + kRulebookTileRows - 1) / kRulebookTileRows;
-        rulebook.tile_begin[static_cast<size_t>(tile * num_offsets + k)] =
-            static_cast<int64_t>(rulebook.out_rows.size());
-      }
-      if (out == num_out) break;
-      while (in < num_in && random.Chance(0.3)) ++in;
-      if (in < num_in && random.Chance(density)) {
-        rulebook.in_rows.push_back(static_cast<int32_t>(in++));
-        rulebook.out_rows.push_back(static_cast<int32_t>(out));
-      }
-    }
-    rulebook.offset_begin.push_back(static_cast<int64_t>(rulebook.in_rows.size()));
-  }
-  return rulebook;
 }
 
-struct EpilogueCase {
-  bool bias, residual, relu;
+void RunScaleShift(Device device, const ScaleShiftParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::ScaleShift(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::ScaleShift(params, TestStream()));
+}
+
+void RunArgmax(Device device, const ArgmaxParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::Argmax(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::Argmax(params, TestStream()));
+}
+
+void RunVoxelToPoint(Device device, const VoxelToPointParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::VoxelToPoint(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::VoxelToPoint(params, TestStream()));
+}
+
+class FeatureKernelTest : public testing::TestWithParam<Ground> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(device()); }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return GetParam().dtype; }
 };
 
-std::vector<double> NaiveConvolution(const Rulebook& rulebook, Matrix& in, const std::vector<float>& weights,
-                                     int64_t out_channels, const float* bias, Matrix* residual, bool relu) {
-  std::vector<double> out(static_cast<size_t>(rulebook.num_out_rows * out_channels));
-  const RulebookView view = rulebook.View();
-  for (int32_t k = 0; k < view.num_offsets; ++k) {
-    for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
-      for (int64_t o = 0; o < out_channels; ++o) {
-        for (int64_t i = 0; i < in.channels; ++i) {
-          out[static_cast<size_t>(view.out_rows[p] * out_channels + o)] +=
-              double{in.at(view.in_rows[p], i)} *
-              weights[static_cast<size_t>((k * in.channels + i) * out_channels + o)];
+struct LinearCase {
+  int64_t rows;
+  int32_t in_channels, out_channels;
+  Margins margins;
+  DType out_dtype;
+  bool in_place;  // the output is the residual
+};
+
+void CheckLinear(const Ground& ground, const LinearCase& c, const EpilogueCase& epilogue, Random& random) {
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.in_channels << " to " << c.out_channels << " channels as "
+                                  << NameOf(c.out_dtype) << ", margin " << c.margins.before << ", bias "
+                                  << epilogue.bias << ", residual " << epilogue.residual << ", ReLU " << epilogue.relu
+                                  << ", in place " << c.in_place);
+  const auto [device, dtype] = ground;
+  const Matrix in(c.rows, c.in_channels, c.margins, &random, dtype);
+  const Matrix residual(c.rows, c.out_channels, c.margins, &random, dtype);
+  const std::vector<float> weights = random.Floats(int64_t{c.in_channels} * c.out_channels, dtype);
+  const std::vector<float> bias = random.Floats(c.out_channels, c.out_dtype);
+  Expected expected(c.rows, c.out_channels);
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int32_t o = 0; o < c.out_channels; ++o) {
+      for (int32_t i = 0; i < c.in_channels; ++i) {
+        expected.Add(row, o, double{in.at(row, i)} * weights[static_cast<size_t>(i * c.out_channels + o)]);
+      }
+    }
+  }
+  expected.Finish(epilogue.bias ? &bias : nullptr, epilogue.residual ? &residual : nullptr, epilogue.relu);
+
+  const DeviceMatrix device_in(device, dtype, in), device_residual(device, dtype, residual);
+  const DeviceMatrix out(device, c.out_dtype,
+                         c.in_place ? residual : Matrix(c.rows, c.out_channels, c.margins, nullptr));
+  const DeviceValues device_weights(device, dtype, weights), device_bias(device, c.out_dtype, bias);
+  const void* const added = c.in_place ? out.data() : device_residual.data();
+  RunLinear(device, {.num_rows = c.rows,
+                     .dtype = dtype,
+                     .out_dtype = c.out_dtype,
+                     .in = device_in.data(),
+                     .in_pitch = device_in.pitch(),
+                     .in_channels = c.in_channels,
+                     .weights = device_weights.data(),
+                     .out = out.data(),
+                     .out_pitch = out.pitch(),
+                     .out_channels = c.out_channels,
+                     .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
+                                  .residual = epilogue.residual ? added : nullptr,
+                                  .residual_pitch = device_residual.pitch(),
+                                  .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+  ExpectNear(out.ToHost(), expected, dtype);
+}
+
+TEST_P(FeatureKernelTest, LinearEqualsTheNaiveLoop) {
+  Random random(1);
+  const std::pair<int32_t, int32_t> channels[] = {{1, 1}, {3, 8}, {4, 32}, {7, 12}, {8, 3}, {12, 16}, {32, 96}, {96, 20}};
+  for (const int64_t rows : {0, 1, 130}) {
+    for (const auto& [in_channels, out_channels] : channels) {
+      for (const Margins& margins : kMargins) {
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          for (const EpilogueCase& epilogue : EpilogueCases()) {
+            LinearCase c{rows, in_channels, out_channels, margins, out_dtype, false};
+            CheckLinear(GetParam(), c, epilogue, random);
+            if (HasFatalFailure()) return;
+            c.in_place = true;
+            if (epilogue.residual && out_dtype == dtype()) CheckLinear(GetParam(), c, epilogue, random);
+            if (HasFatalFailure()) return;
+          }
         }
       }
     }
   }
-  for (int64_t row = 0; row < rulebook.num_out_rows; ++row) {
-    for (int64_t o = 0; o < out_channels; ++o) {
-      double& value = out[static_cast<size_t>(row * out_channels + o)];
-      if (bias != nullptr) value += bias[o];
-      if (residual != nullptr) value += residual->at(row, o);
-      if (relu) value = std::max(value, 0.0);
-    }
-  }
-  return out;
 }
 
-// rows, in channels, out channels, block rows
-class ConvolutionTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
-
-TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
-  const auto [rows, in_channels, out_channels, block_rows] = GetParam();
-  Random random(static_cast<uint32_t>(rows * 1000003 + in_channels * 1009 + out_channels));
-  ThreadPool pool(3);
-  constexpr int kOffsets = 5;
-  const int64_t num_in = rows + rows / 3;
-  const Rulebook rulebook = RandomRulebook(kOffsets, num_in, rows, 0.6, random);
-  Matrix in(num_in, in_channels, 3, &random);
-  const std::vector<float> weights = random.Floats(int64_t{kOffsets} * in_channels * out_channels);
-  const std::vector<float> bias = random.Floats(out_channels);
-  Matrix residual(rows, out_channels, 1, &random);
-  for (const EpilogueCase& c : {EpilogueCase{false, false, false},
-                                {true, false, true},
-                                {true, true, true},
-                                {false, true, false},
-                                {false, false, true}}) {
-    const Epilogue epilogue{.bias = c.bias ? bias.data() : nullptr,
-                            .residual = c.residual ? residual.values.data() : nullptr,
-                            .residual_pitch = residual.pitch,
-                            .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
-    const std::vector<double> expected =
-        NaiveConvolution(rulebook, in, weights, out_channels, epilogue.bias, c.residual ? &residual : nullptr, c.relu);
-    const auto check = [&](const std::string& dataflow, const auto& run) {
-      SCOPED_TRACE(dataflow);
-      Matrix out(rows, out_channels, 5, nullptr);
-      run(out);
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t o = 0; o < out_channels; ++o) {
-          ASSERT_NEAR(out.at(row, o), expected[static_cast<size_t>(row * out_channels + o)], 2e-4)
-              << "row " << row << " channel " << o;
-        }
-      }
-      EXPECT_TRUE(out.PaddingIsUntouched());
-    };
-    for (const cpu::Isa* isa : cpu::SupportedIsas()) {
-      const std::vector<float> packed = cpu::PackWeights(*isa, weights.data(), kOffsets, in_channels, out_channels);
-      check(isa->name, [&](Matrix& out) {
-        cpu::FetchOnDemand(*isa,
-                           {.rulebook = rulebook.View(),
-                            .in = in.values.data(),
-                            .in_pitch = in.pitch,
-                            .in_channels = in_channels,
-                            .weights = packed.data(),
-                            .out = out.values.data(),
-                            .out_pitch = out.pitch,
-                            .out_channels = out_channels,
-                            .epilogue = epilogue,
-                            .block_rows = block_rows},
-                           pool);
-      });
-    }
-    check("gather-GEMM-scatter", [&](Matrix& out) {
-      cpu::GatherGemmScatter({.rulebook = rulebook.View(),
-                              .in = in.values.data(),
-                              .in_pitch = in.pitch,
-                              .in_channels = in_channels,
-                              .weights = weights.data(),
-                              .out = out.values.data(),
-                              .out_pitch = out.pitch,
-                              .out_channels = out_channels,
-                              .epilogue = epilogue,
-                              .block_rows = block_rows},
-                             pool);
-    });
-    if (HasFatalFailure()) return;
+TEST_P(FeatureKernelTest, LinearOfManyRows) {
+  Random random(2);
+  for (const int64_t rows : {1023, 1024, 2500}) {
+    CheckLinear(GetParam(), {rows, 7, 12, {.after = 1}, dtype(), false}, {true, true, true}, random);
+    CheckLinear(GetParam(), {rows, 32, 16, {.after = 8}, dtype(), false}, {true, true, true}, random);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, ConvolutionTest,
-                         testing::Combine(testing::Values(0, 1, 63, 64, 65, 300), testing::Values(1, 4, 5, 32),
-                                          testing::Values(1, 3, 8, 12, 16, 17, 24, 31, 40, 48),
-                                          testing::Values(0, 64)));
-
-TEST(SupportedIsasTest, TheWidestComesFirstAndTheBaselineIsAlwaysThere) {
-  const std::vector<const cpu::Isa*>& isas = cpu::SupportedIsas();
-  EXPECT_STREQ(isas.front()->name, cpu::VectorInstructionSet());
-  EXPECT_STREQ(isas.back()->name, "baseline");
-  for (size_t i = 1; i < isas.size(); ++i) EXPECT_GT(isas[i - 1]->vector_floats, isas[i]->vector_floats);
-}
-
-TEST(PackWeightsTest, NoWeightsGiveNoWeights) { EXPECT_TRUE(cpu::PackWeights(nullptr, 0, 4, 16).empty()); }
-
-TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
-  Random random(7);
-  ThreadPool pool(2);
-  const Rulebook rulebook = RandomRulebook(3, 150, 150, 0.5, random);
-  Matrix in(150, 8, 0, &random), out(150, 16, 0, &random);
-  const std::vector<float> weights = random.Floats(3 * 8 * 16);
-  const std::vector<float> packed = cpu::PackWeights(weights.data(), 3, 8, 16);
-  Matrix residual = out;
-  const auto expected = NaiveConvolution(rulebook, in, weights, 16, nullptr, &residual, false);
-  cpu::FetchOnDemand({.rulebook = rulebook.View(),
-                      .in = in.values.data(),
-                      .in_pitch = 8,
-                      .in_channels = 8,
-                      .weights = packed.data(),
-                      .out = out.values.data(),
-                      .out_pitch = 16,
-                      .out_channels = 16,
-                      .epilogue = {.residual = out.values.data(), .residual_pitch = 16}},
-                     pool);
-  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(out.values[i], expected[i], 1e-5);
-}
-
-TEST(LinearTest, EqualsTheNaiveLoop) {
-  ThreadPool pool(2);
-  for (const int64_t rows : {0, 1, 1023, 1024, 2500}) {
-    Random random(static_cast<uint32_t>(rows));
-    Matrix in(rows, 7, 1, &random), out(rows, 12, 4, nullptr), residual(rows, 12, 0, &random);
-    const std::vector<float> weights = random.Floats(7 * 12), bias = random.Floats(12);
-    cpu::Linear({.num_rows = rows,
-                 .in = in.values.data(),
-                 .in_pitch = in.pitch,
-                 .in_channels = 7,
-                 .weights = weights.data(),
-                 .out = out.values.data(),
-                 .out_pitch = out.pitch,
-                 .out_channels = 12,
-                 .epilogue = {.bias = bias.data(),
-                              .residual = residual.values.data(),
-                              .residual_pitch = 12,
-                              .activation = ActivationFunction::kRelu}},
-                pool);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t o = 0; o < 12; ++o) {
-        double sum = double{bias[static_cast<size_t>(o)]} + residual.at(row, o);
-        for (int64_t i = 0; i < 7; ++i) sum += double{in.at(row, i)} * weights[static_cast<size_t>(i * 12 + o)];
-        ASSERT_NEAR(out.at(row, o), std::max(sum, 0.0), 1e-5);
-      }
-    }
-    EXPECT_TRUE(out.PaddingIsUntouched());
-  }
-}
-
-TEST(ScaleShiftTest, ScalesAddsAndActivatesInPlace) {
-  ThreadPool pool(2);
-  Matrix in(2, 3, 2, nullptr);
+TEST_P(FeatureKernelTest, ScaleShiftScalesAddsAndActivatesInPlace) {
+  const Margins margins{.after = 2};
+  Matrix in(2, 3, margins, nullptr), residual(2, 3, {}, nullptr);
   for (int64_t i = 0; i < 6; ++i) in.at(i / 3, i % 3) = static_cast<float>(i) - 2;  // -2 -1 0 / 1 2 3
-  const float scale[] = {2, -1, 0.5f}, bias[] = {1, 0, -1}, residual[] = {0, 0, 0, 10, 20, 30};
-  cpu::ScaleShift(
-      {.num_rows = 2,
-       .channels = 3,
-       .in = in.values.data(),
-       .in_pitch = in.pitch,
-       .scale = scale,
-       .out = in.values.data(),
-       .out_pitch = in.pitch,
-       .epilogue = {.bias = bias, .residual = residual, .residual_pitch = 3, .activation = ActivationFunction::kRelu}},
-      pool);
+  residual.values = {0, 0, 0, 10, 20, 30};
+  const DeviceMatrix values(device(), dtype(), in), added(device(), dtype(), residual);
+  const DeviceValues scale(device(), DType::kFloat32, {2, -1, 0.5f}), bias(device(), DType::kFloat32, {1, 0, -1});
+  RunScaleShift(device(), {.num_rows = 2,
+                           .channels = 3,
+                           .dtype = dtype(),
+                           .out_dtype = dtype(),
+                           .in = values.data(),
+                           .in_pitch = values.pitch(),
+                           .scale = static_cast<const float*>(scale.data()),
+                           .out = values.data(),
+                           .out_pitch = values.pitch(),
+                           .epilogue = {.bias = bias.data(),
+                                        .residual = added.data(),
+                                        .residual_pitch = 3,
+                                        .activation = ActivationFunction::kRelu}});
   const float expected[] = {0, 1, 0, 13, 18, 30.5f};
-  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(in.at(i / 3, i % 3), expected[i]) << i;
-  EXPECT_TRUE(in.PaddingIsUntouched());
+  const Matrix out = values.ToHost();
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(out.at(i / 3, i % 3), expected[i]) << i;
+  EXPECT_TRUE(out.MarginsAreUntouched());
 }
 
-TEST(ArgmaxTest, TiesGoToTheLowestAndNanNeverWins) {
-  ThreadPool pool(1);
+TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
+  Random random(3);
+  for (const int64_t rows : {0, 1, 77}) {
+    for (const int32_t channels : {1, 3, 4, 8, 12, 16, 96, 2056}) {  // the last is more than a block has threads for
+      for (const DType out_dtype : OutDTypes(dtype())) {
+        for (const EpilogueCase& c : EpilogueCases()) {
+          const Margins margins = random.OneOf(kMargins);
+          const bool has_scale = random.Chance(0.5);
+          const Matrix in(rows, channels, margins, &random, dtype()), residual(rows, channels, {}, &random, dtype());
+          const std::vector<float> scale = random.Floats(channels), bias = random.Floats(channels);
+          Expected expected(rows, channels);
+          for (int64_t row = 0; row < rows; ++row) {
+            for (int32_t i = 0; i < channels; ++i) {
+              expected.Add(row, i, double{in.at(row, i)} * (has_scale ? scale[static_cast<size_t>(i)] : 1));
+            }
+          }
+          expected.Finish(c.bias ? &bias : nullptr, c.residual ? &residual : nullptr, c.relu);
+
+          const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
+          const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
+          const DeviceValues device_scale(device(), DType::kFloat32, scale), device_bias(device(), DType::kFloat32, bias);
+          RunScaleShift(device(),
+                        {.num_rows = rows,
+                         .channels = channels,
+                         .dtype = dtype(),
+                         .out_dtype = out_dtype,
+                         .in = device_in.data(),
+                         .in_pitch = device_in.pitch(),
+                         .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
+                         .out = out.data(),
+                         .out_pitch = out.pitch(),
+                         .epilogue = {.bias = c.bias ? device_bias.data() : nullptr,
+                                      .residual = c.residual ? device_residual.data() : nullptr,
+                                      .residual_pitch = device_residual.pitch(),
+                                      .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+          ExpectNear(out.ToHost(), expected, dtype());
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowestAndNanNeverWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
-  const std::vector<float> in = {1, 3, 3, 0, nan, 2, 1, nan, -inf, -inf, -inf, -inf, nan, nan, nan, nan, 0, 0, 0, inf};
-  uint8_t bytes[5];
-  cpu::Argmax({.num_rows = 5, .channels = 4, .in = in.data(), .in_pitch = 4, .label_bytes = 1, .labels = bytes}, pool);
-  EXPECT_THAT(bytes, testing::ElementsAre(1, 1, 0, 0, 3));
-  uint16_t words[5];
-  cpu::Argmax({.num_rows = 5, .channels = 4, .in = in.data(), .in_pitch = 4, .label_bytes = 2, .labels = words}, pool);
-  EXPECT_THAT(words, testing::ElementsAre(1, 1, 0, 0, 3));
+  const DeviceValues in(device(), dtype(),
+                        {1, 3, 3, 0, nan, 2, 1, nan, -inf, -inf, -inf, -inf, nan, nan, nan, nan, 0, 0, 0, inf});
+  ArgmaxParams params{.num_rows = 5, .channels = 4, .dtype = dtype(), .in = in.data(), .in_pitch = 4};
+  const DeviceArray<uint8_t> bytes(device(), 5);
+  params.label_bytes = 1;
+  params.labels = bytes.data();
+  RunArgmax(device(), params);
+  EXPECT_THAT(bytes.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
+  const DeviceArray<uint16_t> words(device(), 5);
+  params.label_bytes = 2;
+  params.labels = words.data();
+  RunArgmax(device(), params);
+  EXPECT_THAT(words.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
 }
 
-TEST(ArgmaxTest, LabelsAbove255NeedTwoBytes) {
-  ThreadPool pool(1);
-  std::vector<float> in(1000, 0.0f);
-  in[777] = 1;
-  uint16_t label = 0;
-  cpu::Argmax({.num_rows = 1, .channels = 1000, .in = in.data(), .in_pitch = 1000, .label_bytes = 2, .labels = &label},
-              pool);
-  EXPECT_EQ(label, 777);
+TEST_P(FeatureKernelTest, ArgmaxLabelsAbove255NeedTwoBytes) {
+  std::vector<float> row(1000, 0.0f);
+  row[777] = 1;
+  const DeviceValues in(device(), dtype(), row);
+  const DeviceArray<uint16_t> label(device(), 1);
+  RunArgmax(device(), {.num_rows = 1,
+                       .channels = 1000,
+                       .dtype = dtype(),
+                       .in = in.data(),
+                       .in_pitch = 1000,
+                       .label_bytes = 2,
+                       .labels = label.data()});
+  EXPECT_THAT(label.ToHost(), testing::ElementsAre(777));
 }
 
-TEST(VoxelToPointTest, PointsWithoutAVoxelGetTheFill) {
-  ThreadPool pool(1);
-  const float voxels[] = {1, 2, 9, 3, 4, 9};  // two rows of two, a pitch of three
-  const float fill[] = {-1, -2};
-  const int32_t rows[] = {1, -1, 0, 1, -3};
-  float points[10];
-  cpu::VoxelToPoint({.num_points = 5,
-                     .point_to_voxel = rows,
-                     .voxels = voxels,
-                     .voxel_pitch_bytes = 12,
-                     .row_bytes = 8,
-                     .fill = fill,
-                     .points = points},
-                    pool);
-  EXPECT_THAT(points, testing::ElementsAre(3, 4, -1, -2, 1, 2, 3, 4, -1, -2));
+TEST_P(FeatureKernelTest, ArgmaxEqualsTheNaiveLoop) {
+  Random random(4);
+  for (const int64_t rows : {0, 1, 333}) {
+    for (const int32_t channels : {1, 2, 7, 8, 19, 40}) {
+      Matrix values(rows, channels, {.before = 1, .after = 2}, &random, dtype());
+      std::vector<uint8_t> expected(static_cast<size_t>(rows));
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int32_t c = 1; c < channels; ++c) {
+          uint8_t& best = expected[static_cast<size_t>(row)];
+          if (values.at(row, c) > values.at(row, best)) best = static_cast<uint8_t>(c);
+        }
+      }
+      const DeviceMatrix in(device(), dtype(), values);
+      const DeviceArray<uint8_t> labels(device(), static_cast<size_t>(rows));
+      RunArgmax(device(), {.num_rows = rows,
+                           .channels = channels,
+                           .dtype = dtype(),
+                           .in = in.data(),
+                           .in_pitch = in.pitch(),
+                           .labels = labels.data()});
+      EXPECT_EQ(labels.ToHost(), expected) << rows << " rows, " << channels << " channels";
+    }
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Grounds, FeatureKernelTest, AllGrounds(), GroundName);
+
+class VoxelToPointTest : public testing::TestWithParam<Device> {};
+
+TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
+  SKIP_WITHOUT(GetParam());
+  const DeviceArray<int32_t> rows(GetParam(), {1, -1, 0, 1, -3});
+  const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9});  // two rows of two, a pitch of three
+  const DeviceArray<float> point_scores(GetParam(), 10);
+  VoxelToPointParams params{.num_points = 5, .point_to_voxel = rows.data()};
+  params.voxels = scores.data();
+  params.voxel_pitch_bytes = 12;
+  params.row_bytes = 8;
+  params.points = point_scores.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_scores.ToHost(), testing::ElementsAre(3, 4, 0, 0, 1, 2, 3, 4, 0, 0));
+
+  const DeviceArray<uint8_t> bytes(GetParam(), {7, 0, 0, 0, 8, 0, 0, 0}), point_bytes(GetParam(), 5);
+  params.voxels = bytes.data();
+  params.voxel_pitch_bytes = 4;
+  params.row_bytes = 1;
+  params.fill_label = 255;
+  params.points = point_bytes.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_bytes.ToHost(), testing::ElementsAre(8, 255, 7, 8, 255));
+
+  const DeviceArray<uint16_t> words(GetParam(), {700, 800}), point_words(GetParam(), 5);
+  params.voxels = words.data();
+  params.voxel_pitch_bytes = 2;
+  params.row_bytes = 2;
+  params.fill_label = 65535;
+  params.points = point_words.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
+}
+
+TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
+  SKIP_WITHOUT(GetParam());
+  Random random(5);
+  for (const int64_t num_points : {0, 1, 1000}) {
+    for (const int64_t channels : {1, 3, 4, 19, 20}) {
+      const int64_t num_voxels = 50, pitch = channels == 4 ? 4 : channels + 1;
+      const std::vector<float> voxels = random.Floats(num_voxels * pitch);
+      std::vector<int32_t> rows(static_cast<size_t>(num_points));
+      std::vector<float> expected;
+      for (int32_t& row : rows) {
+        row = std::uniform_int_distribution<int32_t>(-1, num_voxels - 1)(random.engine());
+        for (int64_t c = 0; c < channels; ++c) {
+          expected.push_back(row < 0 ? 0.0f : voxels[static_cast<size_t>(row * pitch + c)]);
+        }
+      }
+      const DeviceArray<int32_t> device_rows(GetParam(), rows);
+      const DeviceArray<float> device_voxels(GetParam(), voxels), points(GetParam(), expected.size());
+      RunVoxelToPoint(GetParam(), {.num_points = num_points,
+                                   .point_to_voxel = device_rows.data(),
+                                   .voxels = device_voxels.data(),
+                                   .voxel_pitch_bytes = 4 * pitch,
+                                   .row_bytes = 4 * channels,
+                                   .points = points.data()});
+      EXPECT_EQ(points.ToHost(), expected) << num_points << " points, " << channels << " channels";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, VoxelToPointTest, support::AllDevices(), support::DeviceName);
 
 }  // namespace
 }  // namespace voxserve::kernels

@@ -11,6 +11,7 @@
 #include "kernels/rulebook_search.h"
 #include "tests/kernels/geometry_testing.h"
 #include "tests/support/npz.h"
+#include "tests/support/paths.h"
 
 namespace voxserve::kernels {
 namespace {
@@ -19,8 +20,8 @@ using ::testing::ElementsAre;
 using testing::RunOutputCoordinates;
 using testing::VoxelizeBuffers;
 
-constexpr char kScan063[] = VOXSERVE_SOURCE_DIR "/tests/golden/pandaset_063.bin";
-constexpr char kScan070[] = VOXSERVE_SOURCE_DIR "/deploy/scans/pandaset_070.bin";
+std::string Scan063() { return support::SourceDir() + "/tests/golden/pandaset_063.bin"; }
+std::string Scan070() { return support::SourceDir() + "/deploy/scans/pandaset_070.bin"; }
 
 // x, y, z, intensity.
 std::vector<float> ReadScan(const std::filesystem::path& path) {
@@ -63,7 +64,7 @@ std::vector<size_t> Sizes(const std::vector<std::vector<uint64_t>>& levels) {
 }
 
 TEST(RealScansTest, SemanticKittiPyramidMatchesItsPublishedSizes) {
-  const std::string path = VOXSERVE_SHARED_DATA "/semantickitti-00/000000.bin";
+  const std::string path = support::SharedData() + "/semantickitti-00/000000.bin";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path << ", which may not be part of this repository";
   ThreadPool pool(2);
   const auto levels = Pyramid(ReadScan(path), pool);
@@ -84,14 +85,14 @@ TEST(RealScansTest, SemanticKittiPyramidMatchesItsPublishedSizes) {
 
 TEST(RealScansTest, GoldenScansHaveTheirPublishedLevels) {
   ThreadPool pool(2);
-  EXPECT_THAT(Sizes(Pyramid(ReadScan(kScan063), pool)), ElementsAre(87434, 63088, 34625, 16408, 7094));
-  EXPECT_THAT(Sizes(Pyramid(ReadScan(kScan070), pool)), ElementsAre(86424, 62504, 34266, 16325, 7260));
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(Scan063()), pool)), ElementsAre(87434, 63088, 34625, 16408, 7094));
+  EXPECT_THAT(Sizes(Pyramid(ReadScan(Scan070()), pool)), ElementsAre(86424, 62504, 34266, 16325, 7260));
 }
 
 TEST(RealScansTest, GoldenScanHasItsPublishedCoordinatesInOrder) {
   ThreadPool pool(2);
-  const auto levels = Pyramid(ReadScan(kScan070), pool);
-  const auto golden = support::ReadNpz(VOXSERVE_SOURCE_DIR "/tests/golden/pandaset_070.npz");
+  const auto levels = Pyramid(ReadScan(Scan070()), pool);
+  const auto golden = support::ReadNpz(support::SourceDir() + "/tests/golden/pandaset_070.npz");
   ASSERT_TRUE(golden.ok()) << golden.status();
   const std::vector<int32_t> coords = golden->at("coords").values<int32_t>();
   const CoordinateKey layout(3);

@@ -2,22 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iostream>
+#include <limits>
 #include <map>
+#include <random>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/voxel_limit.h"
-#include "tests/kernels/geometry_testing.h"
+#include "tests/kernels/device_voxels.h"
 #include "tests/support/npz.h"
+#include "tests/support/paths.h"
 
 namespace voxserve::kernels {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::VoxelizeBuffers;
+using support::Device;
+using support::DeviceArray;
+using testing::VoxelizeOn;
+using testing::Voxels;
+
+class VoxelizeTest : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, VoxelizeTest, support::AllDevices(), support::DeviceName);
 
 // A case of tests/oracles/geometry_oracle.py.
 struct VoxelCase {
@@ -37,16 +46,13 @@ struct VoxelCase {
   std::vector<float> mean;           // [V, 3]
   std::vector<float> mean_of_two;    // [V, 3] of the first two points at most
 
-  // Voxelizes into buffers; returns the parameters with which that was done.
-  VoxelizeParams Run(VoxelizeBuffers& buffers, ThreadPool& pool) const {
+  // With the inputs' pointers.
+  VoxelizeParams Params() const {
     VoxelizeParams all = params;
     all.axes = points.data();
     all.axes_pitch = params.dimension;
     all.point_begin = point_begin.data();
     all.is_valid = is_valid.data();
-    buffers.Attach(all);
-    cpu::Voxelize(all, pool);
-    buffers.CutToSize();
     return all;
   }
 };
@@ -96,7 +102,7 @@ VoxelCase ReadCase(const std::map<std::string, support::NpyArray>& arrays, const
 
 const std::vector<VoxelCase>& AllVoxelCases() {
   static const std::vector<VoxelCase>* cases = [] {
-    const auto arrays = support::ReadNpz(VOXSERVE_SOURCE_DIR "/tests/kernels/data/voxel_cases.npz");
+    const auto arrays = support::ReadNpz(support::SourceDir() + "/tests/kernels/data/voxel_cases.npz");
     if (!arrays.ok()) {
       std::cerr << arrays.status() << std::endl;
       std::abort();
@@ -110,14 +116,13 @@ const std::vector<VoxelCase>& AllVoxelCases() {
   return *cases;
 }
 
-TEST(VoxelizeTest, AgreesWithTheDefinition) {
+TEST_P(VoxelizeTest, AgreesWithTheDefinition) {
+  SKIP_WITHOUT(GetParam());
   for (const VoxelCase& c : AllVoxelCases()) {
     SCOPED_TRACE(c.name);
     const CoordinateKey layout(c.params.dimension);
     for (const int num_threads : {1, 3}) {
-      ThreadPool pool(num_threads);
-      VoxelizeBuffers buffers;
-      c.Run(buffers, pool);
+      const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), num_threads);
       EXPECT_EQ(buffers.keys, c.keys);
       EXPECT_EQ(buffers.sorted_points, c.members);
       EXPECT_EQ(buffers.voxel_begin, c.voxel_begin);
@@ -146,62 +151,112 @@ TEST(VoxelizeTest, AgreesWithTheDefinition) {
   }
 }
 
-TEST(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
+// float32 of a 16-bit float's bits.
+float WidenFloat(DType dtype, uint16_t bits) {
+  if (dtype == DType::kBfloat16) {
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value = 0;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+  const int exponent = bits >> 10 & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  const float magnitude =
+      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                    : std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+// The largest relative error of a value of this type.
+float RoundingOf(DType dtype) {
+  if (dtype == DType::kFloat32) return 0.0F;
+  return dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F;
+}
+
+std::vector<DType> FeatureTypes(Device device) {
+  if (device == Device::kCpu) return {DType::kFloat32};
+  return {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+}
+
+// [num_voxels, out_pitch] as float32. Pointers of params are the device's, but for out.
+std::vector<float> RunVoxelFeatures(Device device, VoxelFeaturesParams params) {
+  const auto num_values = static_cast<size_t>(params.num_voxels * params.out_pitch);
+  const DeviceArray<uint8_t> out(device, num_values * static_cast<size_t>(SizeOf(params.dtype)));
+  params.out = out.data();
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::VoxelFeatures(params, pool);
+  } else if constexpr (kHasCuda) {
+    support::ExpectCudaSuccess(cuda::VoxelFeatures(params, support::TestStream()));
+  }
+  const std::vector<uint8_t> bytes = out.ToHost();
+  std::vector<float> values(num_values);
+  for (size_t i = 0; i < num_values; ++i) {
+    if (params.dtype == DType::kFloat32) {
+      std::memcpy(&values[i], bytes.data() + i * sizeof(float), sizeof(float));
+    } else {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i * sizeof(bits), sizeof(bits));
+      values[i] = WidenFloat(params.dtype, bits);
+    }
+  }
+  return values;
+}
+
+TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
+  SKIP_WITHOUT(GetParam());
   for (const VoxelCase& c : AllVoxelCases()) {
     SCOPED_TRACE(c.name);
     constexpr int32_t kChannels = 3;
-    constexpr int64_t kPitch = 5;
-    ThreadPool pool(2);
-    std::vector<float> out(c.keys.size() * kPitch, 77.0F);
+    const DeviceArray<float> features(GetParam(), c.features);
+    const DeviceArray<int32_t> members(GetParam(), c.members);
+    const DeviceArray<int64_t> voxel_begin(GetParam(), c.voxel_begin);
     VoxelFeaturesParams params;
     params.num_voxels = static_cast<int64_t>(c.keys.size());
     params.num_channels = kChannels;
-    params.features = c.features.data();
+    params.features = features.data();
     params.features_pitch = kChannels;
-    params.sorted_points = c.members.data();
-    params.voxel_begin = c.voxel_begin.data();
-    params.out = out.data();
-    params.out_pitch = kPitch;
-    const auto expect_rows = [&](const auto& expected, float tolerance) {
-      for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
-        for (size_t channel = 0; channel < kChannels; ++channel) {
-          ASSERT_NEAR(out[voxel * kPitch + channel], expected(voxel, channel), tolerance);
-        }
-        ASSERT_EQ(out[voxel * kPitch + 3], 0.0F);
-        ASSERT_EQ(out[voxel * kPitch + 4], 0.0F);
+    params.sorted_points = members.data();
+    params.voxel_begin = voxel_begin.data();
+    for (const DType dtype : FeatureTypes(GetParam())) {
+      SCOPED_TRACE(NameOf(dtype));
+      params.dtype = dtype;
+      for (const int64_t pitch : {5, 8}) {  // 8 values are whole vectors of every type
+        params.out_pitch = pitch;
+        const auto expect_rows = [&](const auto& expected, float tolerance) {
+          const std::vector<float> out = RunVoxelFeatures(GetParam(), params);
+          for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+            const float* row = out.data() + voxel * static_cast<size_t>(pitch);
+            for (size_t channel = 0; channel < kChannels; ++channel) {
+              const float value = expected(voxel, channel);
+              ASSERT_NEAR(row[channel], value, tolerance + RoundingOf(dtype) * std::fabs(value));
+            }
+            for (int64_t column = kChannels; column < pitch; ++column) ASSERT_EQ(row[column], 0.0F);
+          }
+        };
+        params.reduce = VoxelReduce::kFirst;
+        params.max_points_per_voxel = 0;
+        expect_rows(
+            [&](size_t voxel, size_t channel) {
+              const auto first = static_cast<size_t>(c.members[static_cast<size_t>(c.voxel_begin[voxel])]);
+              return c.features[first * kChannels + channel];
+            },
+            0.0F);
+        params.reduce = VoxelReduce::kMean;
+        expect_rows([&](size_t voxel, size_t channel) { return c.mean[voxel * kChannels + channel]; }, 1e-5F);
+        params.max_points_per_voxel = 2;
+        expect_rows([&](size_t voxel, size_t channel) { return c.mean_of_two[voxel * kChannels + channel]; }, 1e-6F);
       }
-    };
-
-    cpu::VoxelFeatures(params, pool);
-    expect_rows(
-        [&](size_t voxel, size_t channel) {
-          const auto first = static_cast<size_t>(c.members[static_cast<size_t>(c.voxel_begin[voxel])]);
-          return c.features[first * kChannels + channel];
-        },
-        0.0F);
-    params.reduce = VoxelReduce::kMean;
-    cpu::VoxelFeatures(params, pool);
-    expect_rows([&](size_t voxel, size_t channel) { return c.mean[voxel * kChannels + channel]; }, 1e-5F);
-    params.max_points_per_voxel = 2;
-    cpu::VoxelFeatures(params, pool);
-    expect_rows([&](size_t voxel, size_t channel) { return c.mean_of_two[voxel * kChannels + channel]; }, 1e-6F);
+    }
   }
 }
 
-TEST(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
+TEST_P(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
+  SKIP_WITHOUT(GetParam());
   for (const VoxelCase& c : AllVoxelCases()) {
     SCOPED_TRACE(c.name);
     const auto num_samples = static_cast<size_t>(c.params.num_samples);
-    ThreadPool pool(2);
-    VoxelizeBuffers buffers;
-    const VoxelizeParams run = c.Run(buffers, pool);
-    std::vector<int64_t> dropped_voxels(num_samples, 77), dropped_points(num_samples, 77);
-    cpu::LimitVoxels({.voxels = run,
-                      .max_voxels = c.max_voxels,
-                      .num_dropped_voxels = dropped_voxels.data(),
-                      .num_dropped_points = dropped_points.data()},
-                     pool);
-    buffers.CutToSize();
+    const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), 2, c.max_voxels);
 
     const CoordinateKey layout(c.params.dimension);
     std::vector<uint64_t> keys;
@@ -225,12 +280,13 @@ TEST(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
     EXPECT_EQ(buffers.sorted_points, members);
     EXPECT_EQ(buffers.voxel_begin, voxel_begin);
     EXPECT_EQ(buffers.point_to_voxel, point_to_voxel);
-    EXPECT_EQ(dropped_voxels, voxels_gone);
-    EXPECT_EQ(dropped_points, points_gone);
+    EXPECT_EQ(buffers.num_dropped_voxels, voxels_gone);
+    EXPECT_EQ(buffers.num_dropped_points, points_gone);
   }
 }
 
-TEST(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
+TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
+  SKIP_WITHOUT(GetParam());
   const std::vector<float> rows = {0.0F, 1.0F, 2.0F, NAN, 77.0F, 0.0F, 1.0F, 3.0F, NAN, 77.0F};
   const std::vector<int64_t> point_begin = {0, 2};
   VoxelizeParams params;
@@ -239,18 +295,15 @@ TEST(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
   params.point_begin = point_begin.data();
   params.axes = rows.data();
   params.axes_pitch = 5;
-  VoxelizeBuffers buffers;
-  buffers.Attach(params);
-  ThreadPool pool(1);
-  cpu::Voxelize(params, pool);
-  buffers.CutToSize();
+  const Voxels buffers = VoxelizeOn(GetParam(), params);
   const CoordinateKey layout(3);
   EXPECT_THAT(buffers.keys, ElementsAre(layout.Pack(0, {0, 0, 0, 0}), layout.Pack(0, {0, 0, 1, 0})));
   EXPECT_EQ(buffers.sample_origin[0], (Axes{0, 1, 2, 0}));
   EXPECT_THAT(buffers.num_invalid, Each(0));
 }
 
-TEST(VoxelizeTest, TheDivisionIsAFloat32Division) {
+TEST_P(VoxelizeTest, TheDivisionIsAFloat32Division) {
+  SKIP_WITHOUT(GetParam());
   // In cells of 0.05f: a float32 division gives 32.5, 3.5 and 15.4999; the product with the reciprocal would put the
   // first at 33 and the third at 16, a division in double the first at 33 and the second at 3.
   const std::vector<float> rows = {1.6250001F, 0.175F, 0.775F};
@@ -263,20 +316,17 @@ TEST(VoxelizeTest, TheDivisionIsAFloat32Division) {
   params.axes = rows.data();
   params.axes_pitch = 3;
   for (float& size : params.voxel_size) size = 0.05F;
-  VoxelizeBuffers buffers;
-  buffers.Attach(params);
-  ThreadPool pool(1);
-  cpu::Voxelize(params, pool);
+  const Voxels buffers = VoxelizeOn(GetParam(), params);
   EXPECT_EQ(CoordinateKey(3).Unpack(buffers.keys[0]), (Axes{32, 4, 15, 0}));
 }
 
-TEST(VoxelizeTest, IndexLimits) {
+TEST(VoxelGridTest, IndexLimits) {
   EXPECT_EQ(VoxelIndexLimit(3, VoxelOrigin::kZero), 130943);
   EXPECT_EQ(VoxelIndexLimit(3, VoxelOrigin::kMinimum), 65471);
   EXPECT_EQ(VoxelIndexLimit(4, VoxelOrigin::kMinimum), 1983);
 }
 
-TEST(VoxelizeTest, GridShapeRoundsWhatFloat32CannotDivide) {
+TEST(VoxelGridTest, GridShapeRoundsWhatFloat32CannotDivide) {
   // CenterPoint's nuScenes grids.
   VoxelizeParams params;
   const float size[3] = {0.075F, 0.075F, 0.2F}, low[3] = {-54.0F, -54.0F, -5.0F}, high[3] = {54.0F, 54.0F, 3.0F};

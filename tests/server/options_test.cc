@@ -40,7 +40,8 @@ TEST_F(OptionsTest, DefaultsServe) {
 TEST_F(OptionsTest, ReadsEveryFlag) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(
       {"--model_repository=m", "-host=0.0.0.0", "--port=0", "--http_port", "0", "--threads=3",
-       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024",
+       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024", "--devices=cuda:1",
+       "--streams_per_device=3", "--device_memory_limit=8GiB",
        "--grpc_memory_bytes=512MiB", "--drain_timeout=1500ms", "--log_level=DEBUG"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
@@ -53,6 +54,9 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.max_queue_requests, 9);
   EXPECT_EQ(options.max_queue_bytes, int64_t{3} << 30);
   EXPECT_EQ(options.max_grid_bytes, 1024);
+  EXPECT_EQ(options.devices, "cuda:1");
+  EXPECT_EQ(options.streams_per_device, 3);
+  EXPECT_EQ(options.device_memory_limit, int64_t{8} << 30);
   EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
@@ -100,6 +104,8 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.max_queue_requests = 0; }), HasSubstr("--max_queue_requests=0"));
   EXPECT_THAT(error_with([](Options& o) { o.max_queue_bytes = 5; }), HasSubstr("--max_queue_bytes=5"));
   EXPECT_THAT(error_with([](Options& o) { o.max_grid_bytes = -5; }), HasSubstr("--max_grid_bytes=-5"));
+  EXPECT_THAT(error_with([](Options& o) { o.streams_per_device = 0; }), HasSubstr("--streams_per_device=0"));
+  EXPECT_THAT(error_with([](Options& o) { o.device_memory_limit = -1; }), HasSubstr("--device_memory_limit=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.grpc_memory_bytes = 5; }), HasSubstr("--grpc_memory_bytes=5"));
   EXPECT_THAT(error_with([](Options& o) { o.drain_timeout = -absl::Seconds(1); }), HasSubstr("--drain_timeout=-1s"));
   EXPECT_THAT(error_with([](Options& o) { o.host.clear(); }), HasSubstr("--host"));

@@ -4,15 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/paths.h"
 #include "tests/support/zip.h"
 
 namespace voxserve::support {
 namespace {
 
-const char kDir[] = VOXSERVE_SOURCE_DIR "/tests/support/testdata/";
+std::string Dir() { return SourceDir() + "/tests/support/testdata/"; }
 
 TEST(NpzTest, DeflatedArraysOfEveryDtype) {
-  const auto arrays = ReadNpz(absl::StrCat(kDir, "deflated.npz"));
+  const auto arrays = ReadNpz(absl::StrCat(Dir(), "deflated.npz"));
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   ASSERT_EQ(arrays->size(), 8u);
   const NpyArray& f4 = arrays->at("f4");
@@ -34,13 +35,13 @@ TEST(NpzTest, DeflatedArraysOfEveryDtype) {
 }
 
 TEST(NpzTest, StoredArrays) {
-  const auto arrays = ReadNpz(absl::StrCat(kDir, "stored.npz"));
+  const auto arrays = ReadNpz(absl::StrCat(Dir(), "stored.npz"));
   ASSERT_TRUE(arrays.ok()) << arrays.status();
   EXPECT_EQ(arrays->at("a").values<int32_t>(), (std::vector<int32_t>{1, 2, 3}));
 }
 
 TEST(NpzTest, Zip64) {
-  const auto archive = ZipArchive::Open(absl::StrCat(kDir, "zip64.zip"));
+  const auto archive = ZipArchive::Open(absl::StrCat(Dir(), "zip64.zip"));
   ASSERT_TRUE(archive.ok()) << archive.status();
   const auto text = archive->Read("a.txt");
   ASSERT_TRUE(text.ok()) << text.status();
@@ -50,26 +51,26 @@ TEST(NpzTest, Zip64) {
 }
 
 TEST(NpzTest, SingleArray) {
-  const auto array = ReadNpy(absl::StrCat(kDir, "one.npy"));
+  const auto array = ReadNpy(absl::StrCat(Dir(), "one.npy"));
   ASSERT_TRUE(array.ok()) << array.status();
   EXPECT_EQ(array->values<double>(), (std::vector<double>{1.0, 2.0}));
 }
 
 TEST(NpzTest, MissingFileIsNotFound) {
   EXPECT_EQ(ReadNpz("/nowhere.npz").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(ReadNpy(kDir).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadNpy(Dir()).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(NpzTest, FortranOrderAndObjectsAreRefusedByName) {
-  const auto arrays = ReadNpz(absl::StrCat(kDir, "fortran.npz"));
+  const auto arrays = ReadNpz(absl::StrCat(Dir(), "fortran.npz"));
   EXPECT_EQ(arrays.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(arrays.status().message().find("Fortran"), std::string::npos) << arrays.status();
-  const auto structured = ReadNpy(absl::StrCat(kDir, "structured.npy"));
+  const auto structured = ReadNpy(absl::StrCat(Dir(), "structured.npy"));
   EXPECT_FALSE(structured.ok());
 }
 
 TEST(NpzTest, ValuesThatDoNotFitTheShape) {
-  std::string file = ReadFile(absl::StrCat(kDir, "one.npy")).value();
+  std::string file = ReadFile(absl::StrCat(Dir(), "one.npy")).value();
   file.pop_back();
   const auto array = ParseNpy(file);
   ASSERT_EQ(array.status().code(), absl::StatusCode::kDataLoss);
@@ -77,7 +78,7 @@ TEST(NpzTest, ValuesThatDoNotFitTheShape) {
 }
 
 TEST(NpzTest, OverflowingShape) {
-  std::string file = ReadFile(absl::StrCat(kDir, "one.npy")).value();
+  std::string file = ReadFile(absl::StrCat(Dir(), "one.npy")).value();
   const size_t at = file.find("(2,)");
   ASSERT_NE(at, std::string::npos);
   file.replace(at, 4 + 24, "(9999999999,9999999999,)    ");
@@ -88,7 +89,7 @@ TEST(NpzTest, OverflowingShape) {
 // (the sanitizer presets watch).
 TEST(NpzTest, DamageNeverCrashes) {
   for (const char* name : {"deflated.npz", "stored.npz", "zip64.zip"}) {
-    const std::string file = ReadFile(absl::StrCat(kDir, name)).value();
+    const std::string file = ReadFile(absl::StrCat(Dir(), name)).value();
     int refused = 0;
     const auto read_all = [&](std::string bytes) {
       const auto archive = ZipArchive::Parse(std::move(bytes));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tests/support/paths.h"
 #include "tests/support/unpickler.h"
 #include "tests/support/zip.h"
 
@@ -16,7 +17,7 @@ namespace voxserve::support {
 namespace {
 
 using Kind = TorchValue::Kind;
-const char kDir[] = VOXSERVE_SOURCE_DIR "/tests/support/testdata/";
+std::string Dir() { return SourceDir() + "/tests/support/testdata/"; }
 
 // As `lines` of make_torch.py writes them.
 void AppendTree(const TorchValue& value, const std::string& path, std::string* out) {
@@ -63,13 +64,13 @@ void ExpectTree(const std::string& path) {
   std::string tree;
   AppendTree(file->root(), "", &tree);
   const std::string stem = std::filesystem::path(path).stem();
-  EXPECT_EQ(tree, ReadFile(absl::StrCat(kDir, stem, ".tree.txt")).value());
+  EXPECT_EQ(tree, ReadFile(absl::StrCat(Dir(), stem, ".tree.txt")).value());
 }
 
-TEST(TorchFileTest, EveryKindOfValue) { ExpectTree(absl::StrCat(kDir, "small.pt")); }
+TEST(TorchFileTest, EveryKindOfValue) { ExpectTree(absl::StrCat(Dir(), "small.pt")); }
 
 TEST(TorchFileTest, StridesAreResolved) {
-  const TorchFile file = TorchFile::Open(absl::StrCat(kDir, "small.pt")).value();
+  const TorchFile file = TorchFile::Open(absl::StrCat(Dir(), "small.pt")).value();
   // 4 x 3 out of 0..23, first element 2, strides 1 and 4.
   EXPECT_EQ(file.root().at("transposed").tensor().values<float>(),
             (std::vector<float>{2, 6, 10, 3, 7, 11, 4, 8, 12, 5, 9, 13}));
@@ -82,7 +83,7 @@ TEST(TorchFileTest, StridesAreResolved) {
 class PublishedTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PublishedTest, EveryCaseIsRead) {
-  const std::string path = absl::StrCat(VOXSERVE_SHARED_DATA "/spconv/", GetParam(), ".pt");
+  const std::string path = absl::StrCat(SharedData(), "/spconv/", GetParam(), ".pt");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no spconv outputs at " << path;
   ExpectTree(path);
 }
@@ -93,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Spconv, PublishedTest,
 
 // The shapes of a published case fit each other as its meaning demands, so the right tensors have the right names.
 TEST(TorchFileTest, ShapesOfThePointToVoxelCases) {
-  const std::string path = VOXSERVE_SHARED_DATA "/spconv/golden_ext_p2v.pt";
+  const std::string path = SharedData() + "/spconv/golden_ext_p2v.pt";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no spconv outputs at " << path;
   const TorchFile file = TorchFile::Open(path).value();
   int num_cases = 0;
@@ -186,7 +187,7 @@ TEST(UnpicklerTest, BadProgramsAreErrors) {
 
 // Any damaged byte and any truncation of the pickle gives a tree or an error, and no access outside of it.
 TEST(UnpicklerTest, DamageNeverCrashes) {
-  const ZipArchive archive = ZipArchive::Open(absl::StrCat(kDir, "small.pt")).value();
+  const ZipArchive archive = ZipArchive::Open(absl::StrCat(Dir(), "small.pt")).value();
   const std::string pickle = archive.Read("small/data.pkl").value();
   int refused = 0;
   const auto run = [&](const std::string& bytes) {
@@ -207,12 +208,12 @@ TEST(UnpicklerTest, DamageNeverCrashes) {
 }
 
 TEST(TorchFileTest, OtherZipsAreRefused) {
-  EXPECT_NE(TorchFile::Open(absl::StrCat(kDir, "stored.npz")).status().message().find("not written by torch.save"),
+  EXPECT_NE(TorchFile::Open(absl::StrCat(Dir(), "stored.npz")).status().message().find("not written by torch.save"),
             std::string::npos);
 }
 
 TEST(TorchFileTest, AskingForTheWrongKindEndsTheTest) {
-  const TorchFile file = TorchFile::Open(absl::StrCat(kDir, "small.pt")).value();
+  const TorchFile file = TorchFile::Open(absl::StrCat(Dir(), "small.pt")).value();
   EXPECT_DEATH(file.root().at("text").AsInt(), "asked for int, is str");
   EXPECT_DEATH(file.root().at("txt"), "no key 'txt'; there are: contiguous");
 }

@@ -10,28 +10,29 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
+#include <tuple>
 #include <vector>
 
-#include "engine/graph/executor.h"
+#include "tests/engine/device_runner.h"
 #include "tests/engine/graph/graph_interpreter.h"
 
 namespace voxserve {
 namespace {
 
-void ExpectEqual(const Graph& graph, uint32_t seed, Dataflow dataflow,
+// On the CPU with any dataflow and search; on a GPU in float32 with what it has of them.
+void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
                  kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const Points points = RandomPoints(seed);
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
-  Plan plan;
-  plan.fallback.dataflow = dataflow;
-  plan.fallback.map_search = map_search;
-  const Program program = Compile(graph, plan, 1);
-  kernels::ThreadPool pool(2);
-  ExecutionContext context{.device = "cpu", .pool = &pool};
-  Executor executor(&context);
-  const BatchOutput output =
-      executor.Run(program, {{.cloud = &*cloud, .return_scores = true}}, {.max_grid_bytes = max_grid_bytes});
+  Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
+  if (device == support::Device::kCuda) variant.plan.dataflow = Dataflow::kGatherGemmScatter;
+  const auto runner = DeviceRunner::Create({.device = device});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, variant);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchOutput output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
   ASSERT_TRUE(output.status.ok()) << output.status;
   EXPECT_EQ(output.grid_fallbacks > 0, map_search == kernels::MapSearch::kGrid && max_grid_bytes == 0);
   const SampleOutput& sample = output.samples[0];
@@ -62,43 +63,51 @@ void ExpectEqual(const Graph& graph, uint32_t seed, Dataflow dataflow,
   }
 }
 
-int CountSteps(const Graph& graph) { return static_cast<int>(Compile(graph, Plan(), 1).steps.size()); }
+int CountSteps(const Graph& graph) { return static_cast<int>(Compile(graph, Plan(), {}).steps.size()); }
 
-TEST(CompilerTest, NormActivationAndResidualCostNoStep) {
+class CompilerTest : public testing::TestWithParam<support::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, CompilerTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(1);
   const int stem = b.Relu(b.Norm(b.Submanifold(0, 8, false)));
   const int block = b.Norm(b.Submanifold(stem, 8, true));
   const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(block, stem)), 3, true));
   // voxel features, two convolutions, linear, argmax and the two outputs
   EXPECT_EQ(CountSteps(graph), 7);
-  ExpectEqual(graph, 1, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 1, Dataflow::kFetchOnDemand);
 }
 
-TEST(CompilerTest, OfTwoSummandsTheLaterOneAbsorbsTheSum) {
+TEST_P(CompilerTest, OfTwoSummandsTheLaterOneAbsorbsTheSum) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(2);
   const int stem = b.Submanifold(0, 4, false);
   const int main = b.Norm(b.Submanifold(stem, 8, false));
   const int shortcut = b.Norm(b.Linear(stem, 8, false));
   const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(main, shortcut)), 3, true));
   EXPECT_EQ(CountSteps(graph), 8);
-  ExpectEqual(graph, 2, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 2, Dataflow::kFetchOnDemand);
 }
 
-TEST(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
+TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(3);
   const int conv = b.Submanifold(0, 6, true);
   const int norm = b.Norm(conv);  // conv is read by norm and by the sum
   const Graph graph = b.Finish(b.Linear(b.Sum(b.Relu(norm), conv), 3, false));
-  ExpectEqual(graph, 3, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 3, Dataflow::kFetchOnDemand);
 }
 
-TEST(CompilerTest, SumOfAValueWithItself) {
+TEST_P(CompilerTest, SumOfAValueWithItself) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(4);
   const int conv = b.Submanifold(0, 6, true);
-  ExpectEqual(b.Finish(b.Linear(b.Sum(conv, conv), 3, false)), 4, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Sum(conv, conv), 3, false)), 4, Dataflow::kFetchOnDemand);
 }
 
-TEST(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
+TEST_P(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(5);
   const int skip = b.Relu(b.Submanifold(0, 5, true));  // odd channels: columns that are not aligned
   const int down = b.Down(skip, 8);
@@ -108,41 +117,44 @@ TEST(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
   const Graph graph = b.Finish(b.Linear(outer, 4, true));
   // voxel features, skip, down, up, conv, linear, argmax, two outputs: no copy
   EXPECT_EQ(CountSteps(graph), 9);
-  ExpectEqual(graph, 5, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 5, Dataflow::kFetchOnDemand);
 }
 
-TEST(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
+TEST_P(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
+  SKIP_WITHOUT(GetParam());
   GraphBuilder b(6);
   const int conv = b.Submanifold(0, 5, true);
   const int twice = b.Concat({conv, 0, conv});  // conv twice, and the voxels' own features
   const int again = b.Concat({b.Relu(twice), conv});
   const Graph graph = b.Finish(b.Linear(again, 4, true));
-  ExpectEqual(graph, 6, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 6, Dataflow::kFetchOnDemand);
 }
 
 // Layers that scores alone need may stand after the labels in the file: memory of the labels' logits is not theirs yet.
-TEST(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
+TEST_P(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
+  SKIP_WITHOUT(GetParam());
   for (const bool labels_first : {true, false}) {
     GraphBuilder b(8);
     const int conv = b.Submanifold(0, 32, true);
     if (labels_first) b.AddLabels(b.Linear(conv, 3, true));
     b.AddScores(b.Linear(b.Relu(b.Linear(conv, 3, true)), 3, true));
     if (!labels_first) b.AddLabels(b.Linear(conv, 3, true));
-    ExpectEqual(b.FinishOutputs(), 8, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.FinishOutputs(), 8, Dataflow::kFetchOnDemand);
   }
 }
 
-TEST(CompilerTest, LabelsCanBeWide) {
+TEST(CompilerLabelTest, CanBeWide) {
   GraphBuilder b(7);
   const Graph graph = b.Finish(b.Linear(0, 3, true));
-  EXPECT_EQ(Compile(graph, Plan(), 2).label_dtype, DType::kUint16);
-  EXPECT_EQ(Compile(graph, Plan(), 1).label_dtype, DType::kUint8);
+  EXPECT_EQ(Compile(graph, Plan(), {.bytes_per_label = 2}).label_dtype, DType::kUint16);
+  EXPECT_EQ(Compile(graph, Plan(), {}).label_dtype, DType::kUint8);
 }
 
-class RandomGraphTest : public testing::TestWithParam<uint32_t> {};
+class RandomGraphTest : public testing::TestWithParam<std::tuple<support::Device, uint32_t>> {};
 
 TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
-  const uint32_t seed = GetParam();
+  const auto [device, seed] = GetParam();
+  SKIP_WITHOUT(device);
   std::mt19937 random(seed);
   const auto pick = [&](int count) { return std::uniform_int_distribution<int>(0, count - 1)(random); };
   const kernels::CoordinateRule rules[] = {kernels::CoordinateRule::kFloor, kernels::CoordinateRule::kPadded,
@@ -194,14 +206,18 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
     b.AddLabels(b.Linear(b.Norm(fine), 5, true));
   }
   const Graph graph = b.FinishOutputs();
-  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand);
-  ExpectEqual(graph, seed, Dataflow::kGatherGemmScatter);
-  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
-  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
-  ExpectEqual(graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand);
+  ExpectEqual(device, graph, seed, Dataflow::kGatherGemmScatter);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Range(100u, 160u));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Combine(support::AllDevices(), testing::Range(100u, 160u)),
+                         [](const auto& seed) {
+                           return (std::get<0>(seed.param) == support::Device::kCpu ? "Cpu" : "Cuda") +
+                                  std::to_string(std::get<1>(seed.param));
+                         });
 
 }  // namespace
 }  // namespace voxserve

@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/base/error_reason.h"
 #include "kernels/coordinate_key.h"
+#include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 
 namespace voxserve {
@@ -21,27 +23,33 @@ PointCloud Cloud(const std::vector<float>& xyzi) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
 }
 
-class ExecutorTest : public testing::Test {
+class ExecutorTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override {
-    auto program = LoadMinkUNet();
+    SKIP_WITHOUT(GetParam());
+    auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    const auto model = LoadMinkUNetModel();
+    ASSERT_TRUE(model.ok()) << model.status();
+    Variant variant{.device = GetParam()};
+    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
+    auto program = runner_->Compile(model->graph, variant);
     ASSERT_TRUE(program.ok()) << program.status();
     program_ = *std::move(program);
   }
 
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
-    std::vector<SampleInput> inputs;
-    for (const PointCloud* cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = true});
-    return executor_.Run(program_, inputs, limits);
+    return runner_->Run(program_, clouds, true, limits);
   }
 
+  std::unique_ptr<DeviceRunner> runner_;
   Program program_;
-  kernels::ThreadPool pool_{2};
-  ExecutionContext context_{.device = "cpu", .pool = &pool_};
-  Executor executor_{&context_};
 };
 
-TEST_F(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
+INSTANTIATE_TEST_SUITE_P(Devices, ExecutorTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
   const PointCloud good = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
   const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
   const float xyz[] = {1, 2, 3};
@@ -64,7 +72,7 @@ TEST_F(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
   }
 }
 
-TEST_F(ExecutorTest, RefusedCloudCostsNoNetwork) {
+TEST_P(ExecutorTest, RefusedCloudCostsNoNetwork) {
   const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
   const BatchOutput output = Run({&large}, {.max_voxels = 1});
   ASSERT_TRUE(output.status.ok());
@@ -86,7 +94,7 @@ Program HalvesTheFirstAxis() {
   return program;
 }
 
-TEST_F(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
+TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   program_ = HalvesTheFirstAxis();
   const float last = static_cast<float>(kernels::CoordinateKey(3).max_coordinate());
   const PointCloud good = Cloud({0, 0, last - 1, 0.1f});
@@ -106,27 +114,27 @@ TEST_F(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   for (const StageTime& stage : alone.stages) EXPECT_NE(stage.name, "features");
 }
 
-TEST_F(ExecutorTest, NoSampleAtAll) {
+TEST_P(ExecutorTest, NoSampleAtAll) {
   const BatchOutput output = Run({}, RunLimits());
   EXPECT_TRUE(output.status.ok()) << output.status;
   EXPECT_THAT(output.samples, IsEmpty());
 }
 
-TEST_F(ExecutorTest, MoreSamplesThanAKeyHoldsAreRefused) {
+TEST_P(ExecutorTest, MoreSamplesThanAKeyHoldsAreRefused) {
   const PointCloud one = Cloud({0, 0, 0, 0.1f});
   const std::vector<const PointCloud*> clouds(1025, &one);
   EXPECT_EQ(Run(clouds, RunLimits()).status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
+TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud small = Cloud({0, 0, 0, 0.1f});
   ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
-  const int64_t bytes = executor_.allocated_bytes();
+  const int64_t bytes = runner_->executor().allocated_bytes();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
   ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
-  EXPECT_EQ(executor_.allocated_bytes(), bytes);
+  EXPECT_EQ(runner_->executor().allocated_bytes(), bytes);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/graph/problems.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -164,7 +165,7 @@ TEST(LoadGraphTest, FourAxesDefaultToXyzt) {
 }
 
 TEST(LoadGraphTest, TheTrainedMinkUNetLoads) {
-  const std::filesystem::path folder = std::filesystem::path(VOXSERVE_SOURCE_DIR) / "deploy/models/minkunet/1";
+  const std::filesystem::path folder = std::filesystem::path(support::SourceDir()) / "deploy/models/minkunet/1";
   const absl::StatusOr<Graph> graph = LoadGraph(folder);
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   EXPECT_EQ(graph->num_parameters, 5441036);

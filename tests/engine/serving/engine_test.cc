@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/support/paths.h"
 
 namespace voxserve {
 namespace {
@@ -27,7 +28,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr char kModels[] = VOXSERVE_SOURCE_DIR "/deploy/models";
+std::string Models() { return support::SourceDir() + "/deploy/models"; }
 
 std::unique_ptr<Engine> MakeEngine(Engine::Options options) {
   auto engine = Engine::Create(std::move(options));
@@ -56,7 +57,7 @@ class Repository {
   ~Repository() { std::filesystem::remove_all(path_); }
   void CopyMinkUNet(const std::string& name, int version) {
     std::filesystem::create_directories(path_ / name);
-    std::filesystem::copy(std::filesystem::path(kModels) / "minkunet" / "1", path_ / name / std::to_string(version),
+    std::filesystem::copy(std::filesystem::path(Models()) / "minkunet" / "1", path_ / name / std::to_string(version),
                           std::filesystem::copy_options::recursive);
   }
   void Write(const std::string& file, const std::string& text) {
@@ -71,15 +72,15 @@ class Repository {
 
 TEST(EngineOptionsTest, BadOptionsAreNamed) {
   EXPECT_THAT(std::string(Engine::Create({}).status().message()), HasSubstr("model_repository"));
-  EXPECT_THAT(std::string(Engine::Create({.model_repository = kModels, .num_threads = -1}).status().message()),
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .num_threads = -1}).status().message()),
               HasSubstr("num_threads"));
-  EXPECT_THAT(std::string(Engine::Create({.model_repository = kModels, .max_queue_requests = 0}).status().message()),
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .max_queue_requests = 0}).status().message()),
               HasSubstr("max_queue_requests"));
   EXPECT_EQ(Engine::Create({.model_repository = "/no/such/folder"}).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
-  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto engine = MakeEngine({.model_repository = Models()});
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
@@ -99,7 +100,7 @@ TEST(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
 }
 
 TEST(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServed) {
-  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto engine = MakeEngine({.model_repository = Models()});
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   const std::vector<float> good = {1, 2, 3, 0.5f, 1.2f, 2, 3, 0.5f};
   const std::vector<float> mixed = {nan, 2,   3, 0.5f, 1,    2, 3, 0.5f, 1e9f, 0, 0, 0.5f,
@@ -120,7 +121,7 @@ TEST(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServ
 }
 
 TEST(EngineTest, EmptyCloudsGetEmptyAnswers) {
-  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto engine = MakeEngine({.model_repository = Models()});
   const auto none = Infer(*engine, {.model = "minkunet", .cloud = Cloud({})});
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_TRUE(none->labels.empty());
@@ -188,7 +189,7 @@ TEST(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
 }
 
 TEST(EngineTest, DescribesTheModel) {
-  const auto engine = MakeEngine({.model_repository = kModels});
+  const auto engine = MakeEngine({.model_repository = Models()});
   const auto info = engine->GetModel("minkunet", 0);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->num_parameters, 5441036);
@@ -202,7 +203,7 @@ TEST(EngineTest, DescribesTheModel) {
 }
 
 TEST(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
-  const auto engine = MakeEngine({.model_repository = kModels, .num_threads = 1, .max_queue_requests = 3});
+  const auto engine = MakeEngine({.model_repository = Models(), .num_threads = 1, .max_queue_requests = 3});
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok());
   std::atomic<int> ok{0}, full{0}, cancelled{0}, other{0};

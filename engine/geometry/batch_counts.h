@@ -1,0 +1,23 @@
+#pragma once
+
+// What a geometry pass says about each sample, in host memory, whatever device it ran on.
+
+#include <cstdint>
+#include <vector>
+
+namespace voxserve {
+
+struct BatchCounts {
+  // Of the voxels; kernels/voxelize.h and voxel_limit.h say what each holds.
+  std::vector<int64_t> sample_begin;
+  std::vector<int64_t> num_invalid;
+  std::vector<int64_t> num_out_of_range;
+  std::vector<int64_t> num_dropped_points;
+  std::vector<int64_t> num_dropped_voxels;
+
+  // [samples] of all levels made since Voxelize; kernels/output_coordinates.h says what it counts. Above 0: the
+  // sample's levels are not whole, and whoever runs it refuses it.
+  std::vector<int64_t> num_beyond_limits;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,130 @@
+#pragma once
+
+// All that a batch's coordinates decide, on a GPU: the counterpart of BatchGeometry, with rows in Morton order.
+//
+// Nothing comes back to the host while levels and rulebooks are made: their sizes stay on the device, memory is taken
+// for what they can be at most (a level has at most as many sites as its rule can make of its parent's capacity), and
+// ReadSizes brings all of them over in one copy, with the one wait before the result.
+//
+// A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
+// thread-safe.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/geometry/batch_counts.h"
+#include "engine/geometry/batch_geometry.h"
+#include "engine/runtime/execution_context.h"
+#include "kernels/coordinate_table.h"
+#include "kernels/gather_scatter.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/voxelize.h"
+
+namespace voxserve {
+
+class DeviceGeometry : public BatchCounts {
+ public:
+  // What the batch is made of; known before it runs.
+  struct Shape {
+    int32_t dimension = 3;
+    int32_t num_samples = 0;
+    int num_levels = 0;                             // level 0 included
+    absl::Span<const int32_t> rulebook_offsets;     // K of each rulebook
+  };
+
+  // Begins a batch; forgets the one before.
+  absl::Status Begin(const Shape& shape, CudaContext& context);
+
+  // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
+  absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
+  absl::Status MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                            kernels::MapSearch search, int64_t max_grid_bytes);
+  void SwapRulebook(int index, int of);
+
+  // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
+  absl::Status QueueSizes();
+  void TakeSizes();
+
+  // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
+  // the rulebooks that are not swapped ones (those: SwapRulebook). Waits for the stream.
+  absl::Status UploadVoxels(const BatchGeometry& made);
+  absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                              const kernels::RulebookView& made);
+
+  const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
+  kernels::PairTablesView rulebook(int index) const;
+
+  // On the device; kernels/voxelize.h says what each holds.
+  const int32_t* point_to_voxel() const { return point_to_voxel_; }
+  const int32_t* sorted_points() const { return sorted_points_; }
+  const int64_t* voxel_begin() const { return voxel_begin_; }
+  // For tests and benchmarks: MortonKeys of a level, on the device.
+  const uint64_t* keys(int level) const { return levels_[static_cast<size_t>(level)].keys; }
+
+  // Rulebooks that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
+  int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
+
+ private:
+  struct Level {
+    uint64_t* keys = nullptr;             // [capacity]
+    int64_t capacity = 0;
+    const int64_t* num_sites = nullptr;   // on the device
+    kernels::cuda::CoordinateTable table; // of `search`, where has_table
+    kernels::MapSearch search = kernels::MapSearch::kHash;
+    bool has_table = false;
+  };
+  struct DeviceRulebook {
+    int32_t num_offsets = 0;
+    int32_t* in_pairs = nullptr;
+    int64_t in_capacity = 0;
+    int32_t* out_pairs = nullptr;
+    int64_t out_capacity = 0;
+    int64_t* offset_begin = nullptr;  // in sizes_
+    int in_level = 0;
+    int out_level = 0;
+    bool has_identity = false;
+    int swap_of = -1;  // then only this and the levels hold
+  };
+
+  // Cuts sizes_, the one block that comes back, into arrays; the same cuts are made of its copy.
+  struct Sizes {
+    int64_t* sample_begin;
+    int64_t* num_invalid;
+    int64_t* num_out_of_range;
+    int64_t* num_dropped_points;
+    int64_t* num_dropped_voxels;
+    int64_t* num_sites;      // [num_levels]; of level 0: sample_begin[num_samples]
+    int64_t* beyond_limits;  // [num_levels, num_samples]
+    int64_t* uses_grid;      // [num_levels]
+    int64_t* offset_begin;   // [K + 1] of each rulebook, one after the other
+    int64_t count = 0;       // of all
+  };
+  Sizes CutSizes(int64_t* begin) const;
+  absl::Status MakeTable(int level, kernels::MapSearch search, int64_t max_grid_bytes);
+  absl::Status ReleaseGrid();
+  absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
+                          const kernels::ConvGeometry& geometry);
+  StreamView stream() const { return context_->stream.view(); }
+
+  CudaContext* context_ = nullptr;
+  Shape shape_;
+  std::vector<int32_t> rulebook_offsets_;
+  std::vector<int64_t> offsets_before_;  // by rulebook: offset_begin values of those before it
+  Sizes sizes_{};                        // on the device
+  std::vector<int64_t> host_sizes_;
+  std::vector<Level> levels_;
+  std::vector<DeviceRulebook> rulebooks_;
+  std::vector<int64_t> num_sites_;
+  int32_t* point_to_voxel_ = nullptr;
+  int32_t* sorted_points_ = nullptr;
+  int64_t* voxel_begin_ = nullptr;
+  DeviceBuffer grid_cells_;  // all -1 but for grid_level_'s sites
+  int grid_level_ = -1;      // whose table is in grid_cells_; -1: none's
+  int64_t num_grids_ = 0;    // asked for
+  int64_t num_grid_fallbacks_ = 0;
+};
+
+}  // namespace voxserve

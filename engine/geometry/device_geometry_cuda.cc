@@ -1,0 +1,334 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/neighbour_search.h"
+#include "kernels/pair_tables.h"
+#include "kernels/voxel_limit.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kCellBytes = sizeof(int32_t);
+
+// Rows are numbered with 31 bits.
+absl::Status CheckRows(int64_t rows, const char* what) {
+  if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("a batch of up to ", rows, " ", what, "; the limit is ",
+                                                              std::numeric_limits<int32_t>::max())),
+                    error_reason::kOutOfMemory);
+}
+
+// Scratch of one kernel. The feature pass has not begun, so its memory is free; the stream keeps the order.
+absl::StatusOr<void*> Scratch(CudaContext& context, size_t bytes) {
+  context.features.Reset();
+  ASSIGN_OR_RETURN(char* data, context.features.Take(static_cast<int64_t>(bytes)));
+  return data;
+}
+
+template <typename T>
+absl::Status CopyToDevice(T* to, const T* from, size_t count, StreamView stream) {
+  if (count == 0) return absl::OkStatus();
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, stream.get()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DeviceGeometry::Sizes DeviceGeometry::CutSizes(int64_t* begin) const {
+  Sizes sizes{};
+  const auto take = [&](int64_t count) {
+    int64_t* const array = begin == nullptr ? nullptr : begin + sizes.count;
+    sizes.count += count;
+    return array;
+  };
+  const int64_t samples = shape_.num_samples;
+  sizes.sample_begin = take(samples + 1);
+  sizes.num_invalid = take(samples);
+  sizes.num_out_of_range = take(samples);
+  sizes.num_dropped_points = take(samples);
+  sizes.num_dropped_voxels = take(samples);
+  sizes.num_sites = take(shape_.num_levels);
+  sizes.beyond_limits = take(samples * shape_.num_levels);
+  sizes.uses_grid = take(shape_.num_levels);
+  sizes.offset_begin = take(offsets_before_.back());
+  return sizes;
+}
+
+absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
+  context_ = &context;
+  shape_ = shape;
+  rulebook_offsets_.assign(shape.rulebook_offsets.begin(), shape.rulebook_offsets.end());
+  offsets_before_.assign(1, 0);
+  for (const int32_t num_offsets : rulebook_offsets_) offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
+  levels_.assign(static_cast<size_t>(shape.num_levels), Level{});
+  rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
+  num_grids_ = num_grid_fallbacks_ = 0;
+  if (grid_level_ >= 0) {  // the batch before failed half-way
+    RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
+    grid_level_ = -1;
+  }
+  const int64_t count = CutSizes(nullptr).count;
+  RETURN_IF_ERROR(context.download.Reserve(count * static_cast<int64_t>(sizeof(int64_t))));
+  ASSIGN_OR_RETURN(int64_t* sizes, context.batch.TakeArray<int64_t>(count));
+  // What a step that does not run would write is 0 then.
+  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(sizes, 0, static_cast<size_t>(count) * sizeof(int64_t), stream().get()));
+  sizes_ = CutSizes(sizes);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels) {
+  RETURN_IF_ERROR(CheckRows(fixed.num_points, "points"));
+  DeviceArena& arena = context_->batch;
+  Level& voxels = levels_[0];
+  voxels.capacity = fixed.num_points;
+  voxels.num_sites = sizes_.sample_begin + shape_.num_samples;
+  kernels::VoxelizeParams params = fixed;
+  ASSIGN_OR_RETURN(voxels.keys, arena.TakeArray<uint64_t>(fixed.num_points));
+  ASSIGN_OR_RETURN(point_to_voxel_, arena.TakeArray<int32_t>(fixed.num_points));
+  ASSIGN_OR_RETURN(sorted_points_, arena.TakeArray<int32_t>(fixed.num_points));
+  ASSIGN_OR_RETURN(voxel_begin_, arena.TakeArray<int64_t>(fixed.num_points + 1));
+  ASSIGN_OR_RETURN(params.sample_origin, arena.TakeArray<kernels::Axes>(shape_.num_samples));
+  params.keys = voxels.keys;
+  params.point_to_voxel = point_to_voxel_;
+  params.sorted_points = sorted_points_;
+  params.voxel_begin = voxel_begin_;
+  params.sample_begin = sizes_.sample_begin;
+  params.num_invalid = sizes_.num_invalid;
+  params.num_out_of_range = sizes_.num_out_of_range;
+  ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::VoxelizeWorkspaceBytes(params)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::Voxelize(params, stream().get()));
+  if (max_voxels > 0) {
+    kernels::VoxelLimitParams limit{.voxels = params,
+                                    .max_voxels = max_voxels,
+                                    .num_dropped_voxels = sizes_.num_dropped_voxels,
+                                    .num_dropped_points = sizes_.num_dropped_points};
+    ASSIGN_OR_RETURN(limit.workspace, Scratch(*context_, kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
+    RETURN_IF_CUDA_ERROR(kernels::cuda::LimitVoxels(limit, stream().get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
+  const Level& from = levels_[static_cast<size_t>(parent)];
+  Level& made = levels_[static_cast<size_t>(level)];
+  rule.num_samples = shape_.num_samples;
+  rule.in_keys = from.keys;
+  rule.num_in = from.capacity;
+  rule.device_num_in = from.num_sites;
+  RETURN_IF_ERROR(CheckRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
+  made.capacity = rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
+  made.num_sites = sizes_.num_sites + level;
+  ASSIGN_OR_RETURN(made.keys, context_->batch.TakeArray<uint64_t>(made.capacity));
+  rule.out_keys = made.keys;
+  rule.num_out = sizes_.num_sites + level;
+  rule.num_beyond_limits = sizes_.beyond_limits + int64_t{level} * shape_.num_samples;
+  ASSIGN_OR_RETURN(rule.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesWorkspaceBytes(rule)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinates(rule, stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::ReleaseGrid() {
+  if (grid_level_ < 0) return absl::OkStatus();
+  Level& level = levels_[static_cast<size_t>(grid_level_)];
+  RETURN_IF_CUDA_ERROR(
+      kernels::cuda::ResetGrid(level.table, level.keys, level.capacity, level.num_sites, stream().get()));
+  level.has_table = false;
+  grid_level_ = -1;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeTable(int index, kernels::MapSearch search, int64_t max_grid_bytes) {
+  Level& level = levels_[static_cast<size_t>(index)];
+  // Sorted lists are walked side by side on CPUs alone.
+  if (search == kernels::MapSearch::kMerge) search = kernels::MapSearch::kHash;
+  if (level.has_table && level.search == search) return absl::OkStatus();
+  kernels::cuda::CoordinateTableBuildParams params{.dimension = shape_.dimension,
+                                                   .search = search,
+                                                   .num_samples = shape_.num_samples,
+                                                   .keys = level.keys,
+                                                   .capacity = level.capacity,
+                                                   .num_keys = level.num_sites};
+  if (search == kernels::MapSearch::kGrid) {
+    RETURN_IF_ERROR(ReleaseGrid());  // there is one for all levels
+    if (grid_cells_.bytes() != max_grid_bytes / kCellBytes * kCellBytes) {
+      ASSIGN_OR_RETURN(grid_cells_, DeviceBuffer::Create(*context_->pool, max_grid_bytes / kCellBytes * kCellBytes, stream()));
+      RETURN_IF_CUDA_ERROR(
+          cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
+    }
+    params.grid_cells = reinterpret_cast<int32_t*>(grid_cells_.data());
+    params.max_grid_cells = grid_cells_.bytes() / kCellBytes;
+    grid_level_ = index;
+  }
+  ASSIGN_OR_RETURN(params.memory,
+                   context_->batch.Take(static_cast<int64_t>(kernels::cuda::CoordinateTableBytes(params))));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTable(params, &level.table, stream().get()));
+  level.has_table = true;
+  level.search = search;
+  if (search == kernels::MapSearch::kGrid) {
+    ++num_grids_;
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_.uses_grid + index, level.table.uses_grid, sizeof(int32_t),
+                                         cudaMemcpyDeviceToDevice, stream().get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::TakeTables(int index, int in_level, int out_level, int64_t in_capacity,
+                                        int64_t out_capacity, const kernels::ConvGeometry& geometry) {
+  DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
+  rulebook = {.num_offsets = geometry.NumOffsets(),
+              .in_capacity = in_capacity,
+              .out_capacity = out_capacity,
+              .offset_begin = sizes_.offset_begin + offsets_before_[static_cast<size_t>(index)],
+              .in_level = in_level,
+              .out_level = out_level,
+              .has_identity = in_level == out_level && geometry.IsSymmetric()};
+  ASSIGN_OR_RETURN(rulebook.in_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * in_capacity));
+  ASSIGN_OR_RETURN(rulebook.out_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * out_capacity));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                                          kernels::MapSearch search, int64_t max_grid_bytes) {
+  RETURN_IF_ERROR(MakeTable(in_level, search, max_grid_bytes));
+  const Level& in = levels_[static_cast<size_t>(in_level)];
+  const Level& out = levels_[static_cast<size_t>(out_level)];
+  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, in.capacity, out.capacity, geometry));
+  const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours({.geometry = geometry,
+                                                        .table = in.table,
+                                                        .dimension = shape_.dimension,
+                                                        .out_keys = out.keys,
+                                                        .out_capacity = out.capacity,
+                                                        .num_out = out.num_sites,
+                                                        .same_sites = in_level == out_level,
+                                                        .neighbours = rulebook.out_pairs},
+                                                       stream().get()));
+  kernels::PairTablesParams params{.num_offsets = rulebook.num_offsets,
+                                   .neighbours = rulebook.out_pairs,
+                                   .out_capacity = out.capacity,
+                                   .num_out = out.num_sites,
+                                   .in_capacity = in.capacity,
+                                   .num_in = in.num_sites,
+                                   .in_pairs = rulebook.in_pairs,
+                                   .out_pairs = rulebook.out_pairs,
+                                   .offset_begin = rulebook.offset_begin};
+  ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::PairTablesWorkspaceBytes(params)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::PairTables(params, stream().get()));
+  return absl::OkStatus();
+}
+
+void DeviceGeometry::SwapRulebook(int index, int of) { rulebooks_[static_cast<size_t>(index)].swap_of = of; }
+
+absl::Status DeviceGeometry::QueueSizes() {
+  RETURN_IF_ERROR(ReleaseGrid());
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(context_->download.data(), sizes_.sample_begin,
+                                       static_cast<size_t>(sizes_.count) * sizeof(int64_t), cudaMemcpyDeviceToHost,
+                                       stream().get()));
+  return absl::OkStatus();
+}
+
+void DeviceGeometry::TakeSizes() {
+  const auto* copied = reinterpret_cast<const int64_t*>(context_->download.data());
+  host_sizes_.assign(copied, copied + sizes_.count);
+  const Sizes sizes = CutSizes(host_sizes_.data());
+  const auto samples = static_cast<size_t>(shape_.num_samples);
+  sample_begin.assign(sizes.sample_begin, sizes.sample_begin + samples + 1);
+  num_invalid.assign(sizes.num_invalid, sizes.num_invalid + samples);
+  num_out_of_range.assign(sizes.num_out_of_range, sizes.num_out_of_range + samples);
+  num_dropped_points.assign(sizes.num_dropped_points, sizes.num_dropped_points + samples);
+  num_dropped_voxels.assign(sizes.num_dropped_voxels, sizes.num_dropped_voxels + samples);
+  num_beyond_limits.assign(samples, 0);
+  for (int level = 0; level < shape_.num_levels; ++level) {
+    const int64_t* beyond = sizes.beyond_limits + static_cast<size_t>(level) * samples;
+    std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), beyond, num_beyond_limits.begin(), std::plus<>());
+  }
+  num_sites_.assign(sizes.num_sites, sizes.num_sites + shape_.num_levels);
+  num_sites_[0] = sample_begin.back();
+  num_grid_fallbacks_ = num_grids_ - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
+}
+
+absl::Status DeviceGeometry::UploadVoxels(const BatchGeometry& made) {
+  DeviceArena& arena = context_->batch;
+  sample_begin = made.sample_begin;
+  num_invalid = made.num_invalid;
+  num_out_of_range = made.num_out_of_range;
+  num_dropped_points = made.num_dropped_points;
+  num_dropped_voxels = made.num_dropped_voxels;
+  num_beyond_limits = made.num_beyond_limits;
+  num_sites_.clear();
+  for (int level = 0; level < shape_.num_levels; ++level) num_sites_.push_back(made.num_sites(level));
+  host_sizes_.assign(static_cast<size_t>(sizes_.count), 0);
+  const auto num_points = static_cast<int64_t>(made.point_to_voxel.size());
+  ASSIGN_OR_RETURN(point_to_voxel_, arena.TakeArray<int32_t>(num_points));
+  ASSIGN_OR_RETURN(sorted_points_, arena.TakeArray<int32_t>(num_points));
+  ASSIGN_OR_RETURN(voxel_begin_, arena.TakeArray<int64_t>(num_sites_[0] + 1));
+  RETURN_IF_ERROR(CopyToDevice(point_to_voxel_, made.point_to_voxel.data(), made.point_to_voxel.size(), stream()));
+  RETURN_IF_ERROR(CopyToDevice(sorted_points_, made.sorted_points.data(), made.sorted_points.size(), stream()));
+  RETURN_IF_ERROR(
+      CopyToDevice(voxel_begin_, made.voxel_begin.data(), static_cast<size_t>(num_sites_[0] + 1), stream()));
+  return stream().Synchronize();
+}
+
+absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_level,
+                                            const kernels::ConvGeometry& geometry, const kernels::RulebookView& made) {
+  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry));
+  const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
+  const auto num_pairs = static_cast<size_t>(made.num_pairs());
+  const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
+  std::copy_n(made.offset_begin, num_begins,
+              CutSizes(host_sizes_.data()).offset_begin + offsets_before_[static_cast<size_t>(index)]);
+  context_->features.Reset();
+  ASSIGN_OR_RETURN(int32_t* in_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+  ASSIGN_OR_RETURN(int32_t* out_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+  RETURN_IF_ERROR(CopyToDevice(in_rows, made.in_rows, num_pairs, stream()));
+  RETURN_IF_ERROR(CopyToDevice(out_rows, made.out_rows, num_pairs, stream()));
+  RETURN_IF_ERROR(CopyToDevice(rulebook.offset_begin, made.offset_begin, num_begins, stream()));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::PairTablesFromLists({.num_offsets = made.num_offsets,
+                                                           .num_pairs = made.num_pairs(),
+                                                           .in_rows = in_rows,
+                                                           .out_rows = out_rows,
+                                                           .offset_begin = rulebook.offset_begin,
+                                                           .in_capacity = made.num_in_rows,
+                                                           .out_capacity = made.num_out_rows,
+                                                           .in_pairs = rulebook.in_pairs,
+                                                           .out_pairs = rulebook.out_pairs},
+                                                          stream().get()));
+  return stream().Synchronize();
+}
+
+kernels::PairTablesView DeviceGeometry::rulebook(int index) const {
+  const DeviceRulebook* rulebook = &rulebooks_[static_cast<size_t>(index)];
+  const bool is_swapped = rulebook->swap_of >= 0;
+  if (is_swapped) {
+    index = rulebook->swap_of;
+    rulebook = &rulebooks_[static_cast<size_t>(index)];
+  }
+  // Where the offsets begin in the copy is where they begin on the device.
+  const int64_t* offset_begin = host_sizes_.data() + (rulebook->offset_begin - sizes_.sample_begin);
+  kernels::PairTablesView view{.num_offsets = rulebook->num_offsets,
+                               .in_pairs = rulebook->in_pairs,
+                               .in_capacity = rulebook->in_capacity,
+                               .out_pairs = rulebook->out_pairs,
+                               .out_capacity = rulebook->out_capacity,
+                               .offset_begin = offset_begin,
+                               .num_in_rows = num_sites_[static_cast<size_t>(rulebook->in_level)],
+                               .num_out_rows = num_sites_[static_cast<size_t>(rulebook->out_level)],
+                               .identity_offset = rulebook->has_identity ? rulebook->num_offsets / 2 : -1};
+  if (is_swapped) {
+    std::swap(view.in_pairs, view.out_pairs);
+    std::swap(view.in_capacity, view.out_capacity);
+    std::swap(view.num_in_rows, view.num_out_rows);
+  }
+  return view;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,136 @@
+#include "engine/graph/batch_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/graph/point_reader.h"
+#include "kernels/coordinate_key.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status TooManyVoxels(int64_t voxels, int64_t limit) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("the cloud occupies ", voxels, " voxels; the model's limit is ", limit)),
+      error_reason::kTooManyVoxels);
+}
+
+absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
+  const kernels::CoordinateKey limits(dimension);
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "a strided convolution asks ", sites, " times for sites outside ", limits.min_coordinate(),
+                        " to ", limits.max_coordinate(), ", the limits of a coordinate in ", dimension, " dimensions")),
+                    error_reason::kCoordinateLimits);
+}
+
+}  // namespace
+
+absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+                          std::vector<int64_t>& point_begin) {
+  if (inputs.size() > static_cast<size_t>(kernels::kMaxSamples)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch of ", inputs.size(), " samples; the limit is ", kernels::kMaxSamples));
+  }
+  point_begin.assign(1, 0);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    output.samples[i].status = CheckFields(program.voxelize, *inputs[i].cloud);
+    const int64_t num_points = output.samples[i].status.ok() ? static_cast<int64_t>(inputs[i].cloud->num_points()) : 0;
+    point_begin.push_back(point_begin.back() + num_points);
+  }
+  return absl::OkStatus();
+}
+
+kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {
+  const VoxelizeOp& op = program.voxelize;
+  kernels::VoxelizeParams params{
+      .dimension = program.dimension, .rounding = op.rounding, .origin = op.origin, .has_range = op.has_range};
+  std::copy(op.voxel_size.begin(), op.voxel_size.end(), params.voxel_size);
+  std::copy(op.range_min.begin(), op.range_min.end(), params.range_min);
+  std::copy(op.range_max.begin(), op.range_max.end(), params.range_max);
+  return params;
+}
+
+kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) {
+  const SiteRule& rule = level.from;
+  kernels::OutputCoordinatesParams params{.rule = rule.rule, .geometry = rule.geometry};
+  if (level.spatial_shape) params.out_shape = *level.spatial_shape;
+  params.has_lower = rule.lower_bound.has_value();
+  params.has_upper = rule.upper_bound.has_value();
+  if (params.has_lower) params.lower = *rule.lower_bound;
+  if (params.has_upper) params.upper = *rule.upper_bound;
+  return params;
+}
+
+void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
+                     BatchOutput& output) {
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    if (!sample.status.ok()) continue;
+    PointCounts& counts = sample.counts;
+    counts.voxels = counted.sample_begin[i + 1] - counted.sample_begin[i];
+    counts.invalid = counted.num_invalid[i];
+    counts.out_of_range = counted.num_out_of_range[i];
+    counts.dropped = counted.num_dropped_points[i];
+    counts.used = point_begin[i + 1] - point_begin[i] - counts.invalid - counts.out_of_range - counts.dropped;
+    if (counted.num_dropped_voxels[i] > 0 && !limits.keep_nearest_voxels) {
+      sample.status = TooManyVoxels(counts.voxels + counted.num_dropped_voxels[i], limits.max_voxels);
+    }
+  }
+}
+
+void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutput& output) {
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    const int64_t beyond = counted.num_beyond_limits[i];
+    if (sample.status.ok() && beyond > 0) sample.status = BeyondLimits(beyond, dimension);
+  }
+}
+
+bool HasGoodSample(const BatchOutput& output) {
+  return std::any_of(output.samples.begin(), output.samples.end(), [](const SampleOutput& s) { return s.status.ok(); });
+}
+
+bool WantsScores(absl::Span<const SampleInput> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
+}
+
+size_t FirstHeadStep(const Program& program) {
+  const auto first = std::find_if(program.steps.begin(), program.steps.end(),
+                                  [](const std::unique_ptr<Step>& step) { return step->is_head(); });
+  return static_cast<size_t>(first - program.steps.begin());
+}
+
+int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, std::vector<int64_t>& begin) {
+  constexpr int64_t kAlignment = 256;
+  // First fit by first use: 60 buffers or so, so the square of it is nothing.
+  const size_t count = program.buffers.size();
+  std::vector<int64_t> bytes(count);
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const int64_t wanted = num_sites[static_cast<size_t>(buffer.level)] * buffer.pitch * SizeOf(buffer.dtype);
+    bytes[i] = (wanted + kAlignment - 1) / kAlignment * kAlignment;
+    order[i] = i;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return program.buffers[a].first_step < program.buffers[b].first_step; });
+  begin.assign(count, 0);
+  int64_t total = 0;
+  std::vector<size_t> placed;  // ascending by begin
+  for (const size_t i : order) {
+    int64_t at = 0;
+    for (const size_t other : placed) {
+      if (program.buffers[other].last_step < program.buffers[i].first_step) continue;
+      if (at + bytes[i] <= begin[other]) break;
+      at = std::max(at, begin[other] + bytes[other]);
+    }
+    begin[i] = at;
+    total = std::max(total, at + bytes[i]);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), i, [&](size_t a, size_t b) { return begin[a] < begin[b]; }), i);
+  }
+  return total;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,45 @@
+#pragma once
+
+// What both executors do with a batch's samples, whatever the device.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/geometry/batch_counts.h"
+#include "engine/graph/executor.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/voxelize.h"
+
+namespace voxserve {
+
+// Sets each sample's status by its fields, and point_begin [samples + 1]: a sample that failed has no points.
+// INVALID_ARGUMENT for more samples than a key can number.
+absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+                          std::vector<int64_t>& point_begin);
+
+// The network's part of the parameters.
+kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
+kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
+
+// What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
+void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
+                     BatchOutput& output);
+// INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.
+void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
+
+bool HasGoodSample(const BatchOutput& output);
+bool WantsScores(absl::Span<const SampleInput> inputs);
+
+// True for a step that the batch needs.
+inline bool IsWanted(const Step& step, bool wants_scores) {
+  return step.is_for_labels || (wants_scores && step.is_for_scores);
+}
+// Where the head begins, as an index into program.steps.
+size_t FirstHeadStep(const Program& program);
+
+// Places buffers in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's size.
+int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, std::vector<int64_t>& begin);
+
+}  // namespace voxserve

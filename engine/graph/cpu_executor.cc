@@ -1,0 +1,131 @@
+#include "engine/graph/cpu_executor.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/graph/batch_checks.h"
+#include "engine/graph/point_reader.h"
+#include "engine/graph/stage_timer.h"
+
+namespace voxserve {
+
+absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInput> inputs,
+                             const std::vector<int64_t>& point_begin, ExecutionContext& context,
+                             std::vector<uint8_t>& is_valid) {
+  const int64_t num_points = point_begin.back();
+  const int64_t columns = NumPointColumns(program.voxelize);
+  RETURN_IF_ERROR(context.input.Reserve(num_points * columns * static_cast<int64_t>(sizeof(float))));
+  is_valid.resize(static_cast<size_t>(num_points));
+  auto* points = reinterpret_cast<float*>(context.input.data());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (point_begin[i] == point_begin[i + 1]) continue;
+    ReadPoints(program.voxelize, *inputs[i].cloud, points + point_begin[i] * columns, is_valid.data() + point_begin[i],
+               *context.pool);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeVoxels(const Program& program, const RunLimits& limits, const std::vector<int64_t>& point_begin,
+                        const std::vector<uint8_t>& is_valid, ExecutionContext& context, BatchGeometry& geometry) {
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program);
+  params.num_points = point_begin.back();
+  params.num_samples = static_cast<int32_t>(point_begin.size() - 1);
+  params.point_begin = point_begin.data();
+  params.axes = reinterpret_cast<const float*>(context.input.data());
+  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.is_valid = is_valid.data();
+  return geometry.Voxelize(params, limits.max_voxels, *context.pool);
+}
+
+absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry) {
+  for (size_t level = 1; level < program.levels.size(); ++level) {
+    RETURN_IF_ERROR(geometry.MakeLevel(static_cast<int>(level), program.levels[level].parent,
+                                       FixedLevelParams(program.levels[level]), pool));
+  }
+  return absl::OkStatus();
+}
+
+BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+  BatchOutput output;
+  output.samples.resize(inputs.size());
+  output.status = RunBatch(program, inputs, limits, output);
+  if (!output.status.ok()) output.samples.clear();
+  return output;
+}
+
+absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
+                                   const RunLimits& limits, BatchOutput& output) {
+  {
+    const StageTimer timer("copy_in", output.stages);
+    RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
+    RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid_));
+  }
+  {
+    const StageTimer timer("voxelize", output.stages);
+    RETURN_IF_ERROR(MakeVoxels(program, limits, point_begin_, is_valid_, *context_, geometry_));
+    TakeVoxelCounts(geometry_, point_begin_, limits, output);
+  }
+  if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
+  RETURN_IF_ERROR(MakeGeometry(program, limits, output));
+  if (!HasGoodSample(output)) return absl::OkStatus();
+  return RunSteps(program, inputs, limits, output);
+}
+
+absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output) {
+  const StageTimer timer("geometry", output.stages);
+  RETURN_IF_ERROR(MakeLevels(program, *context_->pool, geometry_));
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of, *context_->pool);
+    } else if (geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry,
+                                      rulebook.map_search, limits.max_grid_bytes, *context_->pool)) {
+      ++output.grid_fallbacks;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
+                                   const RunLimits& limits, BatchOutput& output) {
+  std::vector<int64_t> num_sites;
+  for (size_t level = 0; level < program.levels.size(); ++level) {
+    num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
+  }
+  std::vector<int64_t> buffer_begin;
+  RETURN_IF_ERROR(context_->features.Reserve(PlaceBuffers(program, num_sites, buffer_begin)));
+  StepContext context{.execution = context_,
+                      .geometry = &geometry_,
+                      .num_sites = &num_sites,
+                      .buffers = &program.buffers,
+                      .buffer_begin = &buffer_begin,
+                      .features = context_->features.data(),
+                      .points = reinterpret_cast<const float*>(context_->input.data()),
+                      .points_pitch = NumPointColumns(program.voxelize),
+                      .point_begin = &point_begin_,
+                      .ignore_label = limits.ignore_label};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    context.requests.push_back({.return_scores = inputs[i].return_scores, .output = &output.samples[i]});
+  }
+  const bool wants_scores = WantsScores(inputs);
+  const size_t first_head_step = FirstHeadStep(program);
+  const auto run = [&](size_t begin, size_t end) -> absl::Status {
+    for (size_t i = begin; i < end; ++i) {
+      if (IsWanted(*program.steps[i], wants_scores)) RETURN_IF_ERROR(program.steps[i]->Run(context));
+    }
+    return absl::OkStatus();
+  };
+  {
+    const StageTimer timer("features", output.stages);
+    RETURN_IF_ERROR(run(0, first_head_step));
+  }
+  const StageTimer timer("head", output.stages);
+  return run(first_head_step, program.steps.size());
+}
+
+int64_t CpuExecutor::allocated_bytes() const {
+  return geometry_.allocated_bytes() + context_->input.capacity() + context_->features.capacity() +
+         static_cast<int64_t>(is_valid_.capacity());
+}
+
+}  // namespace voxserve

@@ -1,0 +1,49 @@
+#pragma once
+
+// Runs programs on the CPU, with the threads of the context's pool.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/geometry/batch_geometry.h"
+#include "engine/graph/executor.h"
+
+namespace voxserve {
+
+// Host memory for a batch's points as the network reads them (point_reader.h): [num_points, NumPointColumns] in
+// context.input, and is_valid [num_points]. Samples without points in point_begin are passed over.
+absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInput> inputs,
+                             const std::vector<int64_t>& point_begin, ExecutionContext& context,
+                             std::vector<uint8_t>& is_valid);
+
+// The voxels of those points, and the levels above them.
+absl::Status MakeVoxels(const Program& program, const RunLimits& limits, const std::vector<int64_t>& point_begin,
+                        const std::vector<uint8_t>& is_valid, ExecutionContext& context, BatchGeometry& geometry);
+absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry);
+
+class CpuExecutor final : public Executor {
+ public:
+  explicit CpuExecutor(ExecutionContext* context) : context_(context) {}
+
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) override;
+  int64_t allocated_bytes() const override;
+
+  // Of the batch that ran last; for tests and benchmarks.
+  const BatchGeometry& geometry() const { return geometry_; }
+
+ private:
+  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        BatchOutput& output);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output);
+  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        BatchOutput& output);
+
+  ExecutionContext* const context_;
+  BatchGeometry geometry_;
+  std::vector<int64_t> point_begin_;  // [samples + 1]
+  std::vector<uint8_t> is_valid_;     // [num_points]
+};
+
+}  // namespace voxserve

@@ -1,0 +1,59 @@
+#pragma once
+
+// Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
+// there. The host waits twice: once for the sizes of levels and rulebooks, from which it groups the matrix products,
+// and once for the result; between the two it only launches.
+//
+// Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
+// (BatchOutput::geometry_on_cpu). A batch that does not fit even so fails with RESOURCE_EXHAUSTED, and the context gives
+// the memory of batches back.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/geometry/batch_geometry.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/graph/executor.h"
+
+namespace voxserve {
+
+class CudaExecutor final : public Executor {
+ public:
+  explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
+
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) override;
+  int64_t allocated_bytes() const override;
+
+  // Of the batch that ran last; for tests and benchmarks.
+  const DeviceGeometry& geometry() const { return geometry_; }
+
+ private:
+  // The batch under way, as it stands on the device.
+  struct DevicePoints {
+    const int64_t* point_begin = nullptr;  // [samples + 1]
+    float* points = nullptr;               // [num_points, NumPointColumns]
+    uint8_t* is_valid = nullptr;           // [num_points]
+  };
+
+  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        BatchOutput& output);
+  absl::Status CopyIn(const Program& program, absl::Span<const SampleInput> inputs);
+  absl::Status BeginGeometry(const Program& program, int32_t num_samples);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, int32_t num_samples);
+  absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits);
+  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        BatchOutput& output);
+  absl::Status EndStage(int stage);
+  // Of stages [first, last], whose ends have been waited for.
+  void TakeStageTimes(int first, int last, BatchOutput& output) const;
+
+  ExecutionContext* const context_;
+  DeviceGeometry geometry_;
+  DevicePoints device_points_;
+  std::vector<int64_t> point_begin_;   // [samples + 1]
+  std::vector<int64_t> bytes_begin_;   // [samples]: where a cloud's bytes begin in what is uploaded
+};
+
+}  // namespace voxserve

@@ -1,0 +1,255 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/graph/batch_checks.h"
+#include "engine/graph/cpu_executor.h"
+#include "engine/graph/cuda_executor.h"
+#include "engine/graph/point_reader.h"
+#include "engine/graph/stage_timer.h"
+#include "engine/ops/voxel_to_point.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+namespace {
+
+// The stages that events part; stage_ends[0] is the start of the first.
+enum Stage { kCopyIn = 1, kVoxelize, kGeometry, kFeatures, kHead };
+constexpr const char* kStageNames[] = {"", "copy_in", "voxelize", "geometry", "features", "head"};
+static_assert(CudaContext::kNumStages == kHead);
+
+constexpr int64_t kUploadAlignment = 256;
+constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
+
+bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
+
+}  // namespace
+
+BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+  BatchOutput output;
+  output.samples.resize(inputs.size());
+  output.status = RunBatch(program, inputs, limits, output);
+  if (!output.status.ok()) {
+    output.samples.clear();
+    // Nothing of this batch may still run when the next one fills the same memory.
+    if (const absl::Status status = context_->cuda->stream.view().Synchronize(); IsDeviceFailure(status)) {
+      output.status = status;
+    }
+    context_->cuda->ReleaseMemory();
+  }
+  return output;
+}
+
+absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
+                                    const RunLimits& limits, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  cuda.batch.Reset();
+  RETURN_IF_ERROR(EndStage(0));
+  RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
+  RETURN_IF_ERROR(CopyIn(program, inputs));
+  RETURN_IF_ERROR(EndStage(kCopyIn));
+  absl::Status made = MakeGeometry(program, limits, static_cast<int32_t>(inputs.size()));
+  if (IsOutOfMemory(made)) {
+    Log(LogLevel::kWarning, "maps are made on the CPU", {{"device", context_->device}, {"reason", made.message()}});
+    output.geometry_on_cpu = true;
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits));
+  } else {
+    RETURN_IF_ERROR(made);
+    RETURN_IF_ERROR(EndStage(kGeometry));
+    RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+    geometry_.TakeSizes();
+  }
+  TakeStageTimes(kCopyIn, kGeometry, output);
+  output.grid_fallbacks = geometry_.num_grid_fallbacks();
+  TakeVoxelCounts(geometry_, point_begin_, limits, output);
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+  if (!HasGoodSample(output)) return absl::OkStatus();
+  return RunSteps(program, inputs, limits, output);
+}
+
+absl::Status CudaExecutor::CopyIn(const Program& program, absl::Span<const SampleInput> inputs) {
+  CudaContext& cuda = *context_->cuda;
+  const cudaStream_t stream = cuda.stream.view().get();
+  const int64_t num_points = point_begin_.back();
+  const auto begin_bytes = static_cast<int64_t>(point_begin_.size() * sizeof(int64_t));
+  int64_t total = (begin_bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment;
+  bytes_begin_.clear();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    bytes_begin_.push_back(total);
+    if (point_begin_[i] == point_begin_[i + 1]) continue;
+    const auto bytes = static_cast<int64_t>(inputs[i].cloud->bytes().size());
+    total += (bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment;
+  }
+  RETURN_IF_ERROR(cuda.upload.Reserve(total));
+  ASSIGN_OR_RETURN(char* uploaded, cuda.batch.Take(total));
+  ASSIGN_OR_RETURN(device_points_.points, cuda.batch.TakeArray<float>(num_points * NumPointColumns(program.voxelize)));
+  ASSIGN_OR_RETURN(device_points_.is_valid, cuda.batch.TakeArray<uint8_t>(num_points));
+  device_points_.point_begin = reinterpret_cast<const int64_t*>(uploaded);
+
+  std::memcpy(cuda.upload.data(), point_begin_.data(), static_cast<size_t>(begin_bytes));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (point_begin_[i] == point_begin_[i + 1]) continue;
+    const std::string_view bytes = inputs[i].cloud->bytes();
+    char* const pinned = cuda.upload.data() + bytes_begin_[i];
+    context_->pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
+      std::memcpy(pinned + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+    });
+  }
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(uploaded, cuda.upload.data(), static_cast<size_t>(total), cudaMemcpyHostToDevice, stream));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (point_begin_[i] == point_begin_[i + 1]) continue;
+    kernels::DecodePointsParams params = DecodeParams(program.voxelize, *inputs[i].cloud);
+    params.bytes = uploaded + bytes_begin_[i];
+    params.points = device_points_.points + point_begin_[i] * NumPointColumns(program.voxelize);
+    params.is_valid = device_points_.is_valid + point_begin_[i];
+    RETURN_IF_CUDA_ERROR(kernels::cuda::DecodePoints(params, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_samples) {
+  std::vector<int32_t> rulebook_offsets;
+  for (const ProgramRulebook& rulebook : program.rulebooks) {
+    rulebook_offsets.push_back(rulebook.spec.geometry.NumOffsets());
+  }
+  return geometry_.Begin({.dimension = program.dimension,
+                          .num_samples = num_samples,
+                          .num_levels = static_cast<int>(program.levels.size()),
+                          .rulebook_offsets = rulebook_offsets},
+                         *context_->cuda);
+}
+
+absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, int32_t num_samples) {
+  RETURN_IF_ERROR(BeginGeometry(program, num_samples));
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program);
+  params.num_points = point_begin_.back();
+  params.num_samples = num_samples;
+  params.point_begin = device_points_.point_begin;
+  params.axes = device_points_.points;
+  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.is_valid = device_points_.is_valid;
+  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
+  RETURN_IF_ERROR(EndStage(kVoxelize));
+  for (size_t level = 1; level < program.levels.size(); ++level) {
+    RETURN_IF_ERROR(geometry_.MakeLevel(static_cast<int>(level), program.levels[level].parent,
+                                        FixedLevelParams(program.levels[level])));
+  }
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of);
+      continue;
+    }
+    RETURN_IF_ERROR(geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
+                                           rulebook.spec.geometry, rulebook.map_search, limits.max_grid_bytes));
+  }
+  return geometry_.QueueSizes();
+}
+
+absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
+                                             const RunLimits& limits) {
+  CudaContext& cuda = *context_->cuda;
+  RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  cuda.ReleaseMemory();
+  BatchGeometry made;  // rare: its memory is not kept
+  std::vector<uint8_t> is_valid;
+  RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
+  RETURN_IF_ERROR(MakeVoxels(program, limits, point_begin_, is_valid, *context_, made));
+  RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
+
+  RETURN_IF_ERROR(CopyIn(program, inputs));
+  RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
+  RETURN_IF_ERROR(geometry_.UploadVoxels(made));
+  RETURN_IF_ERROR(EndStage(kVoxelize));
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of);
+      continue;
+    }
+    const RulebookSpec& spec = rulebook.spec;
+    made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
+                      limits.max_grid_bytes, *context_->pool);
+    RETURN_IF_ERROR(
+        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, made.rulebook(0)));
+  }
+  RETURN_IF_ERROR(EndStage(kGeometry));
+  return cuda.stream.view().Synchronize();
+}
+
+absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
+                                    const RunLimits& limits, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  std::vector<int64_t> buffer_begin;
+  const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), buffer_begin);
+  StepContext context{.execution = context_,
+                      .device_geometry = &geometry_,
+                      .num_sites = &geometry_.num_sites(),
+                      .buffers = &program.buffers,
+                      .buffer_begin = &buffer_begin,
+                      .points = device_points_.points,
+                      .points_pitch = NumPointColumns(program.voxelize),
+                      .point_begin = &point_begin_,
+                      .ignore_label = limits.ignore_label};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    context.requests.push_back({.return_scores = inputs[i].return_scores, .output = &output.samples[i]});
+  }
+  const bool wants_scores = WantsScores(inputs);
+  size_t scratch_bytes = 0;
+  int64_t output_bytes = 0;
+  for (const auto& step : program.steps) {
+    if (!IsWanted(*step, wants_scores)) continue;
+    scratch_bytes = std::max(scratch_bytes, step->ScratchBytes(context));
+    output_bytes += step->OutputBytes(context);
+  }
+  cuda.features.Reset();
+  ASSIGN_OR_RETURN(context.features, cuda.features.Take(buffer_bytes));
+  ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
+  ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
+  RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
+  context.host_output_rows = cuda.download.data();
+
+  cuda.gemm->set_allow_tf32(program.allow_tf32);
+  const size_t first_head_step = FirstHeadStep(program);
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
+    if (IsWanted(*program.steps[i], wants_scores)) RETURN_IF_ERROR(program.steps[i]->Run(context));
+  }
+  RETURN_IF_ERROR(EndStage(kHead));
+  RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  TakeStageTimes(kFeatures, kHead, output);
+
+  const StageTimer timer("copy_out", output.stages);
+  for (const QueuedOutput& queued : context.queued_outputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!output.samples[i].status.ok() || (!queued.is_labels && !inputs[i].return_scores)) continue;
+      TakeOutput(queued, point_begin_[i], point_begin_[i + 1], output.samples[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::EndStage(int stage) {
+  return context_->cuda->stage_ends[static_cast<size_t>(stage)].Record(context_->cuda->stream.view());
+}
+
+void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) const {
+  const auto& ends = context_->cuda->stage_ends;
+  for (auto stage = static_cast<size_t>(first); stage <= static_cast<size_t>(last); ++stage) {
+    const absl::StatusOr<absl::Duration> duration = ends[stage].Since(ends[stage - 1]);
+    if (duration.ok()) output.stages.push_back({kStageNames[stage], *duration});
+  }
+}
+
+int64_t CudaExecutor::allocated_bytes() const {
+  return context_->cuda->batch.capacity() + context_->cuda->features.capacity();
+}
+
+}  // namespace voxserve

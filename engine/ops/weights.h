@@ -1,0 +1,62 @@
+#pragma once
+
+// Constants of a step: float32 in host memory as they were compiled, then, for a GPU, on the device in the type that
+// its kernel reads.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/runtime/device_pool.h"
+#include "engine/tensor/tensor.h"
+
+namespace voxserve {
+
+class Weights {
+ public:
+  Weights() = default;
+  Weights(std::vector<float> values) : values_(std::move(values)) {}  // NOLINT: a vector of weights is weights
+
+  bool empty() const { return num_values_on_device_ == 0 && values_.empty(); }
+  // Null where empty.
+  const void* data() const {
+    if (device_.data() != nullptr) return device_.data();
+    return values_.empty() ? nullptr : values_.data();
+  }
+  const float* floats() const { return static_cast<const float*>(data()); }
+  // In host memory; nothing after an upload.
+  const std::vector<float>& values() const { return values_; }
+
+ private:
+  friend class WeightUploader;
+  std::vector<float> values_;
+  DeviceBuffer device_;
+  int64_t num_values_on_device_ = 0;
+};
+
+// Brings weights to one device. Belongs to the loader's thread; the pool and the stream outlive the weights.
+class WeightUploader {
+ public:
+  WeightUploader(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
+
+  // float16 and bfloat16 are rounded to nearest even. INVALID_ARGUMENT (BAD_MODEL) where a value is beyond the type's
+  // range. The host's copy is gone afterwards. Waits for the copy.
+  absl::Status Upload(Weights& weights, DType dtype) {
+    if constexpr (kernels::kHasCuda) {
+      return CopyToDevice(weights, dtype);
+    } else {
+      return absl::InternalError("this build has no CUDA");
+    }
+  }
+
+  int64_t uploaded_bytes() const { return uploaded_bytes_; }
+
+ private:
+  absl::Status CopyToDevice(Weights& weights, DType dtype);
+
+  DevicePool* pool_;
+  StreamView stream_;
+  int64_t uploaded_bytes_ = 0;
+};
+
+}  // namespace voxserve

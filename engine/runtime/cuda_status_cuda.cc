@@ -1,0 +1,39 @@
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+
+absl::Status CudaStatus(cudaError_t error, const char* expression) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  // An error that is not sticky would otherwise come up again at the next launch.
+  cudaGetLastError();
+  const std::string text = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", expression);
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return WithReason(absl::ResourceExhaustedError(text), error_reason::kOutOfMemory);
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown:
+      return WithReason(absl::UnavailableError(text), error_reason::kDeviceFailed);
+    default:
+      return WithReason(absl::InternalError(text), error_reason::kInternal);
+  }
+}
+
+bool IsDeviceFailure(const absl::Status& status) { return ReasonOf(status) == error_reason::kDeviceFailed; }
+
+}  // namespace voxserve

@@ -1,0 +1,105 @@
+#pragma once
+
+// A CUDA device's memory, as this process may use it: every allocation of ours comes from here and is counted, so that
+// --device_memory_limit is kept and a leak shows. Memory is ordered by streams (cudaMallocFromPoolAsync): what one batch
+// frees, the next one on the stream gets without waiting. Unused memory goes back to the device when a stream is waited
+// for.
+//
+// The pool outlives its buffers. Thread-safe.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/runtime/stream.h"
+
+struct CUmemPoolHandle_st;
+
+namespace voxserve {
+
+class DevicePool {
+ public:
+  struct Options {
+    int device = 0;           // CUDA's ordinal
+    int64_t limit_bytes = 0;  // all that may be allocated at once; 0: what the device has
+  };
+
+  static absl::StatusOr<std::unique_ptr<DevicePool>> Create(const Options& options);
+  ~DevicePool();
+  DevicePool(const DevicePool&) = delete;
+  DevicePool& operator=(const DevicePool&) = delete;
+
+  // 256-byte aligned. RESOURCE_EXHAUSTED (OUT_OF_MEMORY), naming both sizes, where the limit or the device has no room.
+  absl::StatusOr<void*> Allocate(int64_t bytes, StreamView stream);
+  // The memory must not be used by work that is queued on the stream later.
+  void Free(void* data, int64_t bytes, StreamView stream);
+
+  int device() const { return options_.device; }
+  int64_t limit_bytes() const { return options_.limit_bytes; }
+  int64_t used_bytes() const { return used_bytes_; }          // allocated and not freed
+  absl::StatusOr<int64_t> reserved_bytes() const;             // that the pool holds of the device, used or not
+
+ private:
+  explicit DevicePool(const Options& options) : options_(options) {}
+
+  Options options_;
+  CUmemPoolHandle_st* pool_ = nullptr;
+  std::atomic<int64_t> used_bytes_{0};
+};
+
+// Memory of a pool, freed in the order of the stream that it was made on. Moves, does not copy.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // The stream outlives the buffer.
+  static absl::StatusOr<DeviceBuffer> Create(DevicePool& pool, int64_t bytes, StreamView stream);
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  DevicePool* pool_ = nullptr;
+  StreamView stream_;
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Memory that is handed out piece by piece and taken back all at once, batch after batch. Once it has seen the largest
+// batch it allocates nothing any more.
+//
+// Belongs to an execution context. Not thread-safe.
+class DeviceArena {
+ public:
+  DeviceArena() = default;
+  DeviceArena(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
+
+  // 256-byte aligned, contents free, valid until Reset. RESOURCE_EXHAUSTED as in DevicePool.
+  absl::StatusOr<char*> Take(int64_t bytes);
+  template <typename T>
+  absl::StatusOr<T*> TakeArray(int64_t count) {
+    absl::StatusOr<char*> data = Take(count * static_cast<int64_t>(sizeof(T)));
+    if (!data.ok()) return data.status();
+    return reinterpret_cast<T*>(*data);
+  }
+
+  // Takes everything back, in the order of the stream. Where several blocks were needed they become one.
+  void Reset();
+  // Gives everything back to the pool.
+  void Release();
+
+  int64_t capacity() const;
+
+ private:
+  DevicePool* pool_ = nullptr;
+  StreamView stream_;
+  std::vector<DeviceBuffer> blocks_;  // the last one is being filled
+  int64_t used_ = 0;                  // of the last block
+};
+
+}  // namespace voxserve

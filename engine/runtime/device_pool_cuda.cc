@@ -1,0 +1,136 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "engine/runtime/device_pool.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// An arena's first block, and the granularity of the others: small batches then share one block from the start.
+constexpr int64_t kBlockBytes = int64_t{16} << 20;
+
+int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DevicePool>> DevicePool::Create(const Options& options) {
+  auto pool = std::unique_ptr<DevicePool>(new DevicePool(options));
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(options.device));
+  if (options.limit_bytes == 0) {
+    size_t free_bytes = 0, total_bytes = 0;
+    RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
+    pool->options_.limit_bytes = static_cast<int64_t>(total_bytes);
+  }
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = options.device;
+  RETURN_IF_CUDA_ERROR(cudaMemPoolCreate(&pool->pool_, &properties));
+  return pool;
+}
+
+DevicePool::~DevicePool() {
+  if (pool_ == nullptr) return;
+  if (used_bytes_ != 0) Log(LogLevel::kError, "device memory was not freed", {{"bytes", used_bytes_.load()}});
+  if (const cudaError_t error = cudaMemPoolDestroy(pool_); error != cudaSuccess) {
+    Log(LogLevel::kError, "cudaMemPoolDestroy failed", {{"error", cudaGetErrorName(error)}});
+  }
+}
+
+absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
+  const int64_t used_before = used_bytes_.fetch_add(bytes);
+  cudaError_t error = cudaErrorMemoryAllocation;
+  void* data = nullptr;
+  if (used_before + bytes <= options_.limit_bytes) {
+    error = cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), pool_, stream.get());
+  }
+  if (error == cudaSuccess) return data;
+  used_bytes_ -= bytes;
+  if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMallocFromPoolAsync");
+  cudaGetLastError();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("no room for ", bytes, " bytes on cuda:", options_.device,
+                                                              ", where ", used_before, " of ", options_.limit_bytes,
+                                                              " bytes are in use")),
+                    error_reason::kOutOfMemory);
+}
+
+void DevicePool::Free(void* data, int64_t bytes, StreamView stream) {
+  if (const cudaError_t error = cudaFreeAsync(data, stream.get()); error != cudaSuccess) {
+    Log(LogLevel::kError, "cudaFreeAsync failed", {{"error", cudaGetErrorName(error)}, {"bytes", bytes}});
+  }
+  used_bytes_ -= bytes;
+}
+
+absl::StatusOr<int64_t> DevicePool::reserved_bytes() const {
+  uint64_t reserved = 0;
+  RETURN_IF_CUDA_ERROR(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+  return static_cast<int64_t>(reserved);
+}
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(DevicePool& pool, int64_t bytes, StreamView stream) {
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  ASSIGN_OR_RETURN(void* data, pool.Allocate(bytes, stream));
+  buffer.pool_ = &pool;
+  buffer.stream_ = stream;
+  buffer.data_ = static_cast<char*>(data);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(stream_, other.stream_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) pool_->Free(data_, bytes_, stream_);
+}
+
+absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
+  const int64_t wanted = RoundUp(std::max<int64_t>(bytes, 1), kAlignment);
+  if (blocks_.empty() || used_ + wanted > blocks_.back().bytes()) {
+    ASSIGN_OR_RETURN(DeviceBuffer block, DeviceBuffer::Create(*pool_, RoundUp(wanted, kBlockBytes), stream_));
+    blocks_.push_back(std::move(block));
+    used_ = 0;
+  }
+  char* const data = blocks_.back().data() + used_;
+  used_ += wanted;
+  return data;
+}
+
+void DeviceArena::Reset() {
+  used_ = 0;
+  if (blocks_.size() <= 1) return;
+  // An eighth more, so that a slowly growing stream of batches does not come here each time.
+  const int64_t total = RoundUp(capacity() + capacity() / 8, kBlockBytes);
+  Release();
+  // Where it does not fit now, the next Take says so or finds room.
+  if (absl::StatusOr<DeviceBuffer> block = DeviceBuffer::Create(*pool_, total, stream_); block.ok()) {
+    blocks_.push_back(*std::move(block));
+  }
+}
+
+void DeviceArena::Release() {
+  blocks_.clear();
+  used_ = 0;
+}
+
+int64_t DeviceArena::capacity() const {
+  int64_t bytes = 0;
+  for (const DeviceBuffer& block : blocks_) bytes += block.bytes();
+  return bytes;
+}
+
+}  // namespace voxserve

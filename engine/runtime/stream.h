@@ -1,0 +1,72 @@
+#pragma once
+
+// Streams and events of a CUDA device: owners that move but do not copy, and a view. One stream has one owner; every
+// call that works on a stream takes a StreamView. Destructors log what goes wrong and never throw.
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/cuda_stream.h"
+
+struct CUevent_st;
+
+namespace voxserve {
+
+// Does not own. Valid for as long as its Stream.
+class StreamView {
+ public:
+  StreamView() = default;
+  explicit StreamView(cudaStream_t stream) : stream_(stream) {}
+  cudaStream_t get() const { return stream_; }
+
+  // Blocks until all work that was queued has ended. Errors of that work come up here.
+  absl::Status Synchronize() const;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Stream {
+ public:
+  // On a device by CUDA's ordinal, which becomes the calling thread's. It does not wait for the legacy default stream.
+  static absl::StatusOr<Stream> CreateOn(int device);
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Stream();
+
+  StreamView view() const { return StreamView(stream_); }
+
+ private:
+  explicit Stream(cudaStream_t stream) : stream_(stream) {}
+  cudaStream_t stream_ = nullptr;
+};
+
+// A point in a stream's work. Keeps time.
+class Event {
+ public:
+  Event() = default;  // none: only good for moving one in
+  static absl::StatusOr<Event> Create();
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event();
+
+  absl::Status Record(StreamView stream);
+  // Blocks until the work before the last Record has ended.
+  absl::Status Synchronize() const;
+  // From `start` to this event; both have happened.
+  absl::StatusOr<absl::Duration> Since(const Event& start) const;
+
+ private:
+  explicit Event(CUevent_st* event) : event_(event) {}
+  CUevent_st* event_ = nullptr;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,59 @@
+#include <cuda_runtime_api.h>
+
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "engine/runtime/stream.h"
+
+namespace voxserve {
+namespace {
+
+void LogIfFailed(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) Log(LogLevel::kError, what, {{"error", cudaGetErrorName(error)}});
+}
+
+}  // namespace
+
+absl::Status StreamView::Synchronize() const {
+  RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Stream> Stream::CreateOn(int device) {
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
+  cudaStream_t stream = nullptr;
+  RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Stream(stream);
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) LogIfFailed(cudaStreamDestroy(stream_), "cudaStreamDestroy failed");
+}
+
+absl::StatusOr<Event> Event::Create() {
+  cudaEvent_t event = nullptr;
+  RETURN_IF_CUDA_ERROR(cudaEventCreate(&event));
+  return Event(event);
+}
+
+Event::~Event() {
+  if (event_ != nullptr) LogIfFailed(cudaEventDestroy(event_), "cudaEventDestroy failed");
+}
+
+absl::Status Event::Record(StreamView stream) {
+  RETURN_IF_CUDA_ERROR(cudaEventRecord(event_, stream.get()));
+  return absl::OkStatus();
+}
+
+absl::Status Event::Synchronize() const {
+  RETURN_IF_CUDA_ERROR(cudaEventSynchronize(event_));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Duration> Event::Since(const Event& start) const {
+  float milliseconds = 0;
+  RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, start.event_, event_));
+  return absl::Milliseconds(double{milliseconds});
+}
+
+}  // namespace voxserve

@@ -1,0 +1,79 @@
+#include "engine/serving/devices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_devices.h"
+
+namespace voxserve {
+namespace {
+
+absl::StatusOr<Device> OpenGpu([[maybe_unused]] const CudaDevice& gpu, [[maybe_unused]] int64_t memory_limit_bytes) {
+  if constexpr (kernels::kHasCuda) {
+    Device device{.id = gpu.id(), .name = gpu.name};
+    ASSIGN_OR_RETURN(device.pool, DevicePool::Create({.device = gpu.ordinal, .limit_bytes = memory_limit_bytes}));
+    ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(gpu.ordinal));
+    device.loading = std::make_unique<Stream>(std::move(stream));
+    return device;
+  } else {
+    return absl::InternalError("this build has no CUDA");
+  }
+}
+
+absl::StatusOr<std::vector<CudaDevice>> Select(std::string_view wanted, const std::vector<CudaDevice>& gpus) {
+  std::vector<CudaDevice> selected;
+  for (const absl::string_view piece : absl::StrSplit(absl::string_view(wanted.data(), wanted.size()), ',')) {
+    const std::string id(piece);
+    if (id.rfind("cuda:", 0) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" is neither cpu nor cuda:<number>"));
+    }
+    const auto is_wanted = [&](const CudaDevice& gpu) { return gpu.id() == id; };
+    if (std::any_of(selected.begin(), selected.end(), is_wanted)) {
+      return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" stands twice"));
+    }
+    const auto found = std::find_if(gpus.begin(), gpus.end(), is_wanted);
+    if (found == gpus.end()) {
+      const std::string there = absl::StrJoin(gpus, ", ", [](std::string* out, const CudaDevice& gpu) {
+        absl::StrAppend(out, gpu.id(), " (", gpu.name, ")");
+      });
+      return absl::NotFoundError(absl::StrCat("there is no device \"", id, "\" that this build can use; there are: cpu",
+                                              there.empty() ? "" : ", ", there));
+    }
+    selected.push_back(*found);
+  }
+  return selected;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes) {
+  std::vector<Device> devices;
+  if (wanted != "cpu") {
+    std::vector<CudaDevice> gpus = ListCudaDevices();
+    if (!wanted.empty()) {
+      ASSIGN_OR_RETURN(gpus, Select(wanted, gpus));
+    }
+    for (const CudaDevice& gpu : gpus) {
+      ASSIGN_OR_RETURN(Device device, OpenGpu(gpu, memory_limit_bytes));
+      devices.push_back(std::move(device));
+    }
+  }
+  if (devices.empty()) devices.emplace_back();
+  return devices;
+}
+
+absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool) {
+  ExecutionContext context{.device = device.id, .pool = pool};
+  if constexpr (kernels::kHasCuda) {
+    if (device.is_cuda()) {
+      ASSIGN_OR_RETURN(context.cuda, CudaContext::Create(device.pool.get()));
+    }
+  }
+  return context;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,47 @@
+# Finds the CUDA toolkit and cuBLAS; sets VOXSERVE_WITH_CUDA. Included at the top level, where a language is enabled.
+#
+# A toolkit that comes without cuBLAS is completed by deploy/install.sh, which puts NVIDIA's package into the user's
+# cache; VOXSERVE_CUBLAS_ROOT names another place.
+set(VOXSERVE_CUBLAS_ROOT "" CACHE PATH "Folder with include/cublas_v2.h and lib/libcublas.so, where the toolkit has none")
+
+set(VOXSERVE_WITH_CUDA OFF)
+if(NOT VOXSERVE_CUDA STREQUAL "OFF")
+  find_program(VOXSERVE_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(VOXSERVE_NVCC)
+    set(VOXSERVE_WITH_CUDA ON)
+  elseif(VOXSERVE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "VOXSERVE_CUDA is ON and there is no nvcc; install the CUDA toolkit 13.0 or newer")
+  else()
+    message(STATUS "No nvcc: building for the CPU alone")
+  endif()
+endif()
+
+if(VOXSERVE_WITH_CUDA)
+  set(CMAKE_CUDA_COMPILER ${VOXSERVE_NVCC})
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    # Those that CUDA 13 knows; "a" opens Hopper's own instructions.
+    set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for")
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that this nvcc has it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  string(APPEND CMAKE_CUDA_FLAGS " --expt-relaxed-constexpr")
+  find_package(CUDAToolkit 13.0 REQUIRED)
+
+  find_path(VOXSERVE_CUBLAS_INCLUDE cublas_v2.h HINTS ${VOXSERVE_CUBLAS_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS} NO_CACHE)
+  find_library(VOXSERVE_CUBLAS_LIBRARY NAMES cublas libcublas.so.13
+    HINTS ${VOXSERVE_CUBLAS_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR} NO_CACHE)
+  find_library(VOXSERVE_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13
+    HINTS ${VOXSERVE_CUBLAS_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR} NO_CACHE)
+  if(NOT VOXSERVE_CUBLAS_INCLUDE OR NOT VOXSERVE_CUBLAS_LIBRARY OR NOT VOXSERVE_CUBLASLT_LIBRARY)
+    message(FATAL_ERROR "The CUDA toolkit at ${CUDAToolkit_TARGET_DIR} has no cuBLAS. deploy/install.sh fetches it; or "
+      "set VOXSERVE_CUBLAS_ROOT, or build for the CPU alone with -DVOXSERVE_CUDA=OFF.")
+  endif()
+  add_library(voxserve_cublas INTERFACE)
+  target_include_directories(voxserve_cublas SYSTEM INTERFACE ${VOXSERVE_CUBLAS_INCLUDE})
+  target_link_libraries(voxserve_cublas INTERFACE ${VOXSERVE_CUBLAS_LIBRARY} ${VOXSERVE_CUBLASLT_LIBRARY})
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, cuBLAS ${VOXSERVE_CUBLAS_LIBRARY}")
+endif()

@@ -1,0 +1,42 @@
+#pragma once
+
+// The types of values in a tensor.
+
+#include <cstdint>
+
+namespace voxserve::kernels {
+
+enum class DType : int8_t { kFloat32, kFloat16, kBfloat16, kUint8, kUint16 };
+
+// Bytes of one value.
+constexpr int64_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return 4;
+    case DType::kFloat16:
+    case DType::kBfloat16:
+    case DType::kUint16:
+      return 2;
+    case DType::kUint8:
+      break;
+  }
+  return 1;
+}
+
+constexpr const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBfloat16:
+      return "bfloat16";
+    case DType::kUint8:
+      return "uint8";
+    case DType::kUint16:
+      break;
+  }
+  return "uint16";
+}
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,374 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+#include <limits>
+#include <numeric>
+
+#include "kernels/coordinate_key.h"
+#include "kernels/launch.cuh"
+#include "kernels/morton_key.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/sample_bounds.cuh"
+#include "kernels/visit_dimension.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// At most so many blocks look for the first ones of equal keys: few enough that each can sum the counts of those
+// before.
+constexpr int64_t kMaxHeadBlocks = 1024;
+
+// --- Candidates ------------------------------------------------------------------------------------------------------
+
+// Which bits of a key a sort has to look at. Under PADDED no output is negative or above out_shape, so that the upper
+// bits of its fields are the same in all keys: they are left out, and the sample moves down.
+struct CandidateBits {
+  int batch_shift;
+  int kept;        // bits of the fields, from below
+  uint64_t upper;  // what is left out
+
+  __device__ uint64_t Compact(uint64_t key) const {
+    return (key >> batch_shift) << kept | (key & ((uint64_t{1} << kept) - 1));
+  }
+  __device__ uint64_t operator()(uint64_t compact) const {
+    return (compact >> kept) << batch_shift | upper | (compact & ((uint64_t{1} << kept) - 1));
+  }
+};
+
+struct CandidateAxis {
+  int32_t stride;
+  int32_t dilation;
+  int32_t padding;
+  int32_t kernel_size;
+  int32_t step;            // every step-th cell reaches the residues that one does
+  int32_t num_candidates;  // of an input
+  int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
+  int64_t last;
+};
+
+struct CandidateParams {
+  const uint64_t* in_keys;
+  int64_t in_capacity;
+  const int64_t* num_in;
+  const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
+  bool are_quotients;
+  int32_t candidates_an_input;
+  CandidateAxis axes[kMaxDimension];
+  int32_t min_coordinate;  // what a key can hold
+  int32_t max_coordinate;
+  CandidateBits bits;
+  uint64_t* candidates;  // [in_capacity, candidates_an_input]
+  int64_t* num_beyond_limits;
+};
+
+template <typename Integer>
+__device__ Integer FloorDivide(Integer value, Integer divisor) {
+  const Integer quotient = value / divisor;
+  return quotient - (quotient * divisor > value ? 1 : 0);
+}
+
+// Where candidate `number` of an input lies on an axis. False where there is none: no cell reaches the input, or the
+// rule refuses the site.
+template <int kDimension>
+__device__ bool FindSite(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate, int32_t number,
+                         int64_t& site) {
+  using Integer = FieldInteger<kDimension>;
+  const CandidateAxis& rule = params.axes[axis];
+  if (params.are_quotients) {
+    site = FloorDivide<Integer>(coordinate, rule.stride);
+    return true;
+  }
+  int32_t cell = 0;
+  const int32_t num_tries = min(rule.step, rule.kernel_size);
+  Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
+  while (cell < num_tries && at % rule.stride != 0) {
+    ++cell;
+    at -= rule.dilation;
+  }
+  if (cell == num_tries) return false;
+  cell += number * rule.step;
+  if (cell >= rule.kernel_size) return false;
+  at -= static_cast<Integer>(number) * rule.step * rule.dilation;
+  site = at / rule.stride;  // even
+  int64_t first = rule.first;
+  if (params.bounds != nullptr) {
+    const int64_t lowest =
+        int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
+    first = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
+  }
+  return site >= first && site <= rule.last;
+}
+
+// A thread a candidate: cell, modular check, bounds, key. Where there is no candidate, and past the inputs, kNoKey.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads) CandidatesKernel(const __grid_constant__ CandidateParams params) {
+  using Key = MortonKey<kDimension>;
+  const uint32_t index = blockIdx.x * kBlockThreads + threadIdx.x;
+  const auto candidates_an_input = static_cast<uint32_t>(params.candidates_an_input);
+  const uint32_t row = index / candidates_an_input;
+  if (row >= params.in_capacity) return;
+
+  uint64_t candidate = kNoKey;
+  if (row < NumRows(params.in_capacity, params.num_in)) {
+    const uint64_t key = params.in_keys[row];
+    const int32_t sample = Key::Sample(key);
+    auto number = static_cast<int32_t>(index - row * candidates_an_input);
+    Axes sites = {0, 0, 0, 0};
+    bool exists = true;
+    bool is_in_limits = true;
+#pragma unroll
+    for (int axis = kDimension - 1; axis >= 0; --axis) {
+      const int32_t of_axis = params.axes[axis].num_candidates;
+      int64_t site = 0;
+      exists = exists && FindSite<kDimension>(params, axis, sample, Key::Coordinate(key, axis), number % of_axis, site);
+      is_in_limits = is_in_limits && site >= params.min_coordinate && site <= params.max_coordinate;
+      sites[axis] = static_cast<int32_t>(site);
+      number /= of_axis;
+    }
+    if (exists && is_in_limits) candidate = params.bits.Compact(Key::Pack(sample, sites));
+    if (exists && !is_in_limits) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(&params.num_beyond_limits[sample]), 1ull);
+    }
+  }
+  params.candidates[index] = candidate;
+}
+
+// --- Unique keys -----------------------------------------------------------------------------------------------------
+
+// floor(coordinate / 2^log2_stride) on all axes of a MortonKey at once: groups of one bit an axis move down, and the
+// sign's group is repeated above them. Keys that differ past the groups that fall out stay in order.
+struct MortonFloor {
+  int dimension;
+  int axis_bits;
+  int log2_stride;  // below axis_bits
+
+  __device__ uint64_t operator()(uint64_t key) const {
+    const int batch_shift = dimension * axis_bits;
+    const int top = batch_shift - dimension;
+    const uint64_t group = (uint64_t{1} << dimension) - 1;
+    const uint64_t signs = key >> top & group;  // 1: not negative
+    uint64_t floored = key >> batch_shift << batch_shift | signs << top |
+                       (key & ((uint64_t{1} << top) - 1)) >> (dimension * log2_stride);
+    for (int i = 1; i <= log2_stride; ++i) floored |= (signs ^ group) << (top - dimension * i);
+    return floored;
+  }
+};
+
+struct HeadParams {
+  const uint64_t* sorted;  // [capacity], kNoKey last
+  int64_t capacity;
+  const int64_t* num_sorted;  // null: capacity
+  int ignored_bits;           // from below: keys that differ in them alone are equal
+  int64_t block_rows;         // whole tiles
+  int32_t* block_heads;       // [blocks]
+  uint64_t* out_keys;
+  int64_t* num_out;
+};
+
+__device__ bool IsHead(const HeadParams& params, int64_t row) {
+  const uint64_t key = params.sorted[row];
+  if (key == kNoKey) return false;
+  return row == 0 || key >> params.ignored_bits != params.sorted[row - 1] >> params.ignored_bits;
+}
+
+__global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const HeadParams params) {
+  const int64_t begin = blockIdx.x * params.block_rows;
+  const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
+  int64_t count = 0;
+  for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) count += IsHead(params, row);
+  count = BlockSum(count);
+  if (threadIdx.x == 0) params.block_heads[blockIdx.x] = static_cast<int32_t>(count);
+}
+
+// Writes restore(key) of every first one of equal keys.
+template <typename Restore>
+__global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const HeadParams params, const Restore restore) {
+  const int64_t begin = blockIdx.x * params.block_rows;
+  const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
+  const bool is_last = blockIdx.x == gridDim.x - 1;
+  if (begin >= end && !is_last) return;
+  int64_t heads_before = 0;
+  for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
+    heads_before += params.block_heads[block];
+  }
+  heads_before = BlockSum(heads_before);
+  for (int64_t tile = begin; tile < end; tile += kTileRows) {
+    bool is_head[kTileItems];
+    int32_t rank[kTileItems];
+#pragma unroll
+    for (int item = 0; item < kTileItems; ++item) {
+      const int64_t row = tile + item * kBlockThreads + threadIdx.x;
+      is_head[item] = row < end && IsHead(params, row);
+    }
+    const int32_t num_heads = RankInTile(is_head, rank);
+#pragma unroll
+    for (int item = 0; item < kTileItems; ++item) {
+      const int64_t row = tile + item * kBlockThreads + threadIdx.x;
+      if (is_head[item]) params.out_keys[heads_before + rank[item]] = restore(params.sorted[row]);
+    }
+    heads_before += num_heads;
+  }
+  if (is_last && threadIdx.x == 0) *params.num_out = heads_before;
+}
+
+// --- Launchers -------------------------------------------------------------------------------------------------------
+
+// log2 of the stride where Morton order survives the division by it, else -1.
+int Log2OfMortonStride(const OutputCoordinatesParams& params) {
+  if (!OutputsAreQuotients(params)) return -1;
+  const ConvGeometry& geometry = params.geometry;
+  const auto stride = static_cast<uint32_t>(geometry.stride[0]);
+  for (int axis = 1; axis < geometry.dimension; ++axis) {
+    if (geometry.stride[axis] != geometry.stride[0]) return -1;
+  }
+  const int log2_stride = std::countr_zero(stride);
+  const bool survives = std::has_single_bit(stride) && log2_stride < CoordinateKey(geometry.dimension).axis_bits();
+  return survives ? log2_stride : -1;
+}
+
+bool NeedsBounds(const OutputCoordinatesParams& params) {
+  return params.rule == CoordinateRule::kExpand && !params.has_lower && !OutputsAreQuotients(params);
+}
+
+CandidateBits BitsOf(const OutputCoordinatesParams& params) {
+  const CoordinateKey layout(params.geometry.dimension);
+  CandidateBits bits = {.batch_shift = layout.batch_shift(), .kept = layout.batch_shift(), .upper = 0};
+  if (params.rule != CoordinateRule::kPadded) return bits;
+  int axis_bits = 0;
+  for (int axis = 0; axis < layout.dimension(); ++axis) {
+    const int64_t largest = std::clamp<int64_t>(int64_t{params.out_shape[axis]} - 1, 0, layout.max_coordinate());
+    axis_bits = std::max<int>(axis_bits, std::bit_width(static_cast<uint64_t>(largest)));
+  }
+  bits.kept = axis_bits * layout.dimension();
+  // A coordinate that is not negative has the bias's bit, the topmost, and nothing else above its own bits.
+  bits.upper = ((uint64_t{1} << layout.dimension()) - 1) << (layout.batch_shift() - layout.dimension());
+  return bits;
+}
+
+// Bits by which candidates are sorted: with one sample's number above all samples' among them, so that kNoKey is last.
+int NumSortedBits(const OutputCoordinatesParams& params) {
+  const int sample_bits = std::bit_width(static_cast<uint32_t>(params.num_samples));
+  return std::min(64, BitsOf(params).kept + sample_bits);
+}
+
+cudaError_t SortCandidates(const OutputCoordinatesParams& params, void* temp, size_t& temp_bytes,
+                           cub::DoubleBuffer<uint64_t>& candidates, cudaStream_t stream) {
+  return cub::DeviceRadixSort::SortKeys(temp, temp_bytes, candidates, NumOutputCandidates(params), 0,
+                                        NumSortedBits(params), stream);
+}
+
+struct Workspace {
+  int32_t* block_heads;
+  uint64_t* candidates[2] = {nullptr, nullptr};
+  FieldBounds* bounds = nullptr;
+  char* sort_temp = nullptr;
+  size_t sort_temp_bytes = 0;
+  size_t bytes;
+
+  explicit Workspace(const OutputCoordinatesParams& params) {
+    WorkspaceCutter cutter(params.workspace);
+    block_heads = cutter.Take<int32_t>(kMaxHeadBlocks);
+    if (Log2OfMortonStride(params) < 0) {
+      for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
+      if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
+      cub::DoubleBuffer<uint64_t> buffers(candidates[0], candidates[1]);
+      if (SortCandidates(params, nullptr, sort_temp_bytes, buffers, nullptr) != cudaSuccess) sort_temp_bytes = 0;
+      sort_temp = cutter.Take<char>(static_cast<int64_t>(sort_temp_bytes));
+    }
+    bytes = cutter.bytes();
+  }
+};
+
+template <typename Restore>
+cudaError_t WriteUnique(HeadParams heads, const Restore& restore, cudaStream_t stream) {
+  const int64_t num_tiles = (heads.capacity + kTileRows - 1) / kTileRows;
+  heads.block_rows = (num_tiles + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kTileRows;
+  const auto num_blocks = static_cast<unsigned>((heads.capacity + heads.block_rows - 1) / heads.block_rows);
+  CountHeadsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(heads);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  WriteHeadsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(heads, restore);
+  return LaunchStatus(stream);
+}
+
+CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Workspace& workspace) {
+  const ConvGeometry& geometry = params.geometry;
+  const CoordinateKey layout(geometry.dimension);
+  CandidateParams candidates{.in_keys = params.in_keys,
+                             .in_capacity = params.num_in,
+                             .num_in = params.device_num_in,
+                             .bounds = workspace.bounds,
+                             .are_quotients = OutputsAreQuotients(params),
+                             .candidates_an_input = static_cast<int32_t>(NumOutputCandidates(params) / params.num_in),
+                             .axes = {},
+                             .min_coordinate = layout.min_coordinate(),
+                             .max_coordinate = layout.max_coordinate(),
+                             .bits = BitsOf(params),
+                             .candidates = workspace.candidates[0],
+                             .num_beyond_limits = params.num_beyond_limits};
+  // Towards minus infinity.
+  const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    const int32_t stride = geometry.stride[axis];
+    CandidateAxis& rule = candidates.axes[axis];
+    rule = {.stride = stride,
+            .dilation = geometry.dilation[axis],
+            .padding = geometry.padding[axis],
+            .kernel_size = geometry.kernel_size[axis],
+            .step = stride / std::gcd(stride, geometry.dilation[axis]),
+            .num_candidates = candidates.are_quotients ? 1 : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
+            .first = 0,
+            .last = std::numeric_limits<int32_t>::max()};
+    if (params.rule == CoordinateRule::kPadded) rule.last = int64_t{params.out_shape[axis]} - 1;
+    if (params.rule == CoordinateRule::kExpand) {
+      if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
+      if (params.has_upper) rule.last = divide(params.upper[axis], stride);
+    }
+  }
+  return candidates;
+}
+
+}  // namespace
+
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
+  return params.num_in == 0 ? 0 : Workspace(params).bytes;
+}
+
+cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  const NvtxRange range("OutputCoordinates");
+  if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
+  if (params.num_in == 0) return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
+
+  const Workspace workspace(params);
+  HeadParams heads{.block_heads = workspace.block_heads, .out_keys = params.out_keys, .num_out = params.num_out};
+  if (const int log2_stride = Log2OfMortonStride(params); log2_stride >= 0) {
+    const CoordinateKey layout(params.geometry.dimension);
+    heads.sorted = params.in_keys;
+    heads.capacity = params.num_in;
+    heads.num_sorted = params.device_num_in;
+    heads.ignored_bits = layout.dimension() * log2_stride;
+    return WriteUnique(heads, MortonFloor{layout.dimension(), layout.axis_bits(), log2_stride}, stream);
+  }
+
+  const CandidateParams candidates = CandidatesOf(params, workspace);
+  const int64_t num_candidates = NumOutputCandidates(params);
+  VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
+    if (workspace.bounds != nullptr) {
+      VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(workspace.bounds, 0xFF, num_samples * sizeof(FieldBounds), stream));
+      SampleBoundsKernel<dimension()><<<NumBoundsBlocks(params.num_in), kBlockThreads, 0, stream>>>(
+          params.in_keys, params.num_in, params.device_num_in, workspace.bounds);
+      VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    }
+    CandidatesKernel<dimension()><<<NumBlocks(num_candidates), kBlockThreads, 0, stream>>>(candidates);
+    return LaunchStatus(stream);
+  }));
+  cub::DoubleBuffer<uint64_t> sorted(workspace.candidates[0], workspace.candidates[1]);
+  size_t sort_temp_bytes = workspace.sort_temp_bytes;
+  VOXSERVE_RETURN_IF_CUDA(SortCandidates(params, workspace.sort_temp, sort_temp_bytes, sorted, stream));
+  heads.sorted = sorted.Current();
+  heads.capacity = num_candidates;
+  return WriteUnique(heads, candidates.bits, stream);
+}
+
+}  // namespace voxserve::kernels::cuda

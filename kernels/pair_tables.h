@@ -1,0 +1,59 @@
+#pragma once
+
+// A rulebook on the GPU: pairs (input row, output row) of every kernel offset as two tables of buffer rows, for
+// TorchSparse's input-stationary gather and output-stationary scatter (Tang et al., MLSys 2022, section 4.3).
+//
+// Pairs are numbered offset by offset, within an offset by ascending output row. A row stands at most once in an
+// offset, so [offset, row] finds its pair: in_pairs for input rows, out_pairs for output rows.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda_stream.h"
+
+namespace voxserve::kernels {
+
+struct PairTablesParams {
+  int32_t num_offsets = 0;              // K
+  const int32_t* neighbours = nullptr;  // [K, out_capacity] input row or -1, as SearchNeighbours makes it
+  int64_t out_capacity = 0;             // below 2^31, as in_capacity
+  const int64_t* num_out = nullptr;     // [1]
+  int64_t in_capacity = 0;
+  const int64_t* num_in = nullptr;  // [1]
+
+  // Output. Of rows past num_in and num_out nothing is promised. There are fewer than 2^31 pairs.
+  int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1
+  int32_t* out_pairs = nullptr;     // [K, out_capacity] likewise; may be `neighbours` itself
+  int64_t* offset_begin = nullptr;  // [K + 1] first pair of each offset; [K] is the number of pairs
+
+  void* workspace = nullptr;  // PairTablesWorkspaceBytes(*this), 16-byte aligned, contents free
+};
+static_assert(std::is_trivially_copyable_v<PairTablesParams>);
+
+// From lists of pairs, numbered as above: a rulebook that the host made.
+struct PairListsParams {
+  int32_t num_offsets = 0;                // K
+  int64_t num_pairs = 0;                  // below 2^31
+  const int32_t* in_rows = nullptr;       // [num_pairs]
+  const int32_t* out_rows = nullptr;      // [num_pairs]
+  const int64_t* offset_begin = nullptr;  // [K + 1]
+  int64_t in_capacity = 0;
+  int64_t out_capacity = 0;
+
+  // Output, all rows up to the capacities.
+  int32_t* in_pairs = nullptr;   // [K, in_capacity]
+  int32_t* out_pairs = nullptr;  // [K, out_capacity]
+};
+static_assert(std::is_trivially_copyable_v<PairListsParams>);
+
+namespace cuda {
+
+// Of num_offsets and the capacities alone.
+size_t PairTablesWorkspaceBytes(const PairTablesParams& params);
+cudaError_t PairTables(const PairTablesParams& params, cudaStream_t stream);
+
+cudaError_t PairTablesFromLists(const PairListsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,40 @@
+#include "tests/engine/device_runner.h"
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+
+absl::StatusOr<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(const Options& options) {
+  auto runner = std::unique_ptr<DeviceRunner>(new DeviceRunner(options.num_threads));
+  const char* const wanted = options.device == support::Device::kCpu ? "cpu" : "cuda:0";
+  ASSIGN_OR_RETURN(std::vector<Device> devices, OpenDevices(wanted, options.device_memory_limit));
+  runner->device_ = std::move(devices.front());
+  ASSIGN_OR_RETURN(runner->context_, MakeContext(runner->device_, &runner->pool_));
+  runner->executor_ = Executor::Create(&runner->context_);
+  return runner;
+}
+
+absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant& variant, int bytes_per_label) const {
+  const Plan plan{.fallback = variant.plan};
+  if (!device_.is_cuda()) return voxserve::Compile(graph, plan, {.bytes_per_label = bytes_per_label});
+  const ModelConfig config{.precision = variant.precision};
+  Program program = voxserve::Compile(graph, plan,
+                                      {.bytes_per_label = bytes_per_label,
+                                       .on_cuda = true,
+                                       .dtype = config.gpu_dtype(),
+                                       .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
+  WeightUploader uploader(device_.pool.get(), device_.loading->view());
+  RETURN_IF_ERROR(program.Upload(uploader));
+  return program;
+}
+
+BatchOutput DeviceRunner::Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
+                              const RunLimits& limits) {
+  std::vector<SampleInput> inputs;
+  for (const PointCloud* cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = return_scores});
+  return executor_->Run(program, inputs, limits);
+}
+
+}  // namespace voxserve

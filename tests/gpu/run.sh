@@ -1,0 +1,253 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one run. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
+
+usage() {
+  cat <<'HELP'
+tests/gpu/run.sh [BUILD] [--out FILE] [--only tests|sanitizer|bench] [--programs REGEX] [--all] [--commit ID]
+
+Runs, on a machine with an NVIDIA GPU, what a build holds for it, and prints one report in Markdown:
+
+  tests      the GoogleTest programs under BUILD/tests that have tests of CUDA, those tests alone
+  sanitizer  compute-sanitizer's memcheck and racecheck over the tests of the kernels
+  bench      the benchmarks whose names have "cuda" in them
+
+Nothing is built: BUILD (default build/dev) may have been carried here. Neither CMake nor a compiler is needed, and the
+tests read the scans and models of this checkout. Libraries that this machine lacks are found in BUILD/lib.
+
+  --out FILE        where the report goes too (default: BUILD/gpu/report.md); the logs lie beside it
+  --only STEP       this step alone; may be given several times
+  --programs REGEX  only programs whose path below BUILD/tests matches
+  --all             every test of those programs, not those of CUDA alone
+  --commit ID       what was built, where git cannot tell
+
+Exits with 0 where everything ran and passed, with 1 where something failed, timed out or could not run, and with 77
+where there is no GPU.
+HELP
+}
+
+# Seconds for one program.
+test_limit=300 sanitizer_limit=600 bench_limit=600
+cuda_tests='*Cuda*:*CUDA*:*Gpu*'
+# Tests of whole scans take minutes under the sanitizer, and show it nothing that the small ones do not.
+sanitized_tests='*Cuda*:*CUDA*:*Gpu*-*RealScan*:*Large*:*Million*'
+
+build=$BUILD/dev out='' commit='' programs='' steps=()
+while (($# > 0)); do
+  case $1 in
+    --out | --only | --programs | --commit)
+      (($# > 1)) || die "$1 needs a value; see --help"
+      case $1 in
+        --out) out=$2 ;;
+        --only) steps+=("$2") ;;
+        --programs) programs=$2 ;;
+        --commit) commit=$2 ;;
+      esac
+      shift
+      ;;
+    --all) cuda_tests='*' ;;
+    -h | --help) usage && exit ;;
+    -*) die "unknown option $1; see --help" ;;
+    *) build=$1 ;;
+  esac
+  shift
+done
+((${#steps[@]} > 0)) || steps=(tests sanitizer bench)
+for name in "${steps[@]}"; do
+  [[ " tests sanitizer bench " == *" $name "* ]] || die "--only takes tests, sanitizer or bench, not '$name'"
+done
+
+gpu=$(gpus | head -n 1)
+if [[ -z $gpu ]]; then
+  warn "There is no NVIDIA GPU on this machine: nothing was run."
+  exit 77
+fi
+[[ -d $build/tests ]] || die "$build holds no tests; build it with tests/run.sh, or name another folder"
+build=$(realpath "$build")
+out=$(realpath -m "${out:-$build/gpu/report.md}")
+logs=$(dirname "$out")
+mkdir -p "$logs"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# What the programs were told when they were built may not be true here.
+export VOXSERVE_SOURCE_DIR=$ROOT VOXSERVE_BINARY_DIR=$build
+if [[ -z ${VOXSERVE_SHARED_DATA:-} ]]; then
+  VOXSERVE_SHARED_DATA=$ROOT/../shared/data
+  [[ -d $VOXSERVE_SHARED_DATA ]] || VOXSERVE_SHARED_DATA=$ROOT/shared/data
+  export VOXSERVE_SHARED_DATA
+fi
+libraries=${LD_LIBRARY_PATH:-}
+for folder in "$build/lib" "$CUBLAS/nvidia/cu13/lib" /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64; do
+  if [[ -d $folder ]]; then libraries+=${libraries:+:}$folder; fi
+done
+export LD_LIBRARY_PATH=$libraries
+
+num_failures=0
+fail() { num_failures=$((num_failures + 1)); }
+
+# matching FOLDER NAME_PATTERN: programs below BUILD/tests, by their path from there.
+matching() {
+  (cd "$build/tests" && find "$1" -type f -name "$2" -perm -u+x 2>/dev/null) | sed 's|^\./||' |
+    { grep -E -- "$programs" || true; } | LC_ALL=C sort
+}
+
+# limited SECONDS LOG COMMAND...: sets `status` and `seconds`; the output goes to the terminal's log LOG and to $work/last.
+limited() {
+  local limit=$1 log=$2 begin=$SECONDS
+  shift 2
+  status=0
+  timeout --kill-after=10 "$limit" "$@" >"$work/last" 2>&1 </dev/null || status=$?
+  seconds=$((SECONDS - begin))
+  { printf '\n===== %s (status %d, %d s)\n' "$*" "$status" "$seconds" && cat "$work/last"; } >>"$log"
+}
+
+# Why a program ended, where it did not end well.
+reason() {
+  case $status in
+    124) echo "TIMED OUT after $seconds s" ;;
+    127) grep -m 1 'error while loading' "$work/last" || echo "could not start" ;;
+    13[0-9] | 14[0-9]) echo "killed by signal $((status - 128))" ;;
+    *) echo "status $status" ;;
+  esac
+}
+
+# gtest_count WORD: of the summary that the last program printed ("[  PASSED  ] 12 tests.").
+gtest_count() { sed -nE "s/^\[ +$1 +\] ([0-9]+) tests?[.,].*/\1/p" "$work/last" | tail -n 1 | grep . || echo 0; }
+
+run_tests() {
+  local log=$logs/tests.log program selected passed failed skipped note found=0
+  : >"$log"
+  report "## Tests" "" "| program | passed | failed | skipped | s | |" "|---|---|---|---|---|---|"
+  while read -r program; do
+    limited 60 "$log" "$build/tests/$program" --gtest_list_tests "--gtest_filter=$cuda_tests"
+    selected=$(grep -c '^  ' "$work/last" || true)
+    if ((status != 0)); then
+      found=$((found + 1))
+      fail
+      report "| $program | | | | | **$(reason)** |"
+      continue
+    fi
+    ((selected > 0)) || continue
+    found=$((found + 1))
+    quiet "$program ($selected tests)"
+    limited "$test_limit" "$log" "$build/tests/$program" "--gtest_filter=$cuda_tests"
+    passed=$(gtest_count PASSED) failed=$(gtest_count FAILED) skipped=$(gtest_count SKIPPED) note=''
+    if ((status != 0 && failed == 0)) || ((passed + failed + skipped == 0)); then
+      note="**$(reason)**"
+    elif ((failed > 0)); then
+      note="**FAILED**: $(sed -nE 's/^\[  FAILED  \] ([^ ,]+)$/\1/p;s/^\[  FAILED  \] ([^ ]+), where.*/\1/p' "$work/last" |
+        sort -u | head -n 5 | paste -sd ' ' -)"
+    elif ((passed == 0)); then
+      note='**nothing ran, everything skipped**'
+    fi
+    [[ -z $note ]] || fail
+    report "| $program | $passed | $failed | $skipped | $seconds | $note |"
+  done < <(matching . '*_test')
+  ((found > 0)) || { fail && report "| **no program with such tests** | | | | | |"; }
+  report ""
+}
+
+run_sanitizer() {
+  local log=$logs/sanitizer.log sanitizer program tool selected summary note found=0
+  : >"$log"
+  report "## compute-sanitizer" "" "| program | tool | tests | result | s | |" "|---|---|---|---|---|---|"
+  sanitizer=$(command -v compute-sanitizer || true)
+  [[ -n $sanitizer ]] || sanitizer=/usr/local/cuda/bin/compute-sanitizer
+  if [[ ! -x $sanitizer ]]; then
+    fail
+    report "| | | | | | **NOT RUN: no compute-sanitizer on this machine** |" ""
+    return
+  fi
+  while read -r program; do
+    limited 60 "$log" "$build/tests/$program" --gtest_list_tests "--gtest_filter=$sanitized_tests"
+    selected=$(grep -c '^  ' "$work/last" || true)
+    if ((status != 0)); then
+      found=$((found + 1))
+      fail
+      report "| $program | | | | | **$(reason)** |"
+      continue
+    fi
+    ((selected > 0)) || continue
+    found=$((found + 1))
+    for tool in memcheck racecheck; do
+      quiet "$program under $tool ($selected tests)"
+      limited "$sanitizer_limit" "$log" "$sanitizer" --tool "$tool" --error-exitcode 99 \
+        "$build/tests/$program" "--gtest_filter=$sanitized_tests"
+      # "========= ERROR SUMMARY: 0 errors", "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+      summary=$(sed -nE 's/^=+ (ERROR|RACECHECK) SUMMARY: //p' "$work/last" | tail -n 1)
+      note=''
+      if [[ -z $summary ]]; then
+        note="**NO RESULT, $(reason)**: $(sed -nE 's/^=+ (Error|Internal.*|.*not supported.*)/\1/p' "$work/last" | head -n 1)"
+      elif ((status == 99)) || [[ $summary != "0 "* ]]; then
+        note='**ERRORS**'
+      elif ((status != 0)); then
+        note="**$(reason)**"
+      elif (($(gtest_count PASSED) == 0)); then
+        note='**nothing ran, everything skipped**'
+      fi
+      [[ -z $note ]] || fail
+      report "| $program | $tool | $selected | $summary | $seconds | $note |"
+    done
+  done < <(matching kernels '*_test')
+  ((found > 0)) || { fail && report "| **no program with such tests** | | | | | |"; }
+  report ""
+}
+
+run_bench() {
+  local log=$logs/bench.log program found=0
+  : >"$log"
+  report "## Benchmarks" ""
+  while read -r program; do
+    found=$((found + 1))
+    quiet "$program"
+    limited "$bench_limit" "$log" "$build/tests/$program"
+    report "### $program ($seconds s)" ""
+    if ((status != 0)); then
+      fail
+      report "**FAILED: $(reason)**" ""
+    fi
+    # Programs that print Markdown stand as they are.
+    if grep -m 1 . "$work/last" | grep -q '^[#|]'; then
+      cat "$work/last" >>"$work/report"
+    else
+      report '```' "$(<"$work/last")" '```'
+    fi
+    report ""
+  done < <(matching bench '*cuda*_bench')
+  ((found > 0)) || { fail && report "**no benchmark**" ""; }
+}
+
+report() { printf '%s\n' "$@" >>"$work/report"; }
+
+if [[ -z $commit ]]; then
+  commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
+  [[ -z $(git -C "$ROOT" status --porcelain 2>/dev/null) ]] || commit+=' and changes'
+fi
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1) || driver=''
+[[ -n $driver ]] || driver=$(sed -nE '1s/.*Module +([0-9.]+).*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
+cuda=$(sed -nE 's/^set\(CMAKE_CUDA_COMPILER_VERSION "(.*)"\)/\1/p' "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake \
+  2>/dev/null | head -n 1) || cuda=''
+
+report "# voxserve on $gpu" "" "| | |" "|---|---|" "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |" \
+  "| GPU | $(gpus | sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd, -) |" \
+  "| driver | ${driver:-unknown} |" "| CUDA toolkit of the build | ${cuda:-unknown} |" "| commit | $commit |" \
+  "| CPU | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(cores) cores |" ""
+
+for name in "${steps[@]}"; do
+  step "$name"
+  "run_$name"
+done
+if ((num_failures > 0)); then
+  report "**$num_failures of these FAILED or could not run.**"
+else
+  report "Everything ran and passed."
+fi
+
+step "Report"
+cat "$work/report"
+cp "$work/report" "$out"
+say "written to $out; logs in $logs"
+((num_failures == 0))

@@ -1,0 +1,76 @@
+#pragma once
+
+// Memory on the device that a test runs on, so that one test body serves CPU and CUDA.
+//
+//   class FooTest : public testing::TestWithParam<Device> {};
+//   TEST_P(FooTest, Does) {
+//     SKIP_WITHOUT(GetParam());
+//     DeviceArray<float> in(GetParam(), {1, 2, 3});
+//     ...
+//   }
+//   INSTANTIATE_TEST_SUITE_P(Devices, FooTest, AllDevices(), DeviceName);
+//
+// Nothing here is asynchronous. A CUDA error in these calls ends the test program with its text.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda_stream.h"
+
+namespace voxserve::support {
+
+enum class Device { kCpu, kCuda };
+
+// False where this build has no CUDA, the machine no driver or no GPU.
+bool HasDevice(Device device);
+
+inline auto AllDevices() { return testing::Values(Device::kCpu, Device::kCuda); }
+inline std::string DeviceName(const testing::TestParamInfo<Device>& device) {
+  return device.param == Device::kCpu ? "Cpu" : "Cuda";
+}
+
+#define SKIP_WITHOUT(device)                                                          \
+  do {                                                                                \
+    if (!::voxserve::support::HasDevice(device)) GTEST_SKIP() << "no CUDA device here"; \
+  } while (false)
+
+// The one stream of a test program; null on the CPU.
+cudaStream_t TestStream();
+// Waits for the stream. Fails the program where a kernel failed.
+void Synchronize();
+void ExpectCudaSuccess(cudaError_t error);
+
+void* AllocateBytes(Device device, size_t bytes);  // filled with 0xCD, so that what nobody wrote shows
+void FreeBytes(Device device, void* data);
+void CopyToDevice(Device device, void* to, const void* from, size_t bytes);
+void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  // after Synchronize
+
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(Device device, size_t size) : device_(device), size_(size), data_(AllocateBytes(device, size * sizeof(T))) {}
+  DeviceArray(Device device, const std::vector<T>& values) : DeviceArray(device, values.size()) {
+    CopyToDevice(device_, data_, values.data(), size_ * sizeof(T));
+  }
+  ~DeviceArray() { FreeBytes(device_, data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return static_cast<T*>(data_); }
+  size_t size() const { return size_; }
+  std::vector<T> ToHost() const {
+    std::vector<T> values(size_);
+    CopyFromDevice(device_, values.data(), data_, size_ * sizeof(T));
+    return values;
+  }
+
+ private:
+  Device device_;
+  size_t size_;
+  void* data_;
+};
+
+}  // namespace voxserve::support
