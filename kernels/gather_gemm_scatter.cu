@@ -5,21 +5,14 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-MatmulGrouping GroupingOf(const GatherGemmScatterParams& params) {
-  return GroupMatmuls({.num_offsets = params.tables.num_offsets,
-                       .offset_begin = params.tables.offset_begin,
-                       .is_symmetric = params.is_symmetric,
-                       .identity_offset = params.tables.identity_offset},
-                      params.grouping);
-}
-
 // The buffers between the passes.
 struct Workspace {
   char* gathered;  // [num_gathered_rows, in_channels]
   char* products;  // [num_product_rows, out_channels]
   size_t bytes;
 
-  Workspace(const GatherGemmScatterParams& params, const MatmulGrouping& grouping) {
+  explicit Workspace(const GatherGemmScatterParams& params) {
+    const MatmulGrouping& grouping = *params.grouping;
     const int64_t value_bytes = SizeOf(params.dtype);
     WorkspaceCutter cutter(params.workspace);
     gathered = cutter.Take<char>(grouping.num_gathered_rows * params.in_channels * value_bytes);
@@ -73,7 +66,7 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const MatmulGr
 }  // namespace
 
 size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params) {
-  return Workspace(params, GroupingOf(params)).bytes;
+  return Workspace(params).bytes;
 }
 
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream) {
@@ -85,8 +78,8 @@ cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm,
     return cudaErrorInvalidValue;
   }
   const NvtxRange range("GatherGemmScatter");
-  const MatmulGrouping grouping = GroupingOf(params);
-  const Workspace workspace(params, grouping);
+  const MatmulGrouping& grouping = *params.grouping;
+  const Workspace workspace(params);
 
   OffsetShifts scatter_shifts;
   for (int32_t k = 0; k < tables.num_offsets; ++k) {

@@ -50,8 +50,8 @@ class Gemm;
 
 struct GatherGemmScatterParams {
   PairTablesView tables;
-  bool is_symmetric = false;  // a submanifold convolution whose offset K - 1 - k mirrors k
-  GroupingOptions grouping;
+  bool is_symmetric = false;                 // a submanifold convolution whose offset K - 1 - k mirrors k
+  const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
   DType dtype = DType::kFloat32;      // of in, weights, residual and the buffers between the passes
   DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
   const void* in = nullptr;           // [num_in_rows, in_channels], rows in_pitch apart
@@ -66,7 +66,7 @@ struct GatherGemmScatterParams {
 };
 static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
 
-// Of the same params with a null workspace. Depends on tables.offset_begin, so on the input's size.
+// Of the same params with a null workspace.
 size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params);
 
 // On the stream that `gemm` is bound to; cudaErrorInvalidValue for another.

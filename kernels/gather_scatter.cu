@@ -1,67 +1,102 @@
 #include "kernels/epilogue.cuh"
 #include "kernels/gather_scatter.h"
 #include "kernels/launch.cuh"
+#include "kernels/pair_tables.h"
 #include "kernels/row_chunks.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Offsets whose table entries (and, in a scatter, rows) a thread has under way together: 27 = 3 * 9.
-constexpr int kOffsetsInFlight = 9;
+// Pairs of a row whose table entries and rows a thread has under way together.
+constexpr int kPairsInFlight = 4;
+
+constexpr int32_t kMaxMaskWords = MaskWords(kMaxKernelVolume);
+
+// One side of the pair tables, and where its pairs' rows lie in the dense buffer.
+struct PairRows {
+  const int32_t* pairs;  // [num_offsets, capacity]
+  int64_t capacity;
+  const uint32_t* masks;  // [rows, mask_words]
+  int32_t num_offsets;
+  int32_t mask_words;
+  uint32_t moved[kMaxMaskWords];  // the offsets that are not passed over
+  OffsetShifts shifts;
+
+  PairRows(const int32_t* p, int64_t c, const uint32_t* m, int32_t k, const OffsetShifts& s)
+      : pairs(p), capacity(c), masks(m), num_offsets(k), mask_words(MaskWords(k)), moved{}, shifts(s) {
+    for (int32_t offset = 0; offset < k; ++offset) {
+      if (s.shift[offset] != OffsetShifts::kNotMoved) moved[offset / 32] |= 1u << (offset % 32);
+    }
+  }
+
+  // Copies the shifts to where threads of a warp can read different ones at once. All threads of the block call it.
+  __device__ void LoadShifts(int64_t (&shared)[kMaxKernelVolume]) const {
+    for (auto k = static_cast<int32_t>(threadIdx.x); k < num_offsets; k += kBlockThreads) shared[k] = shifts.shift[k];
+    __syncthreads();
+  }
+
+  // Calls visit(buffer_rows, count) for the row's pairs in ascending order of offsets, kPairsInFlight at a time.
+  template <typename Visitor>
+  __device__ void ForEachPair(int64_t row, const int64_t (&shared)[kMaxKernelVolume], const Visitor& visit) const {
+    for (int32_t word = 0; word < mask_words; ++word) {
+      uint32_t bits = masks[row * mask_words + word] & moved[word];
+      while (bits != 0) {
+        int32_t offset[kPairsInFlight];
+        int32_t pair[kPairsInFlight];
+        int32_t count = 0;
+#pragma unroll
+        for (int i = 0; i < kPairsInFlight; ++i) {
+          offset[i] = word * 32 + __ffs(static_cast<int>(bits)) - 1;
+          if (bits != 0) {
+            pair[i] = pairs[offset[i] * capacity + row];
+            count = i + 1;
+          }
+          bits &= bits - 1;
+        }
+        int64_t buffer_rows[kPairsInFlight];
+#pragma unroll
+        for (int i = 0; i < kPairsInFlight; ++i) {
+          if (i < count) buffer_rows[i] = pair[i] + shared[offset[i]];
+        }
+        visit(buffer_rows, count);
+      }
+    }
+  }
+};
 
 template <typename Word>
 struct GatherArguments {
   RowChunks rows;
-  const int32_t* pairs;  // [num_offsets, capacity]
-  int64_t capacity;
-  int32_t num_offsets;
   const Word* from;
   int64_t from_pitch;  // words
   Word* to;
-  OffsetShifts shifts;
+  PairRows pair_rows;
 };
 
 template <typename T, typename Out>
 struct ScatterArguments {
   RowChunks rows;
-  const int32_t* pairs;  // [num_offsets, capacity]
-  int64_t capacity;
-  int32_t num_offsets;
   int32_t channels;
   const T* from;
   Out* to;
   int64_t to_pitch;
   TypedEpilogue<T, float> epilogue;
-  OffsetShifts shifts;
+  PairRows pair_rows;
 };
-
-// The buffer rows of offsets [first, first + kOffsetsInFlight) for one row of the table; negative: none.
-__device__ void LoadBufferRows(const int32_t* pairs_of_row, int64_t capacity, int32_t num_offsets,
-                               const OffsetShifts& shifts, int32_t first, int64_t (&buffer_rows)[kOffsetsInFlight]) {
-  int32_t pairs[kOffsetsInFlight];
-#pragma unroll
-  for (int i = 0; i < kOffsetsInFlight; ++i) {
-    const int32_t k = first + i;
-    pairs[i] = k < num_offsets && shifts.shift[k] != OffsetShifts::kNotMoved ? pairs_of_row[k * capacity] : -1;
-  }
-#pragma unroll
-  for (int i = 0; i < kOffsetsInFlight; ++i) buffer_rows[i] = pairs[i] < 0 ? -1 : pairs[i] + shifts.shift[first + i];
-}
 
 // A thread reads one word of an input row and writes it to the row's pairs.
 template <typename Word>
 __global__ void __launch_bounds__(kBlockThreads) GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
+  __shared__ int64_t shifts[kMaxKernelVolume];
+  arguments.pair_rows.LoadShifts(shifts);
   arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
     const Word word = arguments.from[row * arguments.from_pitch + chunk];
-    for (int32_t first = 0; first < arguments.num_offsets; first += kOffsetsInFlight) {
-      int64_t buffer_rows[kOffsetsInFlight];
-      LoadBufferRows(arguments.pairs + row, arguments.capacity, arguments.num_offsets, arguments.shifts, first,
-                     buffer_rows);
+    arguments.pair_rows.ForEachPair(row, shifts, [&](const int64_t(&buffer_rows)[kPairsInFlight], int32_t count) {
 #pragma unroll
-      for (int i = 0; i < kOffsetsInFlight; ++i) {
-        if (buffer_rows[i] >= 0) arguments.to[buffer_rows[i] * arguments.rows.chunks + chunk] = word;
+      for (int i = 0; i < kPairsInFlight; ++i) {
+        if (i < count) arguments.to[buffer_rows[i] * arguments.rows.chunks + chunk] = word;
       }
-    }
+    });
   });
 }
 
@@ -69,27 +104,25 @@ __global__ void __launch_bounds__(kBlockThreads) GatherKernel(const __grid_const
 template <typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     ScatterKernel(const __grid_constant__ ScatterArguments<T, Out> arguments) {
+  __shared__ int64_t shifts[kMaxKernelVolume];
+  arguments.pair_rows.LoadShifts(shifts);
   arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
     const int32_t channel = chunk * kCount;
     float sums[kCount] = {};
-    for (int32_t first = 0; first < arguments.num_offsets; first += kOffsetsInFlight) {
-      int64_t buffer_rows[kOffsetsInFlight];
-      LoadBufferRows(arguments.pairs + row, arguments.capacity, arguments.num_offsets, arguments.shifts, first,
-                     buffer_rows);
-      Pack<T, kCount> products[kOffsetsInFlight];
+    arguments.pair_rows.ForEachPair(row, shifts, [&](const int64_t(&buffer_rows)[kPairsInFlight], int32_t count) {
+      Pack<T, kCount> products[kPairsInFlight];
 #pragma unroll
-      for (int i = 0; i < kOffsetsInFlight; ++i) {
-        products[i] = {};
-        if (buffer_rows[i] >= 0) {
-          products[i] = LoadPack<kCount>(arguments.from + buffer_rows[i] * arguments.channels + channel);
+      for (int i = 0; i < kPairsInFlight; ++i) {
+        if (i < count) products[i] = LoadPack<kCount>(arguments.from + buffer_rows[i] * arguments.channels + channel);
+      }
+#pragma unroll
+      for (int i = 0; i < kPairsInFlight; ++i) {
+        if (i < count) {
+#pragma unroll
+          for (int c = 0; c < kCount; ++c) sums[c] += ToFloat(products[i].values[c]);
         }
       }
-#pragma unroll
-      for (int i = 0; i < kOffsetsInFlight; ++i) {
-#pragma unroll
-        for (int c = 0; c < kCount; ++c) sums[c] += ToFloat(products[i].values[c]);
-      }
-    }
+    });
     arguments.epilogue.Store(sums, row, channel, arguments.to + row * arguments.to_pitch + channel);
   });
 }
@@ -100,13 +133,11 @@ cudaError_t LaunchGather(const GatherAllOffsetsParams& params, cudaStream_t stre
   const auto word_bytes = static_cast<int64_t>(sizeof(Word));
   const GatherArguments<Word> arguments{
       .rows = RowChunks(params.tables.num_in_rows, params.channels * value_bytes / word_bytes),
-      .pairs = params.tables.in_pairs,
-      .capacity = params.tables.in_capacity,
-      .num_offsets = params.tables.num_offsets,
       .from = static_cast<const Word*>(params.from),
       .from_pitch = params.from_pitch * value_bytes / word_bytes,
       .to = static_cast<Word*>(params.to),
-      .shifts = params.shifts};
+      .pair_rows = PairRows(params.tables.in_pairs, params.tables.in_capacity, params.tables.in_masks,
+                            params.tables.num_offsets, params.shifts)};
   GatherKernel<Word><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }
@@ -114,15 +145,14 @@ cudaError_t LaunchGather(const GatherAllOffsetsParams& params, cudaStream_t stre
 template <typename T, typename Out, int kCount>
 cudaError_t LaunchScatter(const ScatterAllOffsetsParams& params, cudaStream_t stream) {
   const ScatterArguments<T, Out> arguments{.rows = RowChunks(params.tables.num_out_rows, params.channels / kCount),
-                                           .pairs = params.tables.out_pairs,
-                                           .capacity = params.tables.out_capacity,
-                                           .num_offsets = params.tables.num_offsets,
                                            .channels = params.channels,
                                            .from = static_cast<const T*>(params.from),
                                            .to = static_cast<Out*>(params.to),
                                            .to_pitch = params.to_pitch,
                                            .epilogue = TypedEpilogue<T, float>(params.epilogue),
-                                           .shifts = params.shifts};
+                                           .pair_rows = PairRows(params.tables.out_pairs, params.tables.out_capacity,
+                                                                 params.tables.out_masks, params.tables.num_offsets,
+                                                                 params.shifts)};
   ScatterKernel<T, Out, kCount><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }

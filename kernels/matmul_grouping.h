@@ -28,10 +28,10 @@ enum class Grouping : int32_t {
 struct GroupingOptions {
   Grouping grouping = Grouping::kAdaptive;
   // Of kAdaptive. The share of padding that a group may have, 0 to 1.
-  double epsilon = 0.4;
+  double epsilon = 0.8;
   // Of kAdaptive, the paper's S. Groups whose largest map has this many rows or more run offset by offset: such
   // products fill the device by themselves.
-  int64_t bmm_max_rows = 131072;
+  int64_t bmm_max_rows = std::numeric_limits<int64_t>::max();
 
   bool operator==(const GroupingOptions&) const = default;
 };

@@ -29,7 +29,17 @@ int32_t* TakeCounts(const PairTablesParams& params, const Cut& cut, WorkspaceCut
   return cutter.Take<int32_t>(params.num_offsets * cut.num_blocks);
 }
 
-// counts: [K, blocks of an offset] pairs of each block's rows. Clears in_pairs on the way, which RankPairsKernel fills.
+// Marks that a row has a pair in an offset. Order does not matter to bits.
+__device__ void SetBit(uint32_t* masks, int64_t row, int64_t offset, int32_t mask_words) {
+  atomicOr(masks + row * mask_words + offset / 32, 1u << (offset % 32));
+}
+
+__device__ void ClearMasks(uint32_t* masks, int64_t begin, int64_t end, int32_t mask_words) {
+  for (int64_t i = begin * mask_words + threadIdx.x; i < end * mask_words; i += kBlockThreads) masks[i] = 0;
+}
+
+// counts: [K, blocks of an offset] pairs of each block's rows. Clears in_pairs and the masks on the way, which
+// RankPairsKernel fills.
 __global__ void __launch_bounds__(kBlockThreads)
     CountPairsKernel(const PairTablesParams params, const Cut cut, int32_t* counts) {
   const int64_t offset = blockIdx.y;
@@ -42,6 +52,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int32_t* const neighbours = params.neighbours + offset * params.out_capacity;
   const int64_t begin = blockIdx.x * cut.out_rows;
   const int64_t end = min(begin + cut.out_rows, NumRows(params.out_capacity, params.num_out));
+  if (offset == 0) {
+    ClearMasks(params.in_masks, in_begin, in_end, MaskWords(params.num_offsets));
+    ClearMasks(params.out_masks, begin, end, MaskWords(params.num_offsets));
+  }
   int64_t count = 0;
 #pragma unroll 4
   for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) count += neighbours[row] >= 0;
@@ -86,7 +100,10 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (row >= end) continue;
       const auto pair = static_cast<int32_t>(pairs_before + rank[item]);
       out_pairs[row] = is_pair[item] ? pair : -1;
-      if (is_pair[item]) in_pairs[in_row[item]] = pair;
+      if (!is_pair[item]) continue;
+      in_pairs[in_row[item]] = pair;
+      SetBit(params.in_masks, in_row[item], offset, MaskWords(params.num_offsets));
+      SetBit(params.out_masks, row, offset, MaskWords(params.num_offsets));
     }
     pairs_before += num_pairs;
   }
@@ -107,13 +124,17 @@ __global__ void __launch_bounds__(kBlockThreads) ScatterPairsKernel(const PairLi
       last = middle - 1;
     }
   }
-  params.in_pairs[offset * params.in_capacity + params.in_rows[pair]] = static_cast<int32_t>(pair);
-  params.out_pairs[offset * params.out_capacity + params.out_rows[pair]] = static_cast<int32_t>(pair);
+  const int32_t in_row = params.in_rows[pair], out_row = params.out_rows[pair];
+  params.in_pairs[offset * params.in_capacity + in_row] = static_cast<int32_t>(pair);
+  params.out_pairs[offset * params.out_capacity + out_row] = static_cast<int32_t>(pair);
+  SetBit(params.in_masks, in_row, offset, MaskWords(params.num_offsets));
+  SetBit(params.out_masks, out_row, offset, MaskWords(params.num_offsets));
 }
 
-cudaError_t FillWithNone(int32_t* table, int64_t num_values, cudaStream_t stream) {
-  if (num_values == 0) return cudaSuccess;
-  return cudaMemsetAsync(table, 0xFF, static_cast<size_t>(num_values) * sizeof(int32_t), stream);
+// Every byte of num_words words of 32 bits.
+cudaError_t Fill(void* words, int byte, int64_t num_words, cudaStream_t stream) {
+  if (num_words == 0) return cudaSuccess;
+  return cudaMemsetAsync(words, byte, static_cast<size_t>(num_words) * sizeof(int32_t), stream);
 }
 
 }  // namespace
@@ -140,8 +161,12 @@ cudaError_t PairTables(const PairTablesParams& params, cudaStream_t stream) {
 
 cudaError_t PairTablesFromLists(const PairListsParams& params, cudaStream_t stream) {
   const NvtxRange range("PairTablesFromLists");
-  VOXSERVE_RETURN_IF_CUDA(FillWithNone(params.in_pairs, params.num_offsets * params.in_capacity, stream));
-  VOXSERVE_RETURN_IF_CUDA(FillWithNone(params.out_pairs, params.num_offsets * params.out_capacity, stream));
+  constexpr int kNone = 0xFF;  // -1
+  const int64_t mask_words = MaskWords(params.num_offsets);
+  VOXSERVE_RETURN_IF_CUDA(Fill(params.in_pairs, kNone, params.num_offsets * params.in_capacity, stream));
+  VOXSERVE_RETURN_IF_CUDA(Fill(params.out_pairs, kNone, params.num_offsets * params.out_capacity, stream));
+  VOXSERVE_RETURN_IF_CUDA(Fill(params.in_masks, 0, mask_words * params.in_capacity, stream));
+  VOXSERVE_RETURN_IF_CUDA(Fill(params.out_masks, 0, mask_words * params.out_capacity, stream));
   if (params.num_pairs == 0) return cudaSuccess;
   ScatterPairsKernel<<<NumBlocks(params.num_pairs), kBlockThreads, 0, stream>>>(params);
   return LaunchStatus(stream);

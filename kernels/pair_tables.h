@@ -4,7 +4,8 @@
 // TorchSparse's input-stationary gather and output-stationary scatter (Tang et al., MLSys 2022, section 4.3).
 //
 // Pairs are numbered offset by offset, within an offset by ascending output row. A row stands at most once in an
-// offset, so [offset, row] finds its pair: in_pairs for input rows, out_pairs for output rows.
+// offset, so [offset, row] finds its pair: in_pairs for input rows, out_pairs for output rows. Most rows have a pair in
+// few offsets; a mask of bits a row says in which, so that nobody has to look through them all.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,9 @@
 #include "kernels/cuda_stream.h"
 
 namespace voxserve::kernels {
+
+// 32-bit words of a row's mask: bit k % 32 of word k / 32 is offset k's.
+constexpr int32_t MaskWords(int32_t num_offsets) { return (num_offsets + 31) / 32; }
 
 struct PairTablesParams {
   int32_t num_offsets = 0;              // K
@@ -25,6 +29,8 @@ struct PairTablesParams {
   // Output. Of rows past num_in and num_out nothing is promised. There are fewer than 2^31 pairs.
   int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1
   int32_t* out_pairs = nullptr;     // [K, out_capacity] likewise; may be `neighbours` itself
+  uint32_t* in_masks = nullptr;     // [in_capacity, MaskWords(K)] the offsets in which a row has a pair
+  uint32_t* out_masks = nullptr;    // [out_capacity, MaskWords(K)]
   int64_t* offset_begin = nullptr;  // [K + 1] first pair of each offset; [K] is the number of pairs
 
   void* workspace = nullptr;  // PairTablesWorkspaceBytes(*this), 16-byte aligned, contents free
@@ -44,6 +50,8 @@ struct PairListsParams {
   // Output, all rows up to the capacities.
   int32_t* in_pairs = nullptr;   // [K, in_capacity]
   int32_t* out_pairs = nullptr;  // [K, out_capacity]
+  uint32_t* in_masks = nullptr;   // [in_capacity, MaskWords(K)]
+  uint32_t* out_masks = nullptr;  // [out_capacity, MaskWords(K)]
 };
 static_assert(std::is_trivially_copyable_v<PairListsParams>);
 

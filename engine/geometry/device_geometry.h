@@ -82,6 +82,8 @@ class DeviceGeometry : public BatchCounts {
     int64_t in_capacity = 0;
     int32_t* out_pairs = nullptr;
     int64_t out_capacity = 0;
+    uint32_t* in_masks = nullptr;
+    uint32_t* out_masks = nullptr;
     int64_t* offset_begin = nullptr;  // in sizes_
     int in_level = 0;
     int out_level = 0;

@@ -193,6 +193,9 @@ absl::Status DeviceGeometry::TakeTables(int index, int in_level, int out_level, 
               .has_identity = in_level == out_level && geometry.IsSymmetric()};
   ASSIGN_OR_RETURN(rulebook.in_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * in_capacity));
   ASSIGN_OR_RETURN(rulebook.out_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * out_capacity));
+  const int64_t mask_words = kernels::MaskWords(rulebook.num_offsets);
+  ASSIGN_OR_RETURN(rulebook.in_masks, context_->batch.TakeArray<uint32_t>(mask_words * in_capacity));
+  ASSIGN_OR_RETURN(rulebook.out_masks, context_->batch.TakeArray<uint32_t>(mask_words * out_capacity));
   return absl::OkStatus();
 }
 
@@ -220,6 +223,8 @@ absl::Status DeviceGeometry::MakeRulebook(int index, int in_level, int out_level
                                    .num_in = in.num_sites,
                                    .in_pairs = rulebook.in_pairs,
                                    .out_pairs = rulebook.out_pairs,
+                                   .in_masks = rulebook.in_masks,
+                                   .out_masks = rulebook.out_masks,
                                    .offset_begin = rulebook.offset_begin};
   ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::PairTablesWorkspaceBytes(params)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::PairTables(params, stream().get()));
@@ -300,7 +305,9 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
                                                            .in_capacity = made.num_in_rows,
                                                            .out_capacity = made.num_out_rows,
                                                            .in_pairs = rulebook.in_pairs,
-                                                           .out_pairs = rulebook.out_pairs},
+                                                           .out_pairs = rulebook.out_pairs,
+                                                           .in_masks = rulebook.in_masks,
+                                                           .out_masks = rulebook.out_masks},
                                                           stream().get()));
   return stream().Synchronize();
 }
@@ -319,6 +326,8 @@ kernels::PairTablesView DeviceGeometry::rulebook(int index) const {
                                .in_capacity = rulebook->in_capacity,
                                .out_pairs = rulebook->out_pairs,
                                .out_capacity = rulebook->out_capacity,
+                               .in_masks = rulebook->in_masks,
+                               .out_masks = rulebook->out_masks,
                                .offset_begin = offset_begin,
                                .num_in_rows = num_sites_[static_cast<size_t>(rulebook->in_level)],
                                .num_out_rows = num_sites_[static_cast<size_t>(rulebook->out_level)],
@@ -326,6 +335,7 @@ kernels::PairTablesView DeviceGeometry::rulebook(int index) const {
   if (is_swapped) {
     std::swap(view.in_pairs, view.out_pairs);
     std::swap(view.in_capacity, view.out_capacity);
+    std::swap(view.in_masks, view.out_masks);
     std::swap(view.num_in_rows, view.num_out_rows);
   }
   return view;

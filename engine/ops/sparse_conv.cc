@@ -44,12 +44,28 @@ absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_i
                                           " rows got a rulebook of ", num_in_rows, " to ", num_out_rows));
 }
 
+const kernels::MatmulGrouping& SparseConvStep::Grouping(const StepContext& context) const {
+  for (const RulebookGrouping& made : context.groupings) {
+    if (made.rulebook == options_.rulebook && made.options == options_.grouping) return *made.grouping;
+  }
+  const kernels::PairTablesView tables = context.device_geometry->rulebook(options_.rulebook);
+  context.groupings.push_back({.rulebook = options_.rulebook,
+                               .options = options_.grouping,
+                               .grouping = std::make_unique<const kernels::MatmulGrouping>(
+                                   kernels::GroupMatmuls({.num_offsets = tables.num_offsets,
+                                                          .offset_begin = tables.offset_begin,
+                                                          .is_symmetric = options_.is_symmetric,
+                                                          .identity_offset = tables.identity_offset},
+                                                         options_.grouping))});
+  return *context.groupings.back().grouping;
+}
+
 kernels::cuda::GatherGemmScatterParams SparseConvStep::CudaParams(const StepContext& context) const {
   const Tensor in = context.At(options_.in);
   const Tensor out = context.At(options_.out);
   return {.tables = context.device_geometry->rulebook(options_.rulebook),
           .is_symmetric = options_.is_symmetric,
-          .grouping = options_.grouping,
+          .grouping = &Grouping(context),
           .dtype = in.dtype,
           .out_dtype = out.dtype,
           .in = in.data,

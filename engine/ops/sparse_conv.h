@@ -43,6 +43,7 @@ class SparseConvStep final : public Step {
 
  private:
   absl::Status CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const;
+  const kernels::MatmulGrouping& Grouping(const StepContext& context) const;
   kernels::cuda::GatherGemmScatterParams CudaParams(const StepContext& context) const;
 
   Options options_;

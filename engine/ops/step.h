@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "engine/tensor/sample_output.h"
 #include "engine/tensor/tensor.h"
 #include "kernels/epilogue.h"
+#include "kernels/matmul_grouping.h"
 
 namespace voxserve {
 
@@ -53,6 +55,13 @@ struct QueuedOutput {
   const char* rows = nullptr;  // [points of the batch, row_bytes], once the stream has been waited for
 };
 
+// How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
+struct RulebookGrouping {
+  int rulebook = 0;
+  kernels::GroupingOptions options;
+  std::unique_ptr<const kernels::MatmulGrouping> grouping;
+};
+
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
@@ -72,6 +81,7 @@ struct StepContext {
   char* output_rows = nullptr;                           // on a GPU: where outputs are made, and pinned memory for
   char* host_output_rows = nullptr;                      // them, OutputBytes of all steps each
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them
+  mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
   // No data where the slice is none.
   Tensor At(const BufferSlice& slice) const;

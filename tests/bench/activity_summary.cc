@@ -23,15 +23,15 @@ struct StageRule {
   std::string_view stage;
 };
 constexpr std::array kStageRules = {
-    StageRule{"VoxelToPoint", "head"}, StageRule{"Argmax", "head"},   StageRule{"Voxel", "voxelize"},
-    StageRule{"Radix", "voxelize"},    StageRule{"Gemm", "matmul"},   StageRule{"gemm", "matmul"},
-    StageRule{"Matmul", "matmul"},     StageRule{"matmul", "matmul"}, StageRule{"cutlass", "matmul"},
-    StageRule{"nvjet", "matmul"},      StageRule{"sm80_", "matmul"},  StageRule{"sm90_", "matmul"},
-    StageRule{"splitK", "matmul"},     StageRule{"cublas", "matmul"}, StageRule{"Linear", "matmul"},
-    StageRule{"Scatter", "scatter"},   StageRule{"Gather", "gather"}, StageRule{"Neighbour", "map"},
-    StageRule{"PairTable", "map"},     StageRule{"Rulebook", "map"},  StageRule{"Coordinate", "map"},
-    StageRule{"Level", "map"},         StageRule{"Grid", "map"},      StageRule{"Hash", "map"},
-    StageRule{"Search", "map"},        StageRule{"Pairs", "map"},     StageRule{"geometry", "map"},
+    StageRule{"VoxelToPoint", "head"}, StageRule{"Argmax", "head"},     StageRule{"DecodePoints", "voxelize"},
+    StageRule{"Voxel", "voxelize"},    StageRule{"Radix", "voxelize"},  StageRule{"Gemm", "matmul"},
+    StageRule{"gemm", "matmul"},       StageRule{"Multiply", "matmul"}, StageRule{"Matmul", "matmul"},
+    StageRule{"matmul", "matmul"},     StageRule{"Linear", "matmul"},   StageRule{"cutlass", "matmul"},
+    StageRule{"nvjet", "matmul"},      StageRule{"sm80_", "matmul"},    StageRule{"sm90_", "matmul"},
+    StageRule{"splitK", "matmul"},     StageRule{"cublas", "matmul"},   StageRule{"PairTable", "map"},
+    StageRule{"Pairs", "map"},         StageRule{"Scatter", "scatter"}, StageRule{"Gather", "gather"},
+    StageRule{"Neighbour", "map"},     StageRule{"Coordinate", "map"},  StageRule{"Candidates", "map"},
+    StageRule{"Grid", "map"},          StageRule{"Hash", "map"},        StageRule{"geometry", "map"},
     StageRule{"Scan", "map"},          StageRule{"Select", "map"},
 };
 

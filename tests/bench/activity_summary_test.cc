@@ -19,6 +19,10 @@ TEST(StageOfTest, TheInnermostKnownRangeDecidesThenTheKernel) {
   EXPECT_EQ(StageOf({}, "VoxelKeysKernel"), "voxelize");
   EXPECT_EQ(StageOf({}, "nvjet_hsh_128x64_64x8"), "matmul");
   EXPECT_EQ(StageOf({}, "NeighbourTableKernel"), "map");
+  EXPECT_EQ(StageOf({"GatherGemmScatter", "ScatterAllOffsets"}, "ScatterKernel"), "scatter");
+  EXPECT_EQ(StageOf({"GatherGemmScatter", "Multiply"}, "nvjet_hsh_128x64_64x8"), "matmul");
+  EXPECT_EQ(StageOf({"PairTables"}, "ScatterPairsKernel"), "map");
+  EXPECT_EQ(StageOf({}, "ScatterPairsKernel"), "map");
   EXPECT_EQ(StageOf({}, "SomethingElse"), "other");
   EXPECT_EQ(StageOf({}, ""), "other");
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "engine/graph/compiler.h"
 #include "engine/graph/cpu_executor.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/sparse_conv.h"
@@ -87,7 +88,8 @@ T OrDie(absl::StatusOr<T> value) {
 }
 
 void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataflow dataflow) {
-  const Program program = OrDie(LoadMinkUNet(dataflow));
+  const LoadedModel model = OrDie(LoadMinkUNetModel());
+  const Program program = Compile(model.graph, {.fallback = {.dataflow = dataflow}}, {});
   const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, scan_path));
   ExecutionContext context{.device = "cpu", .pool = &Pool()};
   CpuExecutor executor(&context);

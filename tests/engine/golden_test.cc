@@ -53,9 +53,9 @@ std::vector<GoldenVariant> AllVariants() {
       {on_cuda("CudaFloat32Fixed", Precision::kFloat32, {.grouping = Grouping::kFixed})},
       {on_cuda("CudaFloat32Dense", Precision::kFloat32, {.epsilon = 1, .bmm_max_rows = kernels::kNoLimit})},
       {on_cuda("CudaFloat32Grid", Precision::kFloat32, {}, kernels::MapSearch::kGrid)},
-      {on_cuda("CudaTfloat32", Precision::kTfloat32), 0.4f, 0.8f},
+      {on_cuda("CudaTfloat32", Precision::kTfloat32), 0.2f, 0.4f},
       {kCudaFloat16, 0.4f, 0.8f},
-      {on_cuda("CudaBfloat16", Precision::kBfloat16), 3.0f, 6.0f},
+      {on_cuda("CudaBfloat16", Precision::kBfloat16), 1.0f, 2.0f},
   };
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Voxelizes on either device. What CUDA made comes back as the CPU would have made it, rows by CoordinateKey, so that one
-// expectation serves both; that CUDA's own rows are in its order is checked on the way.
+// Voxelizes on either device. What CUDA made comes back as the CPU would have made it, rows by CoordinateKey, so that
+// one expectation serves both; that CUDA's own rows are in its order is checked on the way.
 
 #include <gtest/gtest.h>
 
@@ -98,8 +98,9 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     const DeviceArray<int64_t> point_begin(
         kCuda, std::vector<int64_t>(params.point_begin, params.point_begin + num_samples + 1));
     // The last row ends with its axes.
-    const size_t num_floats =
-        num_points == 0 ? 0 : (num_points - 1) * static_cast<size_t>(params.axes_pitch) + static_cast<size_t>(params.dimension);
+    const size_t num_floats = num_points == 0 ? 0
+                                              : (num_points - 1) * static_cast<size_t>(params.axes_pitch) +
+                                                    static_cast<size_t>(params.dimension);
     const DeviceArray<float> axes(kCuda, std::vector<float>(params.axes, params.axes + num_floats));
     const DeviceArray<uint8_t> is_valid(
         kCuda, params.is_valid == nullptr ? std::vector<uint8_t>()

@@ -32,11 +32,12 @@ void RunLinear(Device device, const LinearParams& params) {
     return;
   }
   if constexpr (kHasCuda) {
-    static DeviceArray<char> workspace(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
-    static const std::unique_ptr<cuda::Gemm> gemm = [] {
+    // Never destroyed: when a program's statics are, CUDA is gone already.
+    static cuda::Gemm* const gemm = [] {
+      auto* const workspace = new DeviceArray<char>(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
       std::unique_ptr<cuda::Gemm> created;
-      ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace.data(), &created));
-      return created;
+      ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace->data(), &created));
+      return created.release();
     }();
     ExpectCudaSuccess(cuda::Linear(params, *gemm, TestStream()));
   }
@@ -109,26 +110,28 @@ void CheckLinear(const Ground& ground, const LinearCase& c, const EpilogueCase& 
                          c.in_place ? residual : Matrix(c.rows, c.out_channels, c.margins, nullptr));
   const DeviceValues device_weights(device, dtype, weights), device_bias(device, c.out_dtype, bias);
   const void* const added = c.in_place ? out.data() : device_residual.data();
-  RunLinear(device, {.num_rows = c.rows,
-                     .dtype = dtype,
-                     .out_dtype = c.out_dtype,
-                     .in = device_in.data(),
-                     .in_pitch = device_in.pitch(),
-                     .in_channels = c.in_channels,
-                     .weights = device_weights.data(),
-                     .out = out.data(),
-                     .out_pitch = out.pitch(),
-                     .out_channels = c.out_channels,
-                     .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                                  .residual = epilogue.residual ? added : nullptr,
-                                  .residual_pitch = device_residual.pitch(),
-                                  .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+  RunLinear(device,
+            {.num_rows = c.rows,
+             .dtype = dtype,
+             .out_dtype = c.out_dtype,
+             .in = device_in.data(),
+             .in_pitch = device_in.pitch(),
+             .in_channels = c.in_channels,
+             .weights = device_weights.data(),
+             .out = out.data(),
+             .out_pitch = out.pitch(),
+             .out_channels = c.out_channels,
+             .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
+                          .residual = epilogue.residual ? added : nullptr,
+                          .residual_pitch = device_residual.pitch(),
+                          .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
   ExpectNear(out.ToHost(), expected, dtype);
 }
 
 TEST_P(FeatureKernelTest, LinearEqualsTheNaiveLoop) {
   Random random(1);
-  const std::pair<int32_t, int32_t> channels[] = {{1, 1}, {3, 8}, {4, 32}, {7, 12}, {8, 3}, {12, 16}, {32, 96}, {96, 20}};
+  const std::pair<int32_t, int32_t> channels[] = {{1, 1}, {3, 8},   {4, 32},  {7, 12},
+                                                  {8, 3}, {12, 16}, {32, 96}, {96, 20}};
   for (const int64_t rows : {0, 1, 130}) {
     for (const auto& [in_channels, out_channels] : channels) {
       for (const Margins& margins : kMargins) {
@@ -201,7 +204,8 @@ TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
 
           const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
           const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
-          const DeviceValues device_scale(device(), DType::kFloat32, scale), device_bias(device(), DType::kFloat32, bias);
+          const DeviceValues device_scale(device(), DType::kFloat32, scale),
+              device_bias(device(), DType::kFloat32, bias);
           RunScaleShift(device(),
                         {.num_rows = rows,
                          .channels = channels,

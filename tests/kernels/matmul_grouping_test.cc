@@ -50,9 +50,8 @@ TEST(WalkOrderTest, MirroredPairsThenTheCentre) {
 
 TEST(GroupMatmulsTest, SeparateGivesEveryOffsetItsOwnProduct) {
   const MatmulGrouping grouping = GroupSizes({3, 0, 5}, false, {.grouping = Grouping::kSeparate});
-  EXPECT_THAT(grouping.groups,
-              ElementsAre(MatmulGroup{.first = 0, .count = 1, .rows = 3, .begin = 0},
-                          MatmulGroup{.first = 2, .count = 1, .rows = 5, .begin = 3}));
+  EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 0, .count = 1, .rows = 3, .begin = 0},
+                                           MatmulGroup{.first = 2, .count = 1, .rows = 5, .begin = 3}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(0, -1, 3));
   EXPECT_EQ(grouping.num_gathered_rows, 8);
   EXPECT_EQ(grouping.num_product_rows, 8);
@@ -60,9 +59,8 @@ TEST(GroupMatmulsTest, SeparateGivesEveryOffsetItsOwnProduct) {
 
 TEST(GroupMatmulsTest, SymmetricJoinsMirroredPairsAndLeavesTheIdentityToTheProductBuffer) {
   const MatmulGrouping grouping = GroupSizes(Mirrored({4, 6}, 9), true, {.grouping = Grouping::kSymmetric});
-  EXPECT_THAT(grouping.groups,
-              ElementsAre(MatmulGroup{.first = 0, .count = 2, .rows = 4, .begin = 0},
-                          MatmulGroup{.first = 2, .count = 2, .rows = 6, .begin = 8}));
+  EXPECT_THAT(grouping.groups, ElementsAre(MatmulGroup{.first = 0, .count = 2, .rows = 4, .begin = 0},
+                                           MatmulGroup{.first = 2, .count = 2, .rows = 6, .begin = 8}));
   EXPECT_THAT(grouping.buffer_begin, ElementsAre(0, 8, 20, 14, 4));
   EXPECT_EQ(grouping.num_gathered_rows, 20);
   EXPECT_EQ(grouping.num_product_rows, 29);

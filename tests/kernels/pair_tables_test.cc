@@ -46,10 +46,27 @@ struct Neighbours {
 };
 
 struct Tables {
-  std::vector<int32_t> in_pairs;   // [K, in_capacity]
-  std::vector<int32_t> out_pairs;  // [K, out_capacity]
+  std::vector<int32_t> in_pairs;    // [K, in_capacity]
+  std::vector<int32_t> out_pairs;   // [K, out_capacity]
+  std::vector<uint32_t> in_masks;   // [in_capacity, MaskWords(K)]
+  std::vector<uint32_t> out_masks;  // [out_capacity, MaskWords(K)]
   std::vector<int64_t> offset_begin;
 };
+
+// The masks that a table of pairs [K, capacity] has; of rows from num_rows on, `past` in every word.
+std::vector<uint32_t> Masks(const std::vector<int32_t>& pairs, int32_t num_offsets, int64_t capacity, int64_t num_rows,
+                            uint32_t past) {
+  const auto num_words = static_cast<size_t>(MaskWords(num_offsets));
+  std::vector<uint32_t> masks(static_cast<size_t>(capacity) * num_words, past);
+  std::fill_n(masks.begin(), static_cast<size_t>(num_rows) * num_words, 0u);
+  for (int64_t k = 0; k < num_offsets; ++k) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (pairs[static_cast<size_t>(k * capacity + row)] < 0) continue;
+      masks[static_cast<size_t>(row) * num_words + static_cast<size_t>(k / 32)] |= 1u << (k % 32);
+    }
+  }
+  return masks;
+}
 
 // The definition. Of rows past the counts it says `past`.
 Tables Expected(const Neighbours& neighbours, int32_t past) {
@@ -69,6 +86,12 @@ Tables Expected(const Neighbours& neighbours, int32_t past) {
     }
   }
   tables.offset_begin.push_back(pair);
+  // Lists know no counts: what they clear is the capacity.
+  const auto past_mask = static_cast<uint32_t>(past == -1 ? 0 : past);
+  tables.in_masks =
+      Masks(tables.in_pairs, neighbours.num_offsets, neighbours.in_capacity, neighbours.num_in, past_mask);
+  tables.out_masks =
+      Masks(tables.out_pairs, neighbours.num_offsets, neighbours.out_capacity, neighbours.num_out, past_mask);
   return tables;
 }
 
@@ -80,6 +103,8 @@ class PairTablesTest : public ::testing::Test {
     EXPECT_EQ(tables.offset_begin, expected.offset_begin);
     EXPECT_TRUE(tables.in_pairs == expected.in_pairs);
     EXPECT_TRUE(tables.out_pairs == expected.out_pairs);
+    EXPECT_TRUE(tables.in_masks == expected.in_masks);
+    EXPECT_TRUE(tables.out_masks == expected.out_masks);
   }
 
   // in_place: the table of output rows replaces the neighbours.
@@ -89,6 +114,9 @@ class PairTablesTest : public ::testing::Test {
     const DeviceArray<int32_t> in_pairs(Device::kCuda,
                                         static_cast<size_t>(neighbours.num_offsets * neighbours.in_capacity));
     const DeviceArray<int32_t> out_pairs(Device::kCuda, neighbours.rows.size());
+    const auto mask_words = static_cast<int64_t>(MaskWords(neighbours.num_offsets));
+    const DeviceArray<uint32_t> in_masks(Device::kCuda, static_cast<size_t>(neighbours.in_capacity * mask_words));
+    const DeviceArray<uint32_t> out_masks(Device::kCuda, static_cast<size_t>(neighbours.out_capacity * mask_words));
     const DeviceArray<int64_t> offset_begin(Device::kCuda, static_cast<size_t>(neighbours.num_offsets) + 1);
     PairTablesParams params{.num_offsets = neighbours.num_offsets,
                             .neighbours = rows.data(),
@@ -98,11 +126,14 @@ class PairTablesTest : public ::testing::Test {
                             .num_in = counts.data(),
                             .in_pairs = in_pairs.data(),
                             .out_pairs = in_place ? rows.data() : out_pairs.data(),
+                            .in_masks = in_masks.data(),
+                            .out_masks = out_masks.data(),
                             .offset_begin = offset_begin.data()};
     const DeviceArray<char> workspace(Device::kCuda, cuda::PairTablesWorkspaceBytes(params));
     params.workspace = workspace.data();
     ExpectCudaSuccess(cuda::PairTables(params, TestStream()));
-    Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), offset_begin.ToHost()};
+    Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), in_masks.ToHost(),
+                  out_masks.ToHost(), offset_begin.ToHost()};
     if (in_place) {
       // Rows past the count stay the neighbours' rubbish.
       for (int64_t k = 0; k < neighbours.num_offsets; ++k) {
@@ -164,6 +195,8 @@ TEST_F(PairTablesTest, FromListsAreTheSame) {
       const DeviceArray<int64_t> offset_begin(Device::kCuda, expected.offset_begin);
       const DeviceArray<int32_t> in_pairs(Device::kCuda, expected.in_pairs.size());
       const DeviceArray<int32_t> out_pairs(Device::kCuda, expected.out_pairs.size());
+      const DeviceArray<uint32_t> in_masks(Device::kCuda, expected.in_masks.size());
+      const DeviceArray<uint32_t> out_masks(Device::kCuda, expected.out_masks.size());
       ExpectCudaSuccess(cuda::PairTablesFromLists({.num_offsets = num_offsets,
                                                    .num_pairs = static_cast<int64_t>(in_rows.size()),
                                                    .in_rows = device_in.data(),
@@ -172,9 +205,12 @@ TEST_F(PairTablesTest, FromListsAreTheSame) {
                                                    .in_capacity = neighbours.in_capacity,
                                                    .out_capacity = neighbours.out_capacity,
                                                    .in_pairs = in_pairs.data(),
-                                                   .out_pairs = out_pairs.data()},
+                                                   .out_pairs = out_pairs.data(),
+                                                   .in_masks = in_masks.data(),
+                                                   .out_masks = out_masks.data()},
                                                   TestStream()));
-      ExpectEqual({in_pairs.ToHost(), out_pairs.ToHost(), offset_begin.ToHost()}, expected);
+      ExpectEqual({in_pairs.ToHost(), out_pairs.ToHost(), in_masks.ToHost(), out_masks.ToHost(), offset_begin.ToHost()},
+                  expected);
     }
   }
 }

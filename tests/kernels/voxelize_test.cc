@@ -4,9 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
-#include <limits>
 #include <map>
-#include <random>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -18,10 +16,10 @@
 namespace voxserve::kernels {
 namespace {
 
-using ::testing::Each;
-using ::testing::ElementsAre;
 using support::Device;
 using support::DeviceArray;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using testing::VoxelizeOn;
 using testing::Voxels;
 
@@ -161,16 +159,15 @@ float WidenFloat(DType dtype, uint16_t bits) {
   }
   const int exponent = bits >> 10 & 0x1F;
   const int mantissa = bits & 0x3FF;
-  const float magnitude =
-      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
-                    : std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25);
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                        : std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// The largest relative error of a value of this type.
-float RoundingOf(DType dtype) {
+// How far a value of this type may lie from the number that it stands for.
+float RoundingError(DType dtype, float value) {
   if (dtype == DType::kFloat32) return 0.0F;
-  return dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F;
+  return 0x1p-24F + std::fabs(value) * (dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F);
 }
 
 std::vector<DType> FeatureTypes(Device device) {
@@ -229,7 +226,7 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
             const float* row = out.data() + voxel * static_cast<size_t>(pitch);
             for (size_t channel = 0; channel < kChannels; ++channel) {
               const float value = expected(voxel, channel);
-              ASSERT_NEAR(row[channel], value, tolerance + RoundingOf(dtype) * std::fabs(value));
+              ASSERT_NEAR(row[channel], value, tolerance + RoundingError(dtype, value));
             }
             for (int64_t column = kChannels; column < pitch; ++column) ASSERT_EQ(row[column], 0.0F);
           }

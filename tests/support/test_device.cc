@@ -85,7 +85,11 @@ void FreeBytes(Device device, void* data) {
 void CopyToDevice(Device device, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
 #if VOXSERVE_CUDA
-  if (device == Device::kCuda) return ExpectCudaSuccess(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  if (device == Device::kCuda) {
+    ExpectCudaSuccess(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    // A copy from pageable memory may still be under way on the legacy stream, which ours does not wait for.
+    return ExpectCudaSuccess(cudaDeviceSynchronize());
+  }
 #endif
   static_cast<void>(device);
   std::memcpy(to, from, bytes);

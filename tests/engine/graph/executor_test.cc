@@ -130,7 +130,8 @@ TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const PointCloud small = Cloud({0, 0, 0, 0.1f});
-  ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
+  // A GPU's arena makes one block of several when the second batch begins.
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
   const int64_t bytes = runner_->executor().allocated_bytes();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
   ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());

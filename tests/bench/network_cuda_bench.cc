@@ -1,0 +1,289 @@
+// Whole networks on a GPU, from points in host memory to labels in host memory.
+//
+//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached
+//   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
+//   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
+//   network_cuda_bench digest                             a hash of labels and scores of every case: two processes agree
+//
+// Weights are random (only shapes matter for time), scans are real. Tables are Markdown.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/graph/cuda_executor.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/sparse_conv.h"
+#include "engine/runtime/cuda_devices.h"
+#include "tests/bench/cuda_activity.h"
+#include "tests/engine/device_runner.h"
+#include "tests/support/minkunet.h"
+#include "tests/support/real_scans.h"
+
+namespace voxserve::bench {
+namespace {
+
+using Precision = ModelConfig::Precision;
+
+// What peers need for the same, in ms: the network alone, its input voxelized and on the device, in fp16 on an H200
+// (TorchSparse 2.1, tuned on the very scan). 0: not measured.
+struct PeerTimes {
+  double torchsparse_pp_ms = 0;  // implicit GEMM and fetch-on-demand
+  double mlsys_ms = 0;           // gather-GEMM-scatter, adaptive grouping
+};
+
+struct Case {
+  const char* network;  // minkunet or resnet21d
+  double width;
+  support::RealScan scan;
+  float voxel_size_m;
+  int batch;
+  Precision precision;
+  PeerTimes peers;
+
+  std::string name() const {
+    constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16"};
+    return absl::StrFormat("%s %.1fx, %s, %g cm, batch %d, %s", network, width, scan.name, voxel_size_m * 100, batch,
+                           kPrecisions[static_cast<int>(precision)]);
+  }
+};
+
+std::vector<Case> AllCases() {
+  const auto& kitti = support::kSemanticKittiScan;
+  const auto& sweeps = support::kNuScenesSweeps;
+  const auto& waymo = support::kWaymoFrame;
+  return {
+      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat16, {9.4, 18.5}},
+      {"minkunet", 1.0, kitti, 0.05f, 4, Precision::kFloat16, {25.0, 0}},
+      {"minkunet", 0.5, kitti, 0.05f, 1, Precision::kFloat16, {9.4, 25.7}},
+      {"minkunet", 0.5, kitti, 0.05f, 4, Precision::kFloat16, {}},
+      {"minkunet", 1.0, sweeps, 0.1f, 1, Precision::kFloat16, {}},
+      {"minkunet", 1.0, sweeps, 0.1f, 4, Precision::kFloat16, {}},
+      {"minkunet", 0.5, sweeps, 0.1f, 1, Precision::kFloat16, {}},
+      {"minkunet", 1.0, waymo, 0.1f, 1, Precision::kFloat16, {10.5, 18.2}},
+      {"minkunet", 1.0, waymo, 0.1f, 4, Precision::kFloat16, {}},
+      {"minkunet", 0.5, waymo, 0.1f, 1, Precision::kFloat16, {}},
+      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kBfloat16, {}},
+      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kTfloat32, {}},
+      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat32, {}},
+  };
+}
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::cerr << value.status() << std::endl;
+  std::exit(1);
+}
+
+Graph LoadGraph(const Case& c) {
+  const support::NetworkOptions options{
+      .width = c.width, .features = support::FeaturesOf(c.scan.format), .voxel_size_m = c.voxel_size_m};
+  return OrDie(support::LoadNetwork(support::MinkUNet(options)));
+}
+
+// A case that is ready to run.
+class Prepared {
+ public:
+  explicit Prepared(const Case& c) : Prepared(c, LoadGraph(c), kDefaultCudaConvPlan) {}
+  Prepared(const Case& c, const Graph& graph, const ConvPlan& plan) : case_(c) {
+    runner_ = OrDie(DeviceRunner::Create({.device = support::Device::kCuda,
+                                          .num_threads = kernels::ThreadPool::AvailableCpus()}));
+    program_ = OrDie(runner_->Compile(
+        graph, {.device = support::Device::kCuda, .precision = c.precision, .plan = plan}));
+    cloud_ = OrDie(support::ReadScan(c.scan.format, c.scan.path()));
+    for (int i = 0; i < c.batch; ++i) clouds_.push_back(&cloud_);
+  }
+  ~Prepared() { program_ = Program(); }
+
+  BatchOutput Run(bool return_scores = false) {
+    BatchOutput output = runner_->Run(program_, clouds_, return_scores);
+    if (!output.status.ok() || !output.samples[0].status.ok()) {
+      std::cerr << case_.name() << ": " << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
+      std::exit(1);
+    }
+    return output;
+  }
+
+  // Multiply-adds of the batch that ran last.
+  double Gmacs() const {
+    const auto& geometry = static_cast<const CudaExecutor&>(runner_->executor()).geometry();
+    double macs = 0;
+    for (const auto& step : program_.steps) {
+      if (const auto* conv = dynamic_cast<const SparseConvStep*>(step.get())) {
+        const kernels::PairTablesView tables = geometry.rulebook(conv->options().rulebook);
+        macs += static_cast<double>(tables.offset_begin[tables.num_offsets]) * conv->options().in.channels *
+                conv->options().out.channels;
+      } else if (const auto* linear = dynamic_cast<const LinearStep*>(step.get())) {
+        const Buffer& in = program_.buffers[static_cast<size_t>(linear->options().in.buffer)];
+        macs += static_cast<double>(geometry.num_sites()[static_cast<size_t>(in.level)]) *
+                linear->options().in.channels * linear->options().out.channels;
+      }
+    }
+    return macs * 1e-9;
+  }
+
+  const Case& c() const { return case_; }
+  const Program& program() const { return program_; }
+  DeviceRunner& runner() { return *runner_; }
+
+ private:
+  const Case case_;
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;
+  PointCloud cloud_;
+  std::vector<const PointCloud*> clouds_;
+};
+
+double Percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];
+}
+
+std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::StrFormat("%.2fx", theirs / ours); }
+std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
+
+void Time(const std::vector<Case>& cases, int num_runs) {
+  std::puts("| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
+            "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
+  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+  for (const Case& c : cases) {
+    Prepared prepared(c);
+    for (int i = 0; i < 10; ++i) prepared.Run();
+    std::vector<double> ms;
+    std::vector<std::vector<double>> stage_ms(6);
+    PointCounts counts;
+    for (int i = 0; i < num_runs; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      const BatchOutput output = prepared.Run();
+      ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      for (size_t s = 0; s < stage_ms.size(); ++s) {
+        stage_ms[s].push_back(absl::ToDoubleMilliseconds(output.stages.at(s).duration));
+      }
+      counts = output.samples[0].counts;
+    }
+    const double p50 = Percentile(ms, 0.5);
+    std::string stages;
+    for (const auto& stage : stage_ms) absl::StrAppendFormat(&stages, "%.3f | ", Percentile(stage, 0.5));
+    std::printf("%s\n", absl::StrFormat("| %s | %d | %d | %.1f | %.3f | %.3f | %.3f | %s%.0f | %.1f | %s | %s | %s | %s |",
+                                        c.name(), (counts.used + counts.invalid + counts.out_of_range) * c.batch,
+                                        counts.voxels * c.batch, prepared.Gmacs(), p50, Percentile(ms, 0.99),
+                                        p50 / c.batch, stages,
+                                        static_cast<double>(prepared.runner().device().pool->used_bytes()) / (1 << 20),
+                                        static_cast<double>(prepared.program().weight_bytes) / (1 << 20),
+                                        Ms(c.peers.torchsparse_pp_ms), Ratio(c.peers.torchsparse_pp_ms, p50),
+                                        Ms(c.peers.mlsys_ms), Ratio(c.peers.mlsys_ms, p50))
+                            .c_str());
+    std::fflush(stdout);
+  }
+}
+
+void Count(const std::vector<Case>& cases, int num_runs) {
+  const std::unique_ptr<CudaActivity> activity = OrDie(CudaActivity::Create());
+  for (const Case& c : cases) {
+    Prepared prepared(c);
+    for (int i = 0; i < 5; ++i) prepared.Run();
+    if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
+    for (int i = 0; i < num_runs; ++i) prepared.Run();
+    const ActivitySummary summary = OrDie(activity->Stop());
+    std::printf("\n### %s\n\n%s\n", c.name().c_str(), ToMarkdown(summary, num_runs, 16).c_str());
+    std::fflush(stdout);
+  }
+}
+
+void Groupings(const std::vector<Case>& cases, int num_runs) {
+  std::vector<std::pair<std::string, kernels::GroupingOptions>> options = {
+      {"separate", {.grouping = kernels::Grouping::kSeparate}},
+      {"symmetric", {.grouping = kernels::Grouping::kSymmetric}},
+      {"fixed", {.grouping = kernels::Grouping::kFixed}}};
+  for (const double epsilon : {0.2, 0.4, 0.6, 0.8, 1.0}) {
+    for (const int64_t rows : {int64_t{8192}, int64_t{32768}, kernels::kNoLimit}) {
+      options.push_back({absl::StrFormat("adaptive(%g, %s)", epsilon,
+                                         rows == kernels::kNoLimit ? "inf" : absl::StrFormat("%d", rows)),
+                         {.epsilon = epsilon, .bmm_max_rows = rows}});
+    }
+  }
+  std::puts("| case | grouping | p50 ms | features ms |\n|---|---|--:|--:|");
+  for (const Case& c : cases) {
+    const Graph graph = LoadGraph(c);
+    for (const auto& [name, grouping] : options) {
+      ConvPlan plan = kDefaultCudaConvPlan;
+      plan.grouping = grouping;
+      Prepared prepared(c, graph, plan);
+      for (int i = 0; i < 5; ++i) prepared.Run();
+      std::vector<double> ms, features_ms;
+      for (int i = 0; i < num_runs; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        const BatchOutput output = prepared.Run();
+        ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+        features_ms.push_back(absl::ToDoubleMilliseconds(output.stages.at(3).duration));
+      }
+      std::printf("| %s | %s | %.3f | %.3f |\n", c.name().c_str(), name.c_str(), Percentile(ms, 0.5),
+                  Percentile(features_ms, 0.5));
+      std::fflush(stdout);
+    }
+  }
+}
+
+uint64_t Fnv1a(const void* data, size_t bytes, uint64_t hash) {
+  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
+  return hash;
+}
+
+void Digest(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    Prepared prepared(c);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const SampleOutput& sample : prepared.Run(/*return_scores=*/true).samples) {
+      hash = Fnv1a(sample.labels.data(), sample.labels.size(), hash);
+      hash = Fnv1a(sample.scores.data(), sample.scores.size() * sizeof(float), hash);
+    }
+    std::printf("%016llx %s\n", static_cast<unsigned long long>(hash), c.name().c_str());
+    std::fflush(stdout);
+  }
+}
+
+int Main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  int num_runs = mode == "count" ? 5 : 100;
+  std::string filter;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--runs") == 0) num_runs = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--filter") == 0) filter = argv[i + 1];
+  }
+  if (!support::HasDevice(support::Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 0;
+  }
+  std::vector<Case> cases = AllCases();
+  std::erase_if(cases, [&](const Case& c) { return c.name().find(filter) == std::string::npos; });
+  const CudaDevice device = ListCudaDevices().front();
+  std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", device.name.c_str(), CudaVersion().c_str(),
+              kernels::ThreadPool::AvailableCpus(), num_runs);
+  if (mode == "time") {
+    Time(cases, num_runs);
+  } else if (mode == "count") {
+    Count(cases, num_runs);
+  } else if (mode == "groupings") {
+    Groupings(cases, num_runs);
+  } else if (mode == "digest") {
+    Digest(cases);
+  } else {
+    std::fprintf(stderr, "usage: %s time|count|groupings|digest [--runs N] [--filter TEXT]\n", argv[0]);
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }

@@ -1,0 +1,136 @@
+#include "kernels/morton_key.h"
+
+#include <algorithm>
+#include <random>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace voxserve::kernels {
+namespace {
+
+template <typename DimensionType>
+class MortonKeyTest : public ::testing::Test {
+ protected:
+  static constexpr int kDimension = DimensionType::value;
+  using KeyType = MortonKey<kDimension>;
+
+  // Corners of the limits, 0 and its neighbours on every axis, and random coordinates.
+  static std::vector<Axes> Coordinates() {
+    const CoordinateKey layout(kDimension);
+    std::vector<Axes> all = {{0, 0, 0, 0}};
+    for (int axis = 0; axis < kDimension; ++axis) {
+      std::vector<Axes> next;
+      for (Axes coordinate : all) {
+        for (const int32_t value : {layout.min_coordinate(), -1, 0, 1, layout.max_coordinate()}) {
+          coordinate[static_cast<size_t>(axis)] = value;
+          next.push_back(coordinate);
+        }
+      }
+      all = next;
+    }
+    std::mt19937 random(1);
+    std::uniform_int_distribution<int32_t> anywhere(layout.min_coordinate(), layout.max_coordinate());
+    for (int i = 0; i < 500; ++i) {
+      Axes coordinate = {0, 0, 0, 0};
+      for (size_t axis = 0; axis < kDimension; ++axis) coordinate[axis] = anywhere(random);
+      all.push_back(coordinate);
+    }
+    return all;
+  }
+
+  // Bit by bit, as the header says it.
+  static uint64_t NaivePack(int32_t sample, const Axes& coordinate) {
+    auto key = static_cast<uint64_t>(sample);
+    for (int bit = KeyType::kAxisBits - 1; bit >= 0; --bit) {
+      for (size_t axis = 0; axis < kDimension; ++axis) {
+        const int64_t field = int64_t{coordinate[axis]} + (int64_t{1} << (KeyType::kAxisBits - 1));
+        key = key << 1 | static_cast<uint64_t>(field >> bit & 1);
+      }
+    }
+    return key;
+  }
+};
+
+template <int kDimension>
+using Dimension = std::integral_constant<int, kDimension>;
+using Dimensions = ::testing::Types<Dimension<1>, Dimension<2>, Dimension<3>, Dimension<4>>;
+TYPED_TEST_SUITE(MortonKeyTest, Dimensions);
+
+TYPED_TEST(MortonKeyTest, InterleavesTheFieldsOfCoordinateKeys) {
+  using Key = typename TestFixture::KeyType;
+  const CoordinateKey layout(TestFixture::kDimension);
+  EXPECT_EQ(Key::kAxisBits, layout.axis_bits());
+  EXPECT_EQ(Key::kBatchShift, layout.batch_shift());
+  EXPECT_EQ(Key::kBias, layout.bias());
+  for (const int32_t sample : {0, 5, kMaxSamples - 1}) {
+    for (const Axes& coordinate : this->Coordinates()) {
+      ASSERT_EQ(Key::Pack(sample, coordinate), this->NaivePack(sample, coordinate));
+    }
+  }
+}
+
+TYPED_TEST(MortonKeyTest, UnpackGivesBackWhatWasPacked) {
+  using Key = typename TestFixture::KeyType;
+  for (const int32_t sample : {0, 5, kMaxSamples - 1}) {
+    for (const Axes& coordinate : this->Coordinates()) {
+      const uint64_t key = Key::Pack(sample, coordinate);
+      ASSERT_EQ(Key::Sample(key), sample);
+      ASSERT_EQ(Key::Unpack(key), coordinate);
+      for (int axis = 0; axis < TestFixture::kDimension; ++axis) {
+        ASSERT_EQ(Key::Coordinate(key, axis), coordinate[static_cast<size_t>(axis)]);
+      }
+      ASSERT_LT(key, kNoKey);
+    }
+  }
+}
+
+TYPED_TEST(MortonKeyTest, SamplesAscend) {
+  using Key = typename TestFixture::KeyType;
+  for (const int32_t sample : {0, 5, kMaxSamples - 2}) {
+    for (const Axes& coordinate : this->Coordinates()) {
+      ASSERT_GE(Key::Pack(sample, coordinate), Key::SampleFloor(sample));
+      ASSERT_LT(Key::Pack(sample, coordinate), Key::SampleFloor(sample + 1));
+    }
+  }
+}
+
+TYPED_TEST(MortonKeyTest, TranslationMovesEveryAxisUpToTheMargin) {
+  using Key = typename TestFixture::KeyType;
+  std::mt19937 random(2);
+  std::uniform_int_distribution<int32_t> step(-kCoordinateMargin, kCoordinateMargin);
+  for (const Axes& coordinate : this->Coordinates()) {
+    std::vector<Axes> offsets = {{0, 0, 0, 0}};
+    for (size_t axis = 0; axis < TestFixture::kDimension; ++axis) {
+      for (const int32_t one : {-kCoordinateMargin, -1, 1, kCoordinateMargin}) {
+        offsets.push_back({0, 0, 0, 0});
+        offsets.back()[axis] = one;
+      }
+    }
+    offsets.push_back({0, 0, 0, 0});
+    for (size_t axis = 0; axis < TestFixture::kDimension; ++axis) offsets.back()[axis] = step(random);
+    for (const Axes& offset : offsets) {
+      Axes moved = coordinate;
+      for (size_t axis = 0; axis < TestFixture::kDimension; ++axis) moved[axis] += offset[axis];
+      ASSERT_EQ(Key::Translate(Key::Pack(7, coordinate), Key::Translation(offset)), Key::Pack(7, moved));
+    }
+  }
+}
+
+TYPED_TEST(MortonKeyTest, HalvingKeepsTheOrder) {
+  using Key = typename TestFixture::KeyType;
+  std::vector<uint64_t> keys;
+  for (const Axes& coordinate : this->Coordinates()) keys.push_back(Key::Pack(3, coordinate));
+  std::sort(keys.begin(), keys.end());
+  for (uint64_t& key : keys) {
+    Axes half = Key::Unpack(key);
+    for (int32_t& c : half) c >>= 1;  // towards minus infinity
+    key = Key::Pack(3, half);
+  }
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+}
+
+}  // namespace
+}  // namespace voxserve::kernels
