@@ -3,8 +3,9 @@
 // From a coordinate's key to its row.
 //
 // Two strategies with the same answers. GRID holds one int32 a cell of every sample's bounding box: no collision, one
-// access. HASH is open addressing with linear probing over a power of two of slots, at most half full, hashed by
-// Fibonacci multiplication. GRID's memory is kept from build to build and only the touched cells are reset.
+// access. HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a
+// quarter), hashed by Fibonacci multiplication. GRID's memory is kept from build to build and only the touched cells
+// are reset.
 //
 // cpu::CoordinateTable belongs to one execution context. Build is not thread-safe; Find is const and may be called from
 // many threads after it. The table keeps no pointer to the caller's keys.
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -121,7 +123,7 @@ struct CoordinateTableBuildParams {
   MapSearch search = MapSearch::kHash;  // kGrid or kHash
   int32_t num_samples = 0;
   const uint64_t* keys = nullptr;  // [capacity] MortonKeys, ascending, unique; rubbish past their number
-  int64_t capacity = 0;            // below 2^31
+  int64_t capacity = 0;            // at most 2^30
   const int64_t* num_keys = nullptr;
 
   // kGrid: all -1 before. One table at a time can have them, and ResetGrid gives them back as they were.
@@ -152,7 +154,7 @@ struct CoordinateTable {
   MapSearch search = MapSearch::kHash;  // what was asked for
   int64_t capacity = 0;
   const int64_t* num_keys = nullptr;
-  const HashSlot* slots = nullptr;     // a power of two, at least twice the keys
+  const HashSlot* slots = nullptr;     // [a power of two]
   const GridBox* boxes = nullptr;      // [num_samples], kGrid alone
   int32_t* grid_cells = nullptr;       // row, or -1
   const int32_t* uses_grid = nullptr;  // [1] 1: the grid was taken; 0: the hash table was
@@ -161,9 +163,14 @@ static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
-// Sets *table, on the host, at once; it may be used on the stream. The hash table is built instead of a grid that would
-// need more than max_grid_cells.
-cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table, cudaStream_t stream);
+// Sets tables, on the host, at once; they may be used on the stream. All are of one dimension, and at most one asks for
+// a grid. The hash table is built instead of a grid that would need more than max_grid_cells.
+cudaError_t BuildCoordinateTables(std::span<const CoordinateTableBuildParams> params, std::span<CoordinateTable> tables,
+                                  cudaStream_t stream);
+inline cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table,
+                                        cudaStream_t stream) {
+  return BuildCoordinateTables({&params, 1}, {table, 1}, stream);
+}
 
 // Sets the cells of these keys, which must be those of the build, back to -1. The table must not be used after it.
 cudaError_t ResetGrid(const CoordinateTable& table, const uint64_t* keys, int64_t capacity, const int64_t* num_keys,

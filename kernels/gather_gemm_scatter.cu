@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "kernels/gather_gemm_scatter.h"
 #include "kernels/gemm_cuda.h"
 #include "kernels/launch.cuh"
@@ -21,31 +23,35 @@ struct Workspace {
   }
 };
 
-// All products of the convolution: those of the groups from the gather buffer, the identity's from the input.
-cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const MatmulGrouping& grouping,
-                           const Workspace& workspace, Gemm& gemm) {
+}  // namespace
+
+size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params) { return Workspace(params).bytes; }
+
+cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm) {
   const PairTablesView& tables = params.tables;
+  const MatmulGrouping& grouping = *params.grouping;
   const int64_t value_bytes = SizeOf(params.dtype);
   const int64_t in_channels = params.in_channels, out_channels = params.out_channels;
   const auto weights_at = [&](int64_t position) {
     return static_cast<const char*>(params.weights) + position * in_channels * out_channels * value_bytes;
   };
   for (const MatmulGroup& group : grouping.groups) {
-    VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.dtype = params.dtype,
-                                           .out_dtype = params.dtype,
-                                           .m = group.rows,
-                                           .n = out_channels,
-                                           .k = in_channels,
-                                           .a = workspace.gathered + group.begin * in_channels * value_bytes,
-                                           .a_pitch = in_channels,
-                                           .b = weights_at(group.first),
-                                           .b_pitch = out_channels,
-                                           .c = workspace.products + group.begin * out_channels * value_bytes,
-                                           .c_pitch = out_channels,
-                                           .count = group.count,
-                                           .a_stride = group.rows * in_channels,
-                                           .b_stride = in_channels * out_channels,
-                                           .c_stride = group.rows * out_channels}));
+    VOXSERVE_RETURN_IF_CUDA(
+        gemm.Multiply({.dtype = params.dtype,
+                       .out_dtype = params.dtype,
+                       .m = group.rows,
+                       .n = out_channels,
+                       .k = in_channels,
+                       .a = static_cast<const char*>(gathered) + group.begin * in_channels * value_bytes,
+                       .a_pitch = in_channels,
+                       .b = weights_at(group.first),
+                       .b_pitch = out_channels,
+                       .c = static_cast<char*>(products) + group.begin * out_channels * value_bytes,
+                       .c_pitch = out_channels,
+                       .count = group.count,
+                       .a_stride = group.rows * in_channels,
+                       .b_stride = in_channels * out_channels,
+                       .c_stride = group.rows * out_channels}));
   }
   if (grouping.num_product_rows == grouping.num_gathered_rows) return cudaSuccess;
   // The identity stands last in a symmetric walk, and at its own number in any other.
@@ -59,14 +65,8 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const MatmulGr
                         .a_pitch = params.in_pitch,
                         .b = weights_at(identity),
                         .b_pitch = out_channels,
-                        .c = workspace.products + grouping.num_gathered_rows * out_channels * value_bytes,
+                        .c = static_cast<char*>(products) + grouping.num_gathered_rows * out_channels * value_bytes,
                         .c_pitch = out_channels});
-}
-
-}  // namespace
-
-size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params) {
-  return Workspace(params).bytes;
 }
 
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream) {
@@ -79,12 +79,14 @@ cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm,
   }
   const NvtxRange range("GatherGemmScatter");
   const MatmulGrouping& grouping = *params.grouping;
+  if (grouping.num_product_rows > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   const Workspace workspace(params);
 
   OffsetShifts scatter_shifts;
   for (int32_t k = 0; k < tables.num_offsets; ++k) {
     const int64_t begin = grouping.buffer_begin[static_cast<size_t>(k)];
-    scatter_shifts.shift[k] = begin < 0 ? OffsetShifts::kNotMoved : begin - tables.offset_begin[k];
+    scatter_shifts.shift[k] =
+        begin < 0 ? OffsetShifts::kNotMoved : static_cast<int32_t>(begin - tables.offset_begin[k]);
   }
   if (grouping.num_gathered_rows > 0) {
     OffsetShifts gather_shifts = scatter_shifts;
@@ -98,7 +100,7 @@ cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm,
                                               .to = workspace.gathered},
                                              stream));
   }
-  VOXSERVE_RETURN_IF_CUDA(MultiplyGroups(params, grouping, workspace, gemm));
+  VOXSERVE_RETURN_IF_CUDA(MultiplyGroups(params, workspace.gathered, workspace.products, gemm));
   return ScatterAllOffsets({.tables = tables,
                             .shifts = scatter_shifts,
                             .dtype = params.dtype,

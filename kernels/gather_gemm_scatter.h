@@ -52,10 +52,10 @@ struct GatherGemmScatterParams {
   PairTablesView tables;
   bool is_symmetric = false;                 // a submanifold convolution whose offset K - 1 - k mirrors k
   const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
-  DType dtype = DType::kFloat32;      // of in, weights, residual and the buffers between the passes
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;               // values
+  DType dtype = DType::kFloat32;             // of in, weights, residual and the buffers between the passes
+  DType out_dtype = DType::kFloat32;         // of out: dtype, or float32
+  const void* in = nullptr;                  // [num_in_rows, in_channels], rows in_pitch apart
+  int64_t in_pitch = 0;                      // values
   int32_t in_channels = 0;
   const void* weights = nullptr;  // [K, in_channels, out_channels], in the order of WalkOrder(K, is_symmetric)
   void* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
@@ -71,6 +71,11 @@ size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params);
 
 // On the stream that `gemm` is bound to; cudaErrorInvalidValue for another.
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream);
+
+// The products between the two passes alone: those of the groups from `gathered` [num_gathered_rows, in_channels], the
+// identity's from the input, to `products` [num_product_rows, out_channels]. On gemm's stream. Reads no more of the
+// params than these need; output, epilogue and workspace may be left out.
+cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

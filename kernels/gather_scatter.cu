@@ -9,6 +9,12 @@ namespace {
 
 // Pairs of a row whose table entries and rows a thread has under way together.
 constexpr int kPairsInFlight = 4;
+// Loads depend on loads (mask, table, row), so that many threads must be under way: registers are held down for them.
+constexpr int kGatherBlocksAnSm = 6;
+template <typename T>
+constexpr int kScatterBlocksAnSm = 5;
+template <>
+constexpr int kScatterBlocksAnSm<__nv_bfloat16> = 4;  // its conversions need more of them
 
 constexpr int32_t kMaxMaskWords = MaskWords(kMaxKernelVolume);
 
@@ -30,14 +36,14 @@ struct PairRows {
   }
 
   // Copies the shifts to where threads of a warp can read different ones at once. All threads of the block call it.
-  __device__ void LoadShifts(int64_t (&shared)[kMaxKernelVolume]) const {
+  __device__ void LoadShifts(int32_t (&shared)[kMaxKernelVolume]) const {
     for (auto k = static_cast<int32_t>(threadIdx.x); k < num_offsets; k += kBlockThreads) shared[k] = shifts.shift[k];
     __syncthreads();
   }
 
   // Calls visit(buffer_rows, count) for the row's pairs in ascending order of offsets, kPairsInFlight at a time.
   template <typename Visitor>
-  __device__ void ForEachPair(int64_t row, const int64_t (&shared)[kMaxKernelVolume], const Visitor& visit) const {
+  __device__ void ForEachPair(int64_t row, const int32_t (&shared)[kMaxKernelVolume], const Visitor& visit) const {
     for (int32_t word = 0; word < mask_words; ++word) {
       uint32_t bits = masks[row * mask_words + word] & moved[word];
       while (bits != 0) {
@@ -53,12 +59,11 @@ struct PairRows {
           }
           bits &= bits - 1;
         }
-        int64_t buffer_rows[kPairsInFlight];
 #pragma unroll
         for (int i = 0; i < kPairsInFlight; ++i) {
-          if (i < count) buffer_rows[i] = pair[i] + shared[offset[i]];
+          if (i < count) pair[i] += shared[offset[i]];
         }
-        visit(buffer_rows, count);
+        visit(pair, count);
       }
     }
   }
@@ -86,15 +91,16 @@ struct ScatterArguments {
 
 // A thread reads one word of an input row and writes it to the row's pairs.
 template <typename Word>
-__global__ void __launch_bounds__(kBlockThreads) GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
-  __shared__ int64_t shifts[kMaxKernelVolume];
+__global__ void __launch_bounds__(kBlockThreads, kGatherBlocksAnSm)
+    GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
+  __shared__ int32_t shifts[kMaxKernelVolume];
   arguments.pair_rows.LoadShifts(shifts);
   arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
     const Word word = arguments.from[row * arguments.from_pitch + chunk];
-    arguments.pair_rows.ForEachPair(row, shifts, [&](const int64_t(&buffer_rows)[kPairsInFlight], int32_t count) {
+    arguments.pair_rows.ForEachPair(row, shifts, [&](const int32_t(&buffer_rows)[kPairsInFlight], int32_t count) {
 #pragma unroll
       for (int i = 0; i < kPairsInFlight; ++i) {
-        if (i < count) arguments.to[buffer_rows[i] * arguments.rows.chunks + chunk] = word;
+        if (i < count) arguments.to[int64_t{buffer_rows[i]} * arguments.rows.chunks + chunk] = word;
       }
     });
   });
@@ -102,18 +108,19 @@ __global__ void __launch_bounds__(kBlockThreads) GatherKernel(const __grid_const
 
 // A thread sums kCount channels of an output row over its pairs.
 template <typename T, typename Out, int kCount>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kScatterBlocksAnSm<T>)
     ScatterKernel(const __grid_constant__ ScatterArguments<T, Out> arguments) {
-  __shared__ int64_t shifts[kMaxKernelVolume];
+  __shared__ int32_t shifts[kMaxKernelVolume];
   arguments.pair_rows.LoadShifts(shifts);
   arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
     const int32_t channel = chunk * kCount;
     float sums[kCount] = {};
-    arguments.pair_rows.ForEachPair(row, shifts, [&](const int64_t(&buffer_rows)[kPairsInFlight], int32_t count) {
+    arguments.pair_rows.ForEachPair(row, shifts, [&](const int32_t(&buffer_rows)[kPairsInFlight], int32_t count) {
       Pack<T, kCount> products[kPairsInFlight];
 #pragma unroll
       for (int i = 0; i < kPairsInFlight; ++i) {
-        if (i < count) products[i] = LoadPack<kCount>(arguments.from + buffer_rows[i] * arguments.channels + channel);
+        if (i < count)
+          products[i] = LoadPack<kCount>(arguments.from + int64_t{buffer_rows[i]} * arguments.channels + channel);
       }
 #pragma unroll
       for (int i = 0; i < kPairsInFlight; ++i) {
@@ -144,15 +151,15 @@ cudaError_t LaunchGather(const GatherAllOffsetsParams& params, cudaStream_t stre
 
 template <typename T, typename Out, int kCount>
 cudaError_t LaunchScatter(const ScatterAllOffsetsParams& params, cudaStream_t stream) {
-  const ScatterArguments<T, Out> arguments{.rows = RowChunks(params.tables.num_out_rows, params.channels / kCount),
-                                           .channels = params.channels,
-                                           .from = static_cast<const T*>(params.from),
-                                           .to = static_cast<Out*>(params.to),
-                                           .to_pitch = params.to_pitch,
-                                           .epilogue = TypedEpilogue<T, float>(params.epilogue),
-                                           .pair_rows = PairRows(params.tables.out_pairs, params.tables.out_capacity,
-                                                                 params.tables.out_masks, params.tables.num_offsets,
-                                                                 params.shifts)};
+  const ScatterArguments<T, Out> arguments{
+      .rows = RowChunks(params.tables.num_out_rows, params.channels / kCount),
+      .channels = params.channels,
+      .from = static_cast<const T*>(params.from),
+      .to = static_cast<Out*>(params.to),
+      .to_pitch = params.to_pitch,
+      .epilogue = TypedEpilogue<T, float>(params.epilogue),
+      .pair_rows = PairRows(params.tables.out_pairs, params.tables.out_capacity, params.tables.out_masks,
+                            params.tables.num_offsets, params.shifts)};
   ScatterKernel<T, Out, kCount><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }

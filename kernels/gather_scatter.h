@@ -50,8 +50,8 @@ struct PairTablesView {
   int64_t in_capacity = 0;
   const int32_t* out_pairs = nullptr;  // [K, out_capacity] the pair of offset k and an output row; -1: none
   int64_t out_capacity = 0;
-  const uint32_t* in_masks = nullptr;   // [num_in_rows, MaskWords(K)] the offsets in which a row has a pair
-  const uint32_t* out_masks = nullptr;  // [num_out_rows, MaskWords(K)]
+  const uint32_t* in_masks = nullptr;     // [num_in_rows, MaskWords(K)] the offsets in which a row has a pair
+  const uint32_t* out_masks = nullptr;    // [num_out_rows, MaskWords(K)]
   const int64_t* offset_begin = nullptr;  // host: [K + 1] first pair of each offset; [K] is the number of pairs
   int64_t num_in_rows = 0;
   int64_t num_out_rows = 0;
@@ -59,10 +59,11 @@ struct PairTablesView {
 };
 static_assert(std::is_trivially_copyable_v<PairTablesView>);
 
-// Where a dense buffer holds an offset's pairs: pair p of offset k is its row p + shift[k].
+// Where a dense buffer holds an offset's pairs: pair p of offset k is its row p + shift[k]. The buffer has fewer than
+// 2^31 rows.
 struct OffsetShifts {
-  static constexpr int64_t kNotMoved = std::numeric_limits<int64_t>::min();  // this offset is passed over
-  int64_t shift[kMaxKernelVolume] = {};
+  static constexpr int32_t kNotMoved = std::numeric_limits<int32_t>::min();  // this offset is passed over
+  int32_t shift[kMaxKernelVolume] = {};
 };
 static_assert(std::is_trivially_copyable_v<OffsetShifts>);
 

@@ -18,6 +18,9 @@ namespace {
 // before.
 constexpr int64_t kMaxHeadBlocks = 1024;
 
+// Levels that are made of the same sorted keys at once.
+constexpr int kMaxChain = 8;
+
 // --- Candidates ------------------------------------------------------------------------------------------------------
 
 // Which bits of a key a sort has to look at. Under PADDED no output is negative or above out_shape, so that the upper
@@ -154,61 +157,119 @@ struct MortonFloor {
   }
 };
 
+// Outputs that are made of runs of equal sorted keys.
+template <typename Restore>
+struct HeadLevel {
+  int ignored_bits;  // from below: keys that differ in them alone are equal; no fewer than in the level before
+  Restore restore;
+  uint64_t* out_keys;
+  int32_t* first_in_rows;  // null: not wanted
+  int64_t* num_out;
+  int64_t* num_beyond_limits;  // [num_samples] set to 0; null: not touched
+};
+
+template <typename Restore>
 struct HeadParams {
   const uint64_t* sorted;  // [capacity], kNoKey last
   int64_t capacity;
   const int64_t* num_sorted;  // null: capacity
-  int ignored_bits;           // from below: keys that differ in them alone are equal
   int64_t block_rows;         // whole tiles
-  int32_t* block_heads;       // [blocks]
-  uint64_t* out_keys;
-  int64_t* num_out;
+  int32_t* block_heads;       // [num_levels, blocks]
+  int32_t num_samples;
+  int32_t num_levels;
+  HeadLevel<Restore> levels[kMaxChain];
 };
 
-__device__ bool IsHead(const HeadParams& params, int64_t row) {
-  const uint64_t key = params.sorted[row];
-  if (key == kNoKey) return false;
-  return row == 0 || key >> params.ignored_bits != params.sorted[row - 1] >> params.ignored_bits;
+// The bits in which a key differs from the one before it: what a level does not ignore of them makes a head. All ones
+// for the first key, none where there is no key.
+__device__ uint64_t Difference(const uint64_t* sorted, int64_t row) {
+  const uint64_t key = sorted[row];
+  if (key == kNoKey) return 0;
+  return row == 0 ? ~uint64_t{0} : key ^ sorted[row - 1];
 }
 
-__global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const HeadParams params) {
+template <typename Restore>
+__global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
-  int64_t count = 0;
-  for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) count += IsHead(params, row);
-  count = BlockSum(count);
-  if (threadIdx.x == 0) params.block_heads[blockIdx.x] = static_cast<int32_t>(count);
+  int32_t counts[kMaxChain] = {};
+  for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) {
+    const uint64_t difference = Difference(params.sorted, row);
+#pragma unroll
+    for (int level = 0; level < kMaxChain; ++level) {
+      if (level < params.num_levels) counts[level] += difference >> params.levels[level].ignored_bits != 0 ? 1 : 0;
+    }
+  }
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    if (level >= params.num_levels) break;
+    const int64_t count = BlockSum(counts[level]);
+    if (threadIdx.x == 0) {
+      params.block_heads[int64_t{level} * gridDim.x + blockIdx.x] = static_cast<int32_t>(count);
+    }
+    int64_t* const num_beyond_limits = params.levels[level].num_beyond_limits;
+    if (blockIdx.x != 0 || num_beyond_limits == nullptr) continue;
+    for (int32_t sample = threadIdx.x; sample < params.num_samples; sample += kBlockThreads) {
+      num_beyond_limits[sample] = 0;
+    }
+  }
 }
 
-// Writes restore(key) of every first one of equal keys.
+// Writes restore(key) of every first one of equal keys, level by level. A level's heads are heads of the level before,
+// and their rows there are the first inputs of its outputs.
 template <typename Restore>
-__global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const HeadParams params, const Restore restore) {
+__global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
   const int64_t begin = blockIdx.x * params.block_rows;
   const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
   const bool is_last = blockIdx.x == gridDim.x - 1;
   if (begin >= end && !is_last) return;
-  int64_t heads_before = 0;
-  for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
-    heads_before += params.block_heads[block];
+  int64_t heads_before[kMaxChain];
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    heads_before[level] = 0;
+    if (level >= params.num_levels) continue;
+    const int32_t* const block_heads = params.block_heads + int64_t{level} * gridDim.x;
+    for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
+      heads_before[level] += block_heads[block];
+    }
+    heads_before[level] = BlockSum(heads_before[level]);
   }
-  heads_before = BlockSum(heads_before);
   for (int64_t tile = begin; tile < end; tile += kTileRows) {
-    bool is_head[kTileItems];
-    int32_t rank[kTileItems];
+    uint64_t key[kTileItems];
+    uint64_t difference[kTileItems];
+    int32_t row_before[kTileItems];  // in the level before
 #pragma unroll
     for (int item = 0; item < kTileItems; ++item) {
       const int64_t row = tile + item * kBlockThreads + threadIdx.x;
-      is_head[item] = row < end && IsHead(params, row);
+      key[item] = row < end ? params.sorted[row] : kNoKey;
+      difference[item] = row < end ? Difference(params.sorted, row) : 0;
+      row_before[item] = static_cast<int32_t>(row);
     }
-    const int32_t num_heads = RankInTile(is_head, rank);
 #pragma unroll
-    for (int item = 0; item < kTileItems; ++item) {
-      const int64_t row = tile + item * kBlockThreads + threadIdx.x;
-      if (is_head[item]) params.out_keys[heads_before + rank[item]] = restore(params.sorted[row]);
+    for (int level = 0; level < kMaxChain; ++level) {
+      if (level >= params.num_levels) break;
+      const HeadLevel<Restore>& made = params.levels[level];
+      bool is_head[kTileItems];
+      int32_t rank[kTileItems];
+#pragma unroll
+      for (int item = 0; item < kTileItems; ++item) is_head[item] = difference[item] >> made.ignored_bits != 0;
+      const int32_t num_heads = RankInTile(is_head, rank);
+#pragma unroll
+      for (int item = 0; item < kTileItems; ++item) {
+        if (!is_head[item]) continue;
+        const int64_t out_row = heads_before[level] + rank[item];
+        made.out_keys[out_row] = made.restore(key[item]);
+        if (made.first_in_rows != nullptr) made.first_in_rows[out_row] = row_before[item];
+        row_before[item] = static_cast<int32_t>(out_row);
+      }
+      heads_before[level] += num_heads;
     }
-    heads_before += num_heads;
   }
-  if (is_last && threadIdx.x == 0) *params.num_out = heads_before;
+  if (!is_last || threadIdx.x != 0) return;
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    if (level < params.num_levels) *params.levels[level].num_out = heads_before[level];
+  }
 }
 
 // --- Launchers -------------------------------------------------------------------------------------------------------
@@ -257,6 +318,10 @@ cudaError_t SortCandidates(const OutputCoordinatesParams& params, void* temp, si
                                         NumSortedBits(params), stream);
 }
 
+int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
+  return cutter.Take<int32_t>(static_cast<int64_t>(num_levels) * kMaxHeadBlocks);
+}
+
 struct Workspace {
   int32_t* block_heads;
   uint64_t* candidates[2] = {nullptr, nullptr};
@@ -267,7 +332,7 @@ struct Workspace {
 
   explicit Workspace(const OutputCoordinatesParams& params) {
     WorkspaceCutter cutter(params.workspace);
-    block_heads = cutter.Take<int32_t>(kMaxHeadBlocks);
+    block_heads = TakeBlockHeads(cutter, 1);
     if (Log2OfMortonStride(params) < 0) {
       for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
       if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
@@ -280,13 +345,13 @@ struct Workspace {
 };
 
 template <typename Restore>
-cudaError_t WriteUnique(HeadParams heads, const Restore& restore, cudaStream_t stream) {
+cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
   const int64_t num_tiles = (heads.capacity + kTileRows - 1) / kTileRows;
   heads.block_rows = (num_tiles + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kTileRows;
   const auto num_blocks = static_cast<unsigned>((heads.capacity + heads.block_rows - 1) / heads.block_rows);
-  CountHeadsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(heads);
+  CountHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  WriteHeadsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(heads, restore);
+  WriteHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
   return LaunchStatus(stream);
 }
 
@@ -327,30 +392,17 @@ CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Worksp
   return candidates;
 }
 
-}  // namespace
-
-size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
-  return params.num_in == 0 ? 0 : Workspace(params).bytes;
-}
-
-cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream) {
-  const NvtxRange range("OutputCoordinates");
-  if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
+cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const auto num_samples = static_cast<size_t>(params.num_samples);
   VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
-  if (params.num_in == 0) return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
+  return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
+}
 
+// The outputs of what does not keep Morton order.
+cudaError_t SortedOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
   const Workspace workspace(params);
-  HeadParams heads{.block_heads = workspace.block_heads, .out_keys = params.out_keys, .num_out = params.num_out};
-  if (const int log2_stride = Log2OfMortonStride(params); log2_stride >= 0) {
-    const CoordinateKey layout(params.geometry.dimension);
-    heads.sorted = params.in_keys;
-    heads.capacity = params.num_in;
-    heads.num_sorted = params.device_num_in;
-    heads.ignored_bits = layout.dimension() * log2_stride;
-    return WriteUnique(heads, MortonFloor{layout.dimension(), layout.axis_bits(), log2_stride}, stream);
-  }
-
   const CandidateParams candidates = CandidatesOf(params, workspace);
   const int64_t num_candidates = NumOutputCandidates(params);
   VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
@@ -366,9 +418,79 @@ cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_
   cub::DoubleBuffer<uint64_t> sorted(workspace.candidates[0], workspace.candidates[1]);
   size_t sort_temp_bytes = workspace.sort_temp_bytes;
   VOXSERVE_RETURN_IF_CUDA(SortCandidates(params, workspace.sort_temp, sort_temp_bytes, sorted, stream));
-  heads.sorted = sorted.Current();
-  heads.capacity = num_candidates;
-  return WriteUnique(heads, candidates.bits, stream);
+  HeadParams<CandidateBits> heads{.sorted = sorted.Current(),
+                                  .capacity = num_candidates,
+                                  .num_sorted = nullptr,
+                                  .block_rows = 0,
+                                  .block_heads = workspace.block_heads,
+                                  .num_samples = params.num_samples,
+                                  .num_levels = 1,
+                                  .levels = {}};
+  heads.levels[0].restore = candidates.bits;
+  heads.levels[0].out_keys = params.out_keys;
+  heads.levels[0].num_out = params.num_out;
+  return WriteUnique(heads, stream);
+}
+
+}  // namespace
+
+bool CanBeChained(std::span<const OutputCoordinatesParams> chain) {
+  int log2_stride = 0;
+  for (const OutputCoordinatesParams& params : chain) {
+    if (Log2OfMortonStride(params) < 0) return false;
+    log2_stride += Log2OfMortonStride(params);
+  }
+  return chain.size() <= kMaxChain && log2_stride < CoordinateKey(chain[0].geometry.dimension).axis_bits();
+}
+
+size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain) {
+  WorkspaceCutter cutter(nullptr);
+  TakeBlockHeads(cutter, chain.size());
+  return cutter.bytes();
+}
+
+cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream) {
+  if (chain.empty()) return cudaSuccess;
+  const NvtxRange range("OutputCoordinatesChain");
+  const OutputCoordinatesParams& first = chain[0];
+  if (!CanBeChained(chain)) return cudaErrorInvalidValue;
+  const CoordinateKey layout(first.geometry.dimension);
+  WorkspaceCutter cutter(first.workspace);
+  HeadParams<MortonFloor> heads{.sorted = first.in_keys,
+                                .capacity = first.num_in,
+                                .num_sorted = first.device_num_in,
+                                .block_rows = 0,
+                                .block_heads = TakeBlockHeads(cutter, chain.size()),
+                                .num_samples = first.num_samples,
+                                .num_levels = static_cast<int32_t>(chain.size()),
+                                .levels = {}};
+  int log2_stride = 0;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const OutputCoordinatesParams& params = chain[i];
+    if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
+    log2_stride += Log2OfMortonStride(params);
+    heads.levels[i] = {.ignored_bits = layout.dimension() * log2_stride,
+                       .restore = {layout.dimension(), layout.axis_bits(), log2_stride},
+                       .out_keys = params.out_keys,
+                       .first_in_rows = params.first_in_rows,
+                       .num_out = params.num_out,
+                       .num_beyond_limits = params.num_beyond_limits};
+    if (first.num_in > 0) continue;
+    VOXSERVE_RETURN_IF_CUDA(SetNoOutputs(params, stream));
+  }
+  return first.num_in == 0 ? cudaSuccess : WriteUnique(heads, stream);
+}
+
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
+  return params.num_in == 0 ? 0 : Workspace(params).bytes;
+}
+
+cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  if (CanBeChained({&params, 1})) return OutputCoordinatesChain({&params, 1}, stream);
+  const NvtxRange range("OutputCoordinates");
+  if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
+  if (params.num_in == 0) return SetNoOutputs(params, stream);
+  return SortedOutputs(params, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

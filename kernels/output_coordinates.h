@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "kernels/conv_geometry.h"
@@ -44,6 +45,9 @@ struct OutputCoordinatesParams {
   // of input and cell that asks for it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
   // kFloor, and under kPadded where out_shape is within the limits.
   int64_t* num_beyond_limits = nullptr;
+  // cuda, CanBeChained({this, 1}) alone: null, or the row of each output's first input. Its inputs are the rows from
+  // there to the next output's.
+  int32_t* first_in_rows = nullptr;  // [out_capacity]
 
   void* workspace = nullptr;  // OutputCoordinatesWorkspaceBytes(*this) of the device, 16-byte aligned, contents free
 };
@@ -79,8 +83,15 @@ namespace cuda {
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
 // cudaErrorInvalidValue where out_capacity is below OutputCoordinatesCapacity. Without a sort where Morton order
-// survives the division: one power of two on all axes.
+// survives.
 cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
+
+// The levels of a U-Net in two launches: each one's in_keys are the out_keys of the one before, all keep Morton order,
+// they are not many, and all strides together stay within a coordinate. Of the workspaces only the first one's is used:
+// OutputCoordinatesChainWorkspaceBytes.
+bool CanBeChained(std::span<const OutputCoordinatesParams> chain);
+size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain);
+cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

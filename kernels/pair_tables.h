@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "kernels/cuda_stream.h"
@@ -25,6 +26,9 @@ struct PairTablesParams {
   const int64_t* num_out = nullptr;     // [1]
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;  // [1]
+  // Input rows are the output rows, and offset K - 1 - k has offset k's pairs the other way round, as in a submanifold
+  // convolution of a symmetric kernel.
+  bool is_symmetric = false;
 
   // Output. Of rows past num_in and num_out nothing is promised. There are fewer than 2^31 pairs.
   int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1
@@ -48,8 +52,8 @@ struct PairListsParams {
   int64_t out_capacity = 0;
 
   // Output, all rows up to the capacities.
-  int32_t* in_pairs = nullptr;   // [K, in_capacity]
-  int32_t* out_pairs = nullptr;  // [K, out_capacity]
+  int32_t* in_pairs = nullptr;    // [K, in_capacity]
+  int32_t* out_pairs = nullptr;   // [K, out_capacity]
   uint32_t* in_masks = nullptr;   // [in_capacity, MaskWords(K)]
   uint32_t* out_masks = nullptr;  // [out_capacity, MaskWords(K)]
 };
@@ -57,9 +61,13 @@ static_assert(std::is_trivially_copyable_v<PairListsParams>);
 
 namespace cuda {
 
-// Of num_offsets and the capacities alone.
+// Of num_offsets and the capacities alone; a multiple of 256.
 size_t PairTablesWorkspaceBytes(const PairTablesParams& params);
-cudaError_t PairTables(const PairTablesParams& params, cudaStream_t stream);
+// Of all rulebooks of a network together: small ones do not fill a GPU.
+cudaError_t PairTables(std::span<const PairTablesParams> params, cudaStream_t stream);
+inline cudaError_t PairTables(const PairTablesParams& params, cudaStream_t stream) {
+  return PairTables({&params, 1}, stream);
+}
 
 cudaError_t PairTablesFromLists(const PairListsParams& params, cudaStream_t stream);
 

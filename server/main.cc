@@ -88,7 +88,7 @@ int Serve(const Options& options) {
        {"model_repository", options.model_repository},
        {"threads", Engine::Options{.num_threads = options.threads}.ResolvedThreads()}});
   absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(options, VOXSERVE_VERSION, [&options](EngineObserver* observer) {
+      Server::Start(options, VOXSERVE_VERSION, [&options, &device_failed](EngineObserver* observer) {
         return Engine::Create({.model_repository = options.model_repository,
                                .num_threads = options.threads,
                                .max_queue_requests = options.max_queue_requests,

@@ -20,7 +20,7 @@ step "3/5 Python (ruff, mypy)"
 (cd client/python && "$BUILD/venv/bin/ruff" check . && "$BUILD/venv/bin/mypy") || failures+=(python)
 
 step "4/5 Formatting (clang-format)"
-files '*.h' '*.cc' | xargs -r clang-format-14 --dry-run --Werror || failures+=(clang-format)
+files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -r clang-format-14 --dry-run --Werror || failures+=(clang-format)
 
 step "5/5 clang-tidy (20 minutes on 2 cores)"
 build_preset dev

@@ -13,24 +13,24 @@ namespace voxserve {
 
 // UPPER_SNAKE_CASE; part of the API: never renamed.
 namespace error_reason {
-inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";                  // bytes, steps or fields do not fit
-inline constexpr std::string_view kMissingField = "MISSING_FIELD";            // an axis or feature without default
+inline constexpr std::string_view kBadLayout = "BAD_LAYOUT";        // bytes, steps or fields do not fit
+inline constexpr std::string_view kMissingField = "MISSING_FIELD";  // an axis or feature without default
 inline constexpr std::string_view kTooManyPoints = "TOO_MANY_POINTS";
 inline constexpr std::string_view kTooManyVoxels = "TOO_MANY_VOXELS";
-inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";    // sites beyond what a key can hold
+inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";  // sites beyond what a key can hold
 inline constexpr std::string_view kMissingCloud = "MISSING_CLOUD";
 inline constexpr std::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // scores of a model that has none
 inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";
 inline constexpr std::string_view kVersionNotFound = "VERSION_NOT_FOUND";
 inline constexpr std::string_view kModelLoading = "MODEL_LOADING";
-inline constexpr std::string_view kModelFailed = "MODEL_FAILED";              // broken folder, nothing to serve
-inline constexpr std::string_view kBadModel = "BAD_MODEL";                    // what loading found
+inline constexpr std::string_view kModelFailed = "MODEL_FAILED";  // broken folder, nothing to serve
+inline constexpr std::string_view kBadModel = "BAD_MODEL";        // what loading found
 inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kDeadlineExpired = "DEADLINE_EXPIRED";
 inline constexpr std::string_view kCancelled = "CANCELLED";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
-inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";            // a GPU that will not work again
+inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";  // a GPU that will not work again
 inline constexpr std::string_view kResponseTooLarge = "RESPONSE_TOO_LARGE";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace error_reason

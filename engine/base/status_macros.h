@@ -10,12 +10,11 @@
 #define VOXSERVE_CONCAT_INNER(a, b) a##b
 #define VOXSERVE_CONCAT(a, b) VOXSERVE_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                        \
-  do {                                                     \
-    if (absl::Status voxserve_status_ = (expression);      \
-        !voxserve_status_.ok()) {                          \
-      return voxserve_status_;                             \
-    }                                                      \
+#define RETURN_IF_ERROR(expression)                                             \
+  do {                                                                          \
+    if (absl::Status voxserve_status_ = (expression); !voxserve_status_.ok()) { \
+      return voxserve_status_;                                                  \
+    }                                                                           \
   } while (false)
 
 #define ASSIGN_OR_RETURN(lhs, expression) \

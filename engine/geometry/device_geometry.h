@@ -2,9 +2,12 @@
 
 // All that a batch's coordinates decide, on a GPU: the counterpart of BatchGeometry, with rows in Morton order.
 //
-// Nothing comes back to the host while levels and rulebooks are made: their sizes stay on the device, memory is taken
-// for what they can be at most (a level has at most as many sites as its rule can make of its parent's capacity), and
-// ReadSizes brings all of them over in one copy, with the one wait before the result.
+// A network's levels and rulebooks are named first and made together: levels one after the other, as each follows from
+// its parent, then all tables, all searches and all pair tables at once, since few of them alone fill a GPU.
+//
+// Nothing comes back to the host while that is done: sizes stay on the device, memory is taken for what they can be at
+// most (a level has at most as many sites as its rule can make of its parent's capacity), and QueueSizes brings all of
+// them over in one copy, with the one wait before the result.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
@@ -13,12 +16,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/geometry/batch_counts.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/coordinate_table.h"
 #include "kernels/gather_scatter.h"
+#include "kernels/neighbour_search.h"
 #include "kernels/output_coordinates.h"
 #include "kernels/voxelize.h"
 
@@ -30,8 +35,8 @@ class DeviceGeometry : public BatchCounts {
   struct Shape {
     int32_t dimension = 3;
     int32_t num_samples = 0;
-    int num_levels = 0;                             // level 0 included
-    absl::Span<const int32_t> rulebook_offsets;     // K of each rulebook
+    int num_levels = 0;                          // level 0 included
+    absl::Span<const int32_t> rulebook_offsets;  // K of each rulebook
   };
 
   // Begins a batch; forgets the one before.
@@ -39,10 +44,12 @@ class DeviceGeometry : public BatchCounts {
 
   // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
-  absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
-  absl::Status MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                            kernels::MapSearch search, int64_t max_grid_bytes);
+  // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
+  absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
+  absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                           kernels::MapSearch search, int64_t max_grid_bytes);
   void SwapRulebook(int index, int of);
+  absl::Status MakeMaps();
 
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
@@ -69,12 +76,18 @@ class DeviceGeometry : public BatchCounts {
 
  private:
   struct Level {
-    uint64_t* keys = nullptr;             // [capacity]
+    uint64_t* keys = nullptr;  // [capacity]
     int64_t capacity = 0;
-    const int64_t* num_sites = nullptr;   // on the device
-    kernels::cuda::CoordinateTable table; // of `search`, where has_table
-    kernels::MapSearch search = kernels::MapSearch::kHash;
-    bool has_table = false;
+    const int64_t* num_sites = nullptr;  // on the device
+    int parent = -1;
+    kernels::OutputCoordinatesParams rule;  // but for the workspace; not of level 0
+  };
+  // A map search that was added, and what it is made of.
+  struct Search {
+    int index = 0;  // of the rulebook
+    kernels::ConvGeometry geometry;
+    kernels::MapSearch strategy = kernels::MapSearch::kHash;  // kGrid or kHash
+    int64_t max_grid_bytes = 0;
   };
   struct DeviceRulebook {
     int32_t num_offsets = 0;
@@ -105,8 +118,15 @@ class DeviceGeometry : public BatchCounts {
     int64_t count = 0;       // of all
   };
   Sizes CutSizes(int64_t* begin) const;
-  absl::Status MakeTable(int level, kernels::MapSearch search, int64_t max_grid_bytes);
-  absl::Status ReleaseGrid();
+  absl::Status MakeLevels();
+  absl::Status SearchByHash();
+  absl::Status SearchByGrid();
+  absl::Status MakePairTables();
+  // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
+  absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
+                                                                         kernels::MapSearch strategy);
+  absl::Status ReserveGrid(int64_t max_grid_bytes);
+  kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
                           const kernels::ConvGeometry& geometry);
   StreamView stream() const { return context_->stream.view(); }
@@ -119,13 +139,14 @@ class DeviceGeometry : public BatchCounts {
   std::vector<int64_t> host_sizes_;
   std::vector<Level> levels_;
   std::vector<DeviceRulebook> rulebooks_;
+  std::vector<Search> searches_;  // added, not made
   std::vector<int64_t> num_sites_;
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
-  DeviceBuffer grid_cells_;  // all -1 but for grid_level_'s sites
-  int grid_level_ = -1;      // whose table is in grid_cells_; -1: none's
-  int64_t num_grids_ = 0;    // asked for
+  DeviceBuffer grid_cells_;    // all -1 but while a grid is searched
+  bool is_grid_clean_ = true;  // false where a batch failed meanwhile
+  int64_t num_grids_ = 0;      // asked for
   int64_t num_grid_fallbacks_ = 0;
 };
 

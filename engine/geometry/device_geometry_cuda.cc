@@ -67,18 +67,20 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
   shape_ = shape;
   rulebook_offsets_.assign(shape.rulebook_offsets.begin(), shape.rulebook_offsets.end());
   offsets_before_.assign(1, 0);
-  for (const int32_t num_offsets : rulebook_offsets_) offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
+  for (const int32_t num_offsets : rulebook_offsets_)
+    offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
   levels_.assign(static_cast<size_t>(shape.num_levels), Level{});
   rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
   num_grids_ = num_grid_fallbacks_ = 0;
-  if (grid_level_ >= 0) {  // the batch before failed half-way
+  searches_.clear();
+  if (!is_grid_clean_) {  // the batch before failed half-way
     RETURN_IF_CUDA_ERROR(
         cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
-    grid_level_ = -1;
+    is_grid_clean_ = true;
   }
   const int64_t count = CutSizes(nullptr).count;
   RETURN_IF_ERROR(context.download.Reserve(count * static_cast<int64_t>(sizeof(int64_t))));
-  ASSIGN_OR_RETURN(int64_t* sizes, context.batch.TakeArray<int64_t>(count));
+  ASSIGN_OR_RETURN(int64_t * sizes, context.batch.TakeArray<int64_t>(count));
   // What a step that does not run would write is 0 then.
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(sizes, 0, static_cast<size_t>(count) * sizeof(int64_t), stream().get()));
   sizes_ = CutSizes(sizes);
@@ -117,7 +119,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   return absl::OkStatus();
 }
 
-absl::Status DeviceGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
+absl::Status DeviceGeometry::AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
   const Level& from = levels_[static_cast<size_t>(parent)];
   Level& made = levels_[static_cast<size_t>(level)];
   rule.num_samples = shape_.num_samples;
@@ -125,58 +127,38 @@ absl::Status DeviceGeometry::MakeLevel(int level, int parent, kernels::OutputCoo
   rule.num_in = from.capacity;
   rule.device_num_in = from.num_sites;
   RETURN_IF_ERROR(CheckRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
+  made.parent = parent;
   made.capacity = rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
   made.num_sites = sizes_.num_sites + level;
   ASSIGN_OR_RETURN(made.keys, context_->batch.TakeArray<uint64_t>(made.capacity));
   rule.out_keys = made.keys;
   rule.num_out = sizes_.num_sites + level;
   rule.num_beyond_limits = sizes_.beyond_limits + int64_t{level} * shape_.num_samples;
-  ASSIGN_OR_RETURN(rule.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesWorkspaceBytes(rule)));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinates(rule, stream().get()));
-  return absl::OkStatus();
-}
-
-absl::Status DeviceGeometry::ReleaseGrid() {
-  if (grid_level_ < 0) return absl::OkStatus();
-  Level& level = levels_[static_cast<size_t>(grid_level_)];
-  RETURN_IF_CUDA_ERROR(
-      kernels::cuda::ResetGrid(level.table, level.keys, level.capacity, level.num_sites, stream().get()));
-  level.has_table = false;
-  grid_level_ = -1;
-  return absl::OkStatus();
-}
-
-absl::Status DeviceGeometry::MakeTable(int index, kernels::MapSearch search, int64_t max_grid_bytes) {
-  Level& level = levels_[static_cast<size_t>(index)];
-  // Sorted lists are walked side by side on CPUs alone.
-  if (search == kernels::MapSearch::kMerge) search = kernels::MapSearch::kHash;
-  if (level.has_table && level.search == search) return absl::OkStatus();
-  kernels::cuda::CoordinateTableBuildParams params{.dimension = shape_.dimension,
-                                                   .search = search,
-                                                   .num_samples = shape_.num_samples,
-                                                   .keys = level.keys,
-                                                   .capacity = level.capacity,
-                                                   .num_keys = level.num_sites};
-  if (search == kernels::MapSearch::kGrid) {
-    RETURN_IF_ERROR(ReleaseGrid());  // there is one for all levels
-    if (grid_cells_.bytes() != max_grid_bytes / kCellBytes * kCellBytes) {
-      ASSIGN_OR_RETURN(grid_cells_, DeviceBuffer::Create(*context_->pool, max_grid_bytes / kCellBytes * kCellBytes, stream()));
-      RETURN_IF_CUDA_ERROR(
-          cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
-    }
-    params.grid_cells = reinterpret_cast<int32_t*>(grid_cells_.data());
-    params.max_grid_cells = grid_cells_.bytes() / kCellBytes;
-    grid_level_ = index;
+  if (kernels::CellsAreBlocks(rule.geometry) && kernels::cuda::CanBeChained({&rule, 1})) {
+    ASSIGN_OR_RETURN(rule.first_in_rows, context_->batch.TakeArray<int32_t>(made.capacity));
   }
-  ASSIGN_OR_RETURN(params.memory,
-                   context_->batch.Take(static_cast<int64_t>(kernels::cuda::CoordinateTableBytes(params))));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTable(params, &level.table, stream().get()));
-  level.has_table = true;
-  level.search = search;
-  if (search == kernels::MapSearch::kGrid) {
-    ++num_grids_;
-    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_.uses_grid + index, level.table.uses_grid, sizeof(int32_t),
-                                         cudaMemcpyDeviceToDevice, stream().get()));
+  made.rule = rule;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeLevels() {
+  std::vector<kernels::OutputCoordinatesParams> chain;
+  for (size_t level = 1; level < levels_.size();) {
+    chain.assign(1, levels_[level].rule);
+    for (++level; level < levels_.size() && levels_[level].parent == static_cast<int>(level) - 1; ++level) {
+      chain.push_back(levels_[level].rule);
+      if (kernels::cuda::CanBeChained(chain)) continue;
+      chain.pop_back();
+      break;
+    }
+    kernels::OutputCoordinatesParams& first = chain.front();
+    if (kernels::cuda::CanBeChained(chain)) {
+      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesChainWorkspaceBytes(chain)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinatesChain(chain, stream().get()));
+    } else {
+      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesWorkspaceBytes(first)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinates(first, stream().get()));
+    }
   }
   return absl::OkStatus();
 }
@@ -199,34 +181,163 @@ absl::Status DeviceGeometry::TakeTables(int index, int in_level, int out_level, 
   return absl::OkStatus();
 }
 
-absl::Status DeviceGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                                          kernels::MapSearch search, int64_t max_grid_bytes) {
-  RETURN_IF_ERROR(MakeTable(in_level, search, max_grid_bytes));
-  const Level& in = levels_[static_cast<size_t>(in_level)];
-  const Level& out = levels_[static_cast<size_t>(out_level)];
-  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, in.capacity, out.capacity, geometry));
-  const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
-  RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours({.geometry = geometry,
-                                                        .table = in.table,
-                                                        .dimension = shape_.dimension,
-                                                        .out_keys = out.keys,
-                                                        .out_capacity = out.capacity,
-                                                        .num_out = out.num_sites,
-                                                        .same_sites = in_level == out_level,
-                                                        .neighbours = rulebook.out_pairs},
-                                                       stream().get()));
-  kernels::PairTablesParams params{.num_offsets = rulebook.num_offsets,
-                                   .neighbours = rulebook.out_pairs,
-                                   .out_capacity = out.capacity,
-                                   .num_out = out.num_sites,
-                                   .in_capacity = in.capacity,
-                                   .num_in = in.num_sites,
-                                   .in_pairs = rulebook.in_pairs,
-                                   .out_pairs = rulebook.out_pairs,
-                                   .in_masks = rulebook.in_masks,
-                                   .out_masks = rulebook.out_masks,
-                                   .offset_begin = rulebook.offset_begin};
-  ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::PairTablesWorkspaceBytes(params)));
+absl::Status DeviceGeometry::AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
+                                         kernels::MapSearch search, int64_t max_grid_bytes) {
+  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, levels_[static_cast<size_t>(in_level)].capacity,
+                             levels_[static_cast<size_t>(out_level)].capacity, geometry));
+  searches_.push_back({.index = index, .geometry = geometry, .max_grid_bytes = max_grid_bytes});
+  Search& added = searches_.back();
+  // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
+  const bool is_grid = search == kernels::MapSearch::kGrid && SearchParams(added).first_in_rows == nullptr;
+  added.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeMaps() {
+  RETURN_IF_ERROR(MakeLevels());
+  RETURN_IF_ERROR(SearchByHash());
+  RETURN_IF_ERROR(SearchByGrid());
+  RETURN_IF_ERROR(MakePairTables());
+  searches_.clear();
+  return absl::OkStatus();
+}
+
+kernels::NeighbourSearchParams DeviceGeometry::SearchParams(const Search& search) const {
+  const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(search.index)];
+  const Level& in = levels_[static_cast<size_t>(rulebook.in_level)];
+  const Level& out = levels_[static_cast<size_t>(rulebook.out_level)];
+  kernels::NeighbourSearchParams params{.geometry = search.geometry,
+                                        .table = {},
+                                        .dimension = shape_.dimension,
+                                        .out_keys = out.keys,
+                                        .out_capacity = out.capacity,
+                                        .num_out = out.num_sites,
+                                        .same_sites = rulebook.in_level == rulebook.out_level,
+                                        .neighbours = rulebook.out_pairs};
+  if (out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
+      search.geometry.stride == out.rule.geometry.stride) {
+    params.first_in_rows = out.rule.first_in_rows;
+    params.in_keys = in.keys;
+    params.in_capacity = in.capacity;
+    params.num_in = in.num_sites;
+  }
+  return params;
+}
+
+absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceGeometry::MakeTables(absl::Span<const int> levels,
+                                                                                       kernels::MapSearch strategy) {
+  const bool is_grid = strategy == kernels::MapSearch::kGrid;
+  std::vector<kernels::cuda::CoordinateTableBuildParams> builds;
+  std::vector<size_t> memory_begin;
+  size_t memory_bytes = 0;
+  for (const int index : levels) {
+    const Level& level = levels_[static_cast<size_t>(index)];
+    builds.push_back({.dimension = shape_.dimension,
+                      .search = strategy,
+                      .num_samples = shape_.num_samples,
+                      .keys = level.keys,
+                      .capacity = level.capacity,
+                      .num_keys = level.num_sites,
+                      .grid_cells = is_grid ? reinterpret_cast<int32_t*>(grid_cells_.data()) : nullptr,
+                      .max_grid_cells = is_grid ? grid_cells_.bytes() / kCellBytes : 0});
+    memory_begin.push_back(memory_bytes);
+    memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
+  }
+  ASSIGN_OR_RETURN(void* const memory, Scratch(*context_, memory_bytes));
+  for (size_t i = 0; i < builds.size(); ++i) builds[i].memory = static_cast<char*>(memory) + memory_begin[i];
+  std::vector<kernels::cuda::CoordinateTable> tables(builds.size());
+  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTables(builds, tables, stream().get()));
+  return tables;
+}
+
+absl::Status DeviceGeometry::SearchByHash() {
+  std::vector<kernels::NeighbourSearchParams> params;
+  std::vector<int> table_levels;
+  std::vector<size_t> table_of;  // by search; what reads no table has the last one
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  for (const Search& search : searches_) {
+    if (search.strategy != kernels::MapSearch::kHash) continue;
+    params.push_back(SearchParams(search));
+    table_of.push_back(kNone);
+    if (params.back().first_in_rows != nullptr) continue;
+    const int in_level = rulebooks_[static_cast<size_t>(search.index)].in_level;
+    const auto found = std::find(table_levels.begin(), table_levels.end(), in_level);
+    table_of.back() = static_cast<size_t>(found - table_levels.begin());
+    if (found == table_levels.end()) table_levels.push_back(in_level);
+  }
+  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
+                   MakeTables(table_levels, kernels::MapSearch::kHash));
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (table_of[i] != kNone) params[i].table = tables[table_of[i]];
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::ReserveGrid(int64_t max_grid_bytes) {
+  const int64_t bytes = max_grid_bytes / kCellBytes * kCellBytes;
+  if (grid_cells_.bytes() == bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(grid_cells_, DeviceBuffer::Create(*context_->pool, bytes, stream()));
+  RETURN_IF_CUDA_ERROR(
+      cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
+  return absl::OkStatus();
+}
+
+// There is one grid for all levels: each has it in its turn.
+absl::Status DeviceGeometry::SearchByGrid() {
+  std::vector<kernels::NeighbourSearchParams> params;
+  for (int index = 0; index < shape_.num_levels; ++index) {
+    params.clear();
+    int64_t max_grid_bytes = 0;
+    for (const Search& search : searches_) {
+      if (search.strategy != kernels::MapSearch::kGrid) continue;
+      if (rulebooks_[static_cast<size_t>(search.index)].in_level != index) continue;
+      params.push_back(SearchParams(search));
+      max_grid_bytes = search.max_grid_bytes;
+    }
+    if (params.empty()) continue;
+    RETURN_IF_ERROR(ReserveGrid(max_grid_bytes));
+    is_grid_clean_ = false;
+    ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
+                     MakeTables({index}, kernels::MapSearch::kGrid));
+    const kernels::cuda::CoordinateTable& table = tables.front();
+    for (kernels::NeighbourSearchParams& search : params) search.table = table;
+    RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, stream().get()));
+    ++num_grids_;
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_.uses_grid + index, table.uses_grid, sizeof(int32_t),
+                                         cudaMemcpyDeviceToDevice, stream().get()));
+    const Level& level = levels_[static_cast<size_t>(index)];
+    RETURN_IF_CUDA_ERROR(kernels::cuda::ResetGrid(table, level.keys, level.capacity, level.num_sites, stream().get()));
+    is_grid_clean_ = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakePairTables() {
+  std::vector<kernels::PairTablesParams> params;
+  std::vector<size_t> workspace_begin;
+  size_t workspace_bytes = 0;
+  for (const Search& search : searches_) {
+    const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(search.index)];
+    params.push_back({.num_offsets = rulebook.num_offsets,
+                      .neighbours = rulebook.out_pairs,
+                      .out_capacity = rulebook.out_capacity,
+                      .num_out = levels_[static_cast<size_t>(rulebook.out_level)].num_sites,
+                      .in_capacity = rulebook.in_capacity,
+                      .num_in = levels_[static_cast<size_t>(rulebook.in_level)].num_sites,
+                      .is_symmetric = rulebook.has_identity,
+                      .in_pairs = rulebook.in_pairs,
+                      .out_pairs = rulebook.out_pairs,
+                      .in_masks = rulebook.in_masks,
+                      .out_masks = rulebook.out_masks,
+                      .offset_begin = rulebook.offset_begin});
+    workspace_begin.push_back(workspace_bytes);
+    workspace_bytes += kernels::cuda::PairTablesWorkspaceBytes(params.back());
+  }
+  ASSIGN_OR_RETURN(void* const workspace, Scratch(*context_, workspace_bytes));
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].workspace = static_cast<char*>(workspace) + workspace_begin[i];
+  }
   RETURN_IF_CUDA_ERROR(kernels::cuda::PairTables(params, stream().get()));
   return absl::OkStatus();
 }
@@ -234,7 +345,6 @@ absl::Status DeviceGeometry::MakeRulebook(int index, int in_level, int out_level
 void DeviceGeometry::SwapRulebook(int index, int of) { rulebooks_[static_cast<size_t>(index)].swap_of = of; }
 
 absl::Status DeviceGeometry::QueueSizes() {
-  RETURN_IF_ERROR(ReleaseGrid());
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(context_->download.data(), sizes_.sample_begin,
                                        static_cast<size_t>(sizes_.count) * sizeof(int64_t), cudaMemcpyDeviceToHost,
                                        stream().get()));
@@ -254,7 +364,8 @@ void DeviceGeometry::TakeSizes() {
   num_beyond_limits.assign(samples, 0);
   for (int level = 0; level < shape_.num_levels; ++level) {
     const int64_t* beyond = sizes.beyond_limits + static_cast<size_t>(level) * samples;
-    std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), beyond, num_beyond_limits.begin(), std::plus<>());
+    std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), beyond, num_beyond_limits.begin(),
+                   std::plus<>());
   }
   num_sites_.assign(sizes.num_sites, sizes.num_sites + shape_.num_levels);
   num_sites_[0] = sample_begin.back();
@@ -292,8 +403,8 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
   std::copy_n(made.offset_begin, num_begins,
               CutSizes(host_sizes_.data()).offset_begin + offsets_before_[static_cast<size_t>(index)]);
   context_->features.Reset();
-  ASSIGN_OR_RETURN(int32_t* in_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
-  ASSIGN_OR_RETURN(int32_t* out_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+  ASSIGN_OR_RETURN(int32_t * in_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+  ASSIGN_OR_RETURN(int32_t * out_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
   RETURN_IF_ERROR(CopyToDevice(in_rows, made.in_rows, num_pairs, stream()));
   RETURN_IF_ERROR(CopyToDevice(out_rows, made.out_rows, num_pairs, stream()));
   RETURN_IF_ERROR(CopyToDevice(rulebook.offset_begin, made.offset_begin, num_begins, stream()));

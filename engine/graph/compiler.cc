@@ -201,7 +201,8 @@ class Compiler {
     if (node.is_labels) return label_dtype_;
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
     const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) {
-      return std::holds_alternative<ArgmaxOp>(Node(reader).op) || std::holds_alternative<VoxelToPointOp>(Node(reader).op);
+      return std::holds_alternative<ArgmaxOp>(Node(reader).op) ||
+             std::holds_alternative<VoxelToPointOp>(Node(reader).op);
     });
     return head_only ? DType::kFloat32 : target_.dtype;
   }

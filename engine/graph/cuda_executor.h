@@ -5,8 +5,8 @@
 // and once for the result; between the two it only launches.
 //
 // Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
-// (BatchOutput::geometry_on_cpu). A batch that does not fit even so fails with RESOURCE_EXHAUSTED, and the context gives
-// the memory of batches back.
+// (BatchOutput::geometry_on_cpu). A batch that does not fit even so fails with RESOURCE_EXHAUSTED, and the context
+// gives the memory of batches back.
 
 #include <cstdint>
 #include <vector>
@@ -52,8 +52,8 @@ class CudaExecutor final : public Executor {
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
   DevicePoints device_points_;
-  std::vector<int64_t> point_begin_;   // [samples + 1]
-  std::vector<int64_t> bytes_begin_;   // [samples]: where a cloud's bytes begin in what is uploaded
+  std::vector<int64_t> point_begin_;  // [samples + 1]
+  std::vector<int64_t> bytes_begin_;  // [samples]: where a cloud's bytes begin in what is uploaded
 };
 
 }  // namespace voxserve

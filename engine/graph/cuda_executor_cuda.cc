@@ -136,8 +136,8 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t level = 1; level < program.levels.size(); ++level) {
-    RETURN_IF_ERROR(geometry_.MakeLevel(static_cast<int>(level), program.levels[level].parent,
-                                        FixedLevelParams(program.levels[level])));
+    RETURN_IF_ERROR(geometry_.AddLevel(static_cast<int>(level), program.levels[level].parent,
+                                       FixedLevelParams(program.levels[level])));
   }
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
@@ -146,9 +146,10 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
       geometry_.SwapRulebook(index, rulebook.swap_of);
       continue;
     }
-    RETURN_IF_ERROR(geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
-                                           rulebook.spec.geometry, rulebook.map_search, limits.max_grid_bytes));
+    RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
+                                          rulebook.spec.geometry, rulebook.map_search, limits.max_grid_bytes));
   }
+  RETURN_IF_ERROR(geometry_.MakeMaps());
   return geometry_.QueueSizes();
 }
 
@@ -177,8 +178,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RETURN_IF_ERROR(
-        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, made.rulebook(0)));
+    RETURN_IF_ERROR(geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, made.rulebook(0)));
   }
   RETURN_IF_ERROR(EndStage(kGeometry));
   return cuda.stream.view().Synchronize();

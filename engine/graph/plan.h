@@ -21,12 +21,19 @@ namespace voxserve {
 struct ConvPlan {
   kernels::MapSearch map_search = kernels::MapSearch::kMerge;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
-  int block_rows = 0;  // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
+  int block_rows = 0;                      // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
   kernels::GroupingOptions grouping = {};  // GPU
 };
 
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
                                                   .dataflow = Dataflow::kGatherGemmScatter};
+
+// Padding costs arithmetic. Where that is dear, in true float32, groups are kept tight.
+constexpr ConvPlan DefaultCudaConvPlan(DType dtype, bool allow_tf32) {
+  ConvPlan plan = kDefaultCudaConvPlan;
+  if (dtype == DType::kFloat32 && !allow_tf32) plan.grouping.epsilon = 0.2;
+  return plan;
+}
 
 struct Plan {
   ConvPlan fallback;                                   // of convolutions without an entry

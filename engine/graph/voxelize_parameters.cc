@@ -7,10 +7,14 @@
 #include "engine/base/quoted.h"
 #include "engine/graph/node_parameters.h"
 #include "kernels/coordinate_key.h"
+#include "kernels/decode_points.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
 namespace {
+
+// What a GPU decodes of a point, less its axes.
+constexpr int kMaxFeatures = kernels::kMaxPointColumns - kernels::kMaxDimension;
 
 using model::v1::Voxelize;
 
@@ -134,8 +138,8 @@ class VoxelizeReader {
 
   void ReadFeatures() {
     if (proto_.features_size() == 0) Report("has no features");
-    if (proto_.features_size() > kMaxChannels) {
-      Report("has ", proto_.features_size(), " features; at most ", kMaxChannels, " are possible");
+    if (proto_.features_size() > kMaxFeatures) {
+      Report("has ", proto_.features_size(), " features; at most ", kMaxFeatures, " are possible");
     }
     std::set<std::string> names;
     for (const model::v1::Feature& feature : proto_.features()) {

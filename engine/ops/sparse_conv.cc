@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/fetch_on_demand.h"
@@ -108,6 +109,12 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
 }
 
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
+  if (options_.num_offsets > kernels::kMaxKernelVolume) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("its kernel has ", options_.num_offsets, " cells; at most ",
+                                                kernels::kMaxKernelVolume, " are possible on a GPU")),
+        error_reason::kBadModel);
+  }
   // A group of offsets lies side by side then (kernels/matmul_grouping.h).
   const auto matrix = static_cast<size_t>(options_.in.channels) * static_cast<size_t>(options_.out.channels);
   std::vector<float> ordered;

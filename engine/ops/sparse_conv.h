@@ -21,8 +21,8 @@ enum class Dataflow { kFetchOnDemand, kGatherGemmScatter };
 class SparseConvStep final : public Step {
  public:
   struct Options {
-    BufferSlice in, out;    // do not overlap
-    int rulebook = 0;       // of the batch's geometry
+    BufferSlice in, out;  // do not overlap
+    int rulebook = 0;     // of the batch's geometry
     int32_t num_offsets = 0;
     bool is_symmetric = false;  // kernels::ConvGeometry::IsSymmetric
     Dataflow dataflow = Dataflow::kFetchOnDemand;

@@ -78,8 +78,8 @@ struct StepContext {
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
-  char* output_rows = nullptr;                           // on a GPU: where outputs are made, and pinned memory for
-  char* host_output_rows = nullptr;                      // them, OutputBytes of all steps each
+  char* output_rows = nullptr;                            // on a GPU: where outputs are made, and pinned memory for
+  char* host_output_rows = nullptr;                       // them, OutputBytes of all steps each
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them
   mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 

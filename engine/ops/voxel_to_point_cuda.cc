@@ -12,7 +12,8 @@ absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
   const int64_t row_bytes = voxels.channels * SizeOf(voxels.dtype);
   // Behind what other steps have queued.
   int64_t begin = 0;
-  for (const QueuedOutput& queued : context.queued_outputs) begin += AlignedBytes(queued.row_bytes * context.num_points());
+  for (const QueuedOutput& queued : context.queued_outputs)
+    begin += AlignedBytes(queued.row_bytes * context.num_points());
   char* const rows = context.output_rows + begin;
   char* const host_rows = context.host_output_rows + begin;
   RETURN_IF_CUDA_ERROR(kernels::cuda::VoxelToPoint({.num_points = context.num_points(),

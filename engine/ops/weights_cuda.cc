@@ -34,12 +34,13 @@ absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
   const void* from = weights.values_.data();
   bool in_range = true;
   if (dtype == DType::kFloat16) {
-    in_range = Round(weights.values_, [](float v) { return __float2half_rn(v); }, [](__half v) { return __half2float(v); },
-                     halves);
+    in_range = Round(
+        weights.values_, [](float v) { return __float2half_rn(v); }, [](__half v) { return __half2float(v); }, halves);
     from = halves.data();
   } else if (dtype == DType::kBfloat16) {
-    in_range = Round(weights.values_, [](float v) { return __float2bfloat16_rn(v); },
-                     [](__nv_bfloat16 v) { return __bfloat162float(v); }, bfloats);
+    in_range = Round(
+        weights.values_, [](float v) { return __float2bfloat16_rn(v); },
+        [](__nv_bfloat16 v) { return __bfloat162float(v); }, bfloats);
     from = bfloats.data();
   }
   if (!in_range) {
@@ -51,8 +52,8 @@ absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
   const auto num_values = static_cast<int64_t>(weights.values_.size());
   const int64_t bytes = num_values * SizeOf(dtype);
   ASSIGN_OR_RETURN(weights.device_, DeviceBuffer::Create(*pool_, bytes, stream_));
-  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(weights.device_.data(), from, static_cast<size_t>(bytes),
-                                       cudaMemcpyHostToDevice, stream_.get()));
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(weights.device_.data(), from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
   RETURN_IF_ERROR(stream_.Synchronize());
   weights.num_values_on_device_ = num_values;
   weights.values_ = {};

@@ -38,7 +38,9 @@ std::vector<CudaDevice> ListCudaDevices() {
                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
     if (!kernels::cuda::HasCodeFor(ordinal)) {
       Log(LogLevel::kWarning, "GPU passed over",
-          {{"gpu", device.name}, {"compute_capability", device.compute_capability}, {"reason", "this build has no code for it"}});
+          {{"gpu", device.name},
+           {"compute_capability", device.compute_capability},
+           {"reason", "this build has no code for it"}});
       continue;
     }
     devices.push_back(std::move(device));

@@ -11,7 +11,7 @@
 namespace voxserve {
 
 struct CudaDevice {
-  int ordinal = 0;  // CUDA's
+  int ordinal = 0;                 // CUDA's
   std::string name;                // "NVIDIA H200"
   std::string compute_capability;  // "9.0"
   int64_t memory_bytes = 0;

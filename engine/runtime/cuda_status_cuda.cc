@@ -10,7 +10,8 @@ absl::Status CudaStatus(cudaError_t error, const char* expression) {
   if (error == cudaSuccess) return absl::OkStatus();
   // An error that is not sticky would otherwise come up again at the next launch.
   cudaGetLastError();
-  const std::string text = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", expression);
+  const std::string text =
+      absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", expression);
   switch (error) {
     case cudaErrorMemoryAllocation:
       return WithReason(absl::ResourceExhaustedError(text), error_reason::kOutOfMemory);

@@ -1,9 +1,9 @@
 #pragma once
 
 // A CUDA device's memory, as this process may use it: every allocation of ours comes from here and is counted, so that
-// --device_memory_limit is kept and a leak shows. Memory is ordered by streams (cudaMallocFromPoolAsync): what one batch
-// frees, the next one on the stream gets without waiting. Unused memory goes back to the device when a stream is waited
-// for.
+// --device_memory_limit is kept and a leak shows. Memory is ordered by streams (cudaMallocFromPoolAsync): what one
+// batch frees, the next one on the stream gets without waiting. Unused memory goes back to the device when a stream is
+// waited for.
 //
 // The pool outlives its buffers. Thread-safe.
 
@@ -39,8 +39,8 @@ class DevicePool {
 
   int device() const { return options_.device; }
   int64_t limit_bytes() const { return options_.limit_bytes; }
-  int64_t used_bytes() const { return used_bytes_; }          // allocated and not freed
-  absl::StatusOr<int64_t> reserved_bytes() const;             // that the pool holds of the device, used or not
+  int64_t used_bytes() const { return used_bytes_; }  // allocated and not freed
+  absl::StatusOr<int64_t> reserved_bytes() const;     // that the pool holds of the device, used or not
 
  private:
   explicit DevicePool(const Options& options) : options_(options) {}

@@ -56,10 +56,10 @@ absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
   used_bytes_ -= bytes;
   if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMallocFromPoolAsync");
   cudaGetLastError();
-  return WithReason(absl::ResourceExhaustedError(absl::StrCat("no room for ", bytes, " bytes on cuda:", options_.device,
-                                                              ", where ", used_before, " of ", options_.limit_bytes,
-                                                              " bytes are in use")),
-                    error_reason::kOutOfMemory);
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat("no room for ", bytes, " bytes on cuda:", options_.device, ", where ",
+                                                used_before, " of ", options_.limit_bytes, " bytes are in use")),
+      error_reason::kOutOfMemory);
 }
 
 void DevicePool::Free(void* data, int64_t bytes, StreamView stream) {

@@ -35,10 +35,10 @@ struct CudaContext {
   Stream stream;
   DeviceBuffer gemm_workspace;
   std::unique_ptr<kernels::cuda::Gemm> gemm;
-  DeviceArena batch;      // points and geometry of the batch under way
-  DeviceArena features;   // the feature pass's buffers and scratch
-  PinnedBuffer upload;    // what goes to the device
-  PinnedBuffer download;  // what comes back
+  DeviceArena batch;                             // points and geometry of the batch under way
+  DeviceArena features;                          // the feature pass's buffers and scratch
+  PinnedBuffer upload;                           // what goes to the device
+  PinnedBuffer download;                         // what comes back
   std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
 
  private:
@@ -46,10 +46,10 @@ struct CudaContext {
 };
 
 struct ExecutionContext {
-  std::string device;                   // "cpu", "cuda:0"
-  kernels::ThreadPool* pool = nullptr;  // the process's; outlives the context
-  Arena input = {};                     // the batch's points, as the network reads them, in host memory
-  Arena features = {};                  // the feature pass's buffers on the CPU
+  std::string device;                           // "cpu", "cuda:0"
+  kernels::ThreadPool* pool = nullptr;          // the process's; outlives the context
+  Arena input = {};                             // the batch's points, as the network reads them, in host memory
+  Arena features = {};                          // the feature pass's buffers on the CPU
   std::unique_ptr<CudaContext> cuda = nullptr;  // null on the CPU
 };
 

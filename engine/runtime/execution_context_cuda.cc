@@ -15,8 +15,7 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* poo
   context->pool = pool;
   ASSIGN_OR_RETURN(context->gemm_workspace,
                    DeviceBuffer::Create(*pool, static_cast<int64_t>(kernels::cuda::Gemm::kWorkspaceBytes), view));
-  RETURN_IF_CUDA_ERROR(
-      kernels::cuda::Gemm::Create(view.get(), context->gemm_workspace.data(), &context->gemm));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::Gemm::Create(view.get(), context->gemm_workspace.data(), &context->gemm));
   context->batch = DeviceArena(pool, view);
   context->features = DeviceArena(pool, view);
   for (Event& event : context->stage_ends) {

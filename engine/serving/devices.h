@@ -28,8 +28,8 @@ struct Device {
 };
 
 // wanted: "" for every GPU, or the CPU where there is none; "cpu"; or GPUs by id, "cuda:0,cuda:2". memory_limit_bytes:
-// of each GPU, 0 for all of it. INVALID_ARGUMENT for an id that does not parse or stands twice, NOT_FOUND for a GPU that
-// is not there (naming those that are).
+// of each GPU, 0 for all of it. INVALID_ARGUMENT for an id that does not parse or stands twice, NOT_FOUND for a GPU
+// that is not there (naming those that are).
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes);
 
 // A context of the device's own: on a GPU with its own stream and memory.

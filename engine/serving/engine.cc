@@ -37,11 +37,12 @@ std::string Join(const std::vector<Device>& devices) {
 // The program of a graph on one device.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device) {
   if (!device.is_cuda()) return Compile(graph, Plan(), {.bytes_per_label = config.bytes_per_label()});
-  Program program = Compile(graph, Plan{.fallback = kDefaultCudaConvPlan},
+  const bool allow_tf32 = config.precision == ModelConfig::Precision::kTfloat32;
+  Program program = Compile(graph, Plan{.fallback = DefaultCudaConvPlan(config.gpu_dtype(), allow_tf32)},
                             {.bytes_per_label = config.bytes_per_label(),
                              .on_cuda = true,
                              .dtype = config.gpu_dtype(),
-                             .allow_tf32 = config.precision == ModelConfig::Precision::kTfloat32});
+                             .allow_tf32 = allow_tf32});
   WeightUploader uploader(device.pool.get(), device.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));
   return program;
@@ -280,8 +281,8 @@ absl::Status Engine::Options::Validate() const {
   }
   if (max_grid_bytes < 0) return absl::InvalidArgumentError(absl::StrCat("max_grid_bytes is ", max_grid_bytes));
   if (streams_per_device < 1 || streams_per_device > kMaxStreamsPerDevice) {
-    return absl::InvalidArgumentError(absl::StrCat("streams_per_device is ", streams_per_device, "; it must be 1 to ",
-                                                   kMaxStreamsPerDevice));
+    return absl::InvalidArgumentError(
+        absl::StrCat("streams_per_device is ", streams_per_device, "; it must be 1 to ", kMaxStreamsPerDevice));
   }
   if (device_memory_limit < 0) {
     return absl::InvalidArgumentError(absl::StrCat("device_memory_limit is ", device_memory_limit));

@@ -24,11 +24,11 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    size_t device = 0;           // index of the context's device among the engine's
-    Batcher* batcher = nullptr;  // outlives the worker, as do the next two
-    EngineObserver* observer = nullptr;                // may be null
-    std::atomic<int>* num_working_workers = nullptr;   // this one included
-    std::atomic<int64_t>* batch_bytes = nullptr;       // that all contexts of the device hold for batches
+    size_t device = 0;                                          // index of the context's device among the engine's
+    Batcher* batcher = nullptr;                                 // outlives the worker, as do the next two
+    EngineObserver* observer = nullptr;                         // may be null
+    std::atomic<int>* num_working_workers = nullptr;            // this one included
+    std::atomic<int64_t>* batch_bytes = nullptr;                // that all contexts of the device hold for batches
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 
@@ -46,9 +46,9 @@ class Worker {
   const Options options_;
   ExecutionContext context_;
   const std::unique_ptr<Executor> executor_;
-  absl::Status failed_;   // OK until the device broke
+  absl::Status failed_;      // OK until the device broke
   int64_t batch_bytes_ = 0;  // this one's part of options_.batch_bytes
-  bool is_last_ = false;  // of the workers, after this one's device broke
+  bool is_last_ = false;     // of the workers, after this one's device broke
   std::thread thread_;
 };
 

@@ -1,9 +1,11 @@
 // Whole networks on a GPU, from points in host memory to labels in host memory.
 //
+//   network_cuda_bench                                    all of the below, one process after the other
 //   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
 //   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
-//   network_cuda_bench digest                             a hash of labels and scores of every case: two processes agree
+//   network_cuda_bench digest                             a hash of labels and scores of every case: two processes
+//   agree
 //
 // Weights are random (only shapes matter for time), scans are real. Tables are Markdown.
 
@@ -93,12 +95,15 @@ Graph LoadGraph(const Case& c) {
 // A case that is ready to run.
 class Prepared {
  public:
-  explicit Prepared(const Case& c) : Prepared(c, LoadGraph(c), kDefaultCudaConvPlan) {}
+  explicit Prepared(const Case& c)
+      : Prepared(c, LoadGraph(c),
+                 DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(),
+                                     c.precision == Precision::kTfloat32)) {}
   Prepared(const Case& c, const Graph& graph, const ConvPlan& plan) : case_(c) {
-    runner_ = OrDie(DeviceRunner::Create({.device = support::Device::kCuda,
-                                          .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    program_ = OrDie(runner_->Compile(
-        graph, {.device = support::Device::kCuda, .precision = c.precision, .plan = plan}));
+    runner_ = OrDie(
+        DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
+    program_ =
+        OrDie(runner_->Compile(graph, {.device = support::Device::kCuda, .precision = c.precision, .plan = plan}));
     cloud_ = OrDie(support::ReadScan(c.scan.format, c.scan.path()));
     for (int i = 0; i < c.batch; ++i) clouds_.push_back(&cloud_);
   }
@@ -152,8 +157,9 @@ std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::
 std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
 
 void Time(const std::vector<Case>& cases, int num_runs) {
-  std::puts("| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
-            "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
+  std::puts(
+      "| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
+      "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
   std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const Case& c : cases) {
     Prepared prepared(c);
@@ -173,30 +179,55 @@ void Time(const std::vector<Case>& cases, int num_runs) {
     const double p50 = Percentile(ms, 0.5);
     std::string stages;
     for (const auto& stage : stage_ms) absl::StrAppendFormat(&stages, "%.3f | ", Percentile(stage, 0.5));
-    std::printf("%s\n", absl::StrFormat("| %s | %d | %d | %.1f | %.3f | %.3f | %.3f | %s%.0f | %.1f | %s | %s | %s | %s |",
-                                        c.name(), (counts.used + counts.invalid + counts.out_of_range) * c.batch,
-                                        counts.voxels * c.batch, prepared.Gmacs(), p50, Percentile(ms, 0.99),
-                                        p50 / c.batch, stages,
-                                        static_cast<double>(prepared.runner().device().pool->used_bytes()) / (1 << 20),
-                                        static_cast<double>(prepared.program().weight_bytes) / (1 << 20),
-                                        Ms(c.peers.torchsparse_pp_ms), Ratio(c.peers.torchsparse_pp_ms, p50),
-                                        Ms(c.peers.mlsys_ms), Ratio(c.peers.mlsys_ms, p50))
-                            .c_str());
+    std::printf(
+        "%s\n",
+        absl::StrFormat("| %s | %d | %d | %.1f | %.3f | %.3f | %.3f | %s%.0f | %.1f | %s | %s | %s | %s |", c.name(),
+                        (counts.used + counts.invalid + counts.out_of_range) * c.batch, counts.voxels * c.batch,
+                        prepared.Gmacs(), p50, Percentile(ms, 0.99), p50 / c.batch, stages,
+                        static_cast<double>(prepared.runner().device().pool->used_bytes()) / (1 << 20),
+                        static_cast<double>(prepared.program().weight_bytes) / (1 << 20), Ms(c.peers.torchsparse_pp_ms),
+                        Ratio(c.peers.torchsparse_pp_ms, p50), Ms(c.peers.mlsys_ms), Ratio(c.peers.mlsys_ms, p50))
+            .c_str());
     std::fflush(stdout);
   }
 }
 
 void Count(const std::vector<Case>& cases, int num_runs) {
-  const std::unique_ptr<CudaActivity> activity = OrDie(CudaActivity::Create());
+  const auto created = CudaActivity::Create();
+  if (!created.ok()) {
+    std::printf("not counted: %s\n", created.status().ToString().c_str());
+    return;
+  }
+  const std::unique_ptr<CudaActivity>& activity = *created;
+  const std::vector<std::string> stages = {"copy", "voxelize", "map", "gather", "matmul", "scatter", "head", "other"};
+  std::string dashes;
+  for (size_t i = 0; i < stages.size(); ++i) dashes += "--:|";
+  std::printf(
+      "| case, per batch | kernels | host waits | device allocations | memsets | copies in | copies out | busy ms |"
+      " %s us |\n|---|--:|--:|--:|--:|--:|--:|--:|%s\n",
+      absl::StrJoin(stages, " us | ").c_str(), dashes.c_str());
+  std::string detail;
   for (const Case& c : cases) {
     Prepared prepared(c);
     for (int i = 0; i < 5; ++i) prepared.Run();
     if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
     for (int i = 0; i < num_runs; ++i) prepared.Run();
     const ActivitySummary summary = OrDie(activity->Stop());
-    std::printf("\n### %s\n\n%s\n", c.name().c_str(), ToMarkdown(summary, num_runs, 16).c_str());
+    const double runs = num_runs;
+    std::string row = absl::StrFormat(
+        "| %s | %g | %g | %g | %g | %g | %g | %.3f |", c.name(), static_cast<double>(summary.kernels) / runs,
+        static_cast<double>(summary.synchronizations) / runs, static_cast<double>(summary.device_allocations) / runs,
+        static_cast<double>(summary.memsets) / runs, static_cast<double>(summary.copies_to_device) / runs,
+        static_cast<double>(summary.copies_to_host) / runs, summary.busy_us / runs / 1000);
+    for (const std::string& stage : stages) {
+      const auto found = summary.stage_us.find(stage);
+      absl::StrAppendFormat(&row, " %.0f |", found == summary.stage_us.end() ? 0.0 : found->second / runs);
+    }
+    std::puts(row.c_str());
     std::fflush(stdout);
+    if (detail.empty()) detail = absl::StrCat("\n", c.name(), ":\n\n", ToMarkdown(summary, num_runs, 16));
   }
+  std::puts(detail.c_str());
 }
 
 void Groupings(const std::vector<Case>& cases, int num_runs) {
@@ -251,8 +282,35 @@ void Digest(const std::vector<Case>& cases) {
   }
 }
 
+// What a program prints; its exit status counts as 0 or not.
+std::string OutputOf(const std::string& command, bool* succeeded) {
+  std::string output;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return output;
+  char part[4096];
+  for (size_t bytes = 0; (bytes = fread(part, 1, sizeof(part), pipe)) > 0;) output.append(part, bytes);
+  *succeeded &= pclose(pipe) == 0;
+  return output;
+}
+
+// Every mode in a process of its own: counting changes times, and equal digests mean something between processes.
+int All(const std::string& program) {
+  bool succeeded = true;
+  for (const char* mode : {"time", "count"}) {
+    std::printf("%s\n", OutputOf(program + " " + mode, &succeeded).c_str());
+    std::fflush(stdout);
+  }
+  const std::string first = OutputOf(program + " digest", &succeeded);
+  const std::string second = OutputOf(program + " digest", &succeeded);
+  const bool is_equal = first == second && !first.empty();
+  std::printf("Two processes give %s bytes (labels and scores of %d cases).\n", is_equal ? "identical" : "DIFFERENT",
+              static_cast<int>(std::count(first.begin(), first.end(), '\n')));
+  return succeeded && is_equal ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
+  if (argc == 1) return All(argv[0]);
+  const std::string mode = argv[1];
   int num_runs = mode == "count" ? 5 : 100;
   std::string filter;
   for (int i = 2; i + 1 < argc; i += 2) {
@@ -265,9 +323,10 @@ int Main(int argc, char** argv) {
   }
   std::vector<Case> cases = AllCases();
   std::erase_if(cases, [&](const Case& c) { return c.name().find(filter) == std::string::npos; });
-  const CudaDevice device = ListCudaDevices().front();
-  std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", device.name.c_str(), CudaVersion().c_str(),
-              kernels::ThreadPool::AvailableCpus(), num_runs);
+  if (mode != "digest") {
+    std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", ListCudaDevices().front().name.c_str(),
+                CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), num_runs);
+  }
   if (mode == "time") {
     Time(cases, num_runs);
   } else if (mode == "count") {
@@ -277,7 +336,7 @@ int Main(int argc, char** argv) {
   } else if (mode == "digest") {
     Digest(cases);
   } else {
-    std::fprintf(stderr, "usage: %s time|count|groupings|digest [--runs N] [--filter TEXT]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [time|count|groupings|digest [--runs N] [--filter TEXT]]\n", argv[0]);
     return 2;
   }
   return 0;

@@ -36,8 +36,10 @@ const Variant kCudaFloat16 = {.name = "CudaFloat16",
 
 std::vector<GoldenVariant> AllVariants() {
   const auto on_cuda = [](const std::string& name, ModelConfig::Precision precision,
-                          kernels::GroupingOptions grouping = {}, kernels::MapSearch search = kernels::MapSearch::kHash) {
-    Variant variant{.name = name, .device = support::Device::kCuda, .precision = precision, .plan = kDefaultCudaConvPlan};
+                          kernels::GroupingOptions grouping = {},
+                          kernels::MapSearch search = kernels::MapSearch::kHash) {
+    Variant variant{
+        .name = name, .device = support::Device::kCuda, .precision = precision, .plan = kDefaultCudaConvPlan};
     variant.plan.grouping = grouping;
     variant.plan.map_search = search;
     return variant;

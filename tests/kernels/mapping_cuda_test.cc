@@ -103,6 +103,7 @@ class OutputCoordinatesCudaTest : public ::testing::Test {
     params.out_keys = out.data();
     params.num_out = num_out.data();
     params.num_beyond_limits = beyond.data();
+    params.first_in_rows = nullptr;
     params.workspace = workspace.data();
     ExpectCudaSuccess(cuda::OutputCoordinates(params, TestStream()));
     *beyond_limits = beyond.ToHost();
@@ -243,6 +244,87 @@ TEST_F(OutputCoordinatesCudaTest, ZeroRowsMakeZeroRows) {
     EXPECT_THAT(Run(params, without_room, &beyond_limits), IsEmpty());
     EXPECT_THAT(beyond_limits, ElementsAre(0, 0));
   }
+}
+
+// A U-Net's levels at once, and where each output's inputs begin, against the levels one by one.
+TEST_F(OutputCoordinatesCudaTest, OfAChainAreThoseOfItsLevels) {
+  for (const int32_t dimension : {1, 2, 3, 4}) {
+    for (const size_t count : {0, 1, 9000}) {
+      SCOPED_TRACE(::testing::Message() << dimension << " " << count);
+      const int32_t extent = dimension == 1 ? 20000 : dimension == 2 ? 150 : 40;
+      const Level first(ToMorton(RandomSites(dimension, 3, count, extent), dimension));
+      std::vector<std::vector<uint64_t>> expected = {first.host};
+      std::vector<OutputCoordinatesParams> chain;
+      std::vector<std::unique_ptr<DeviceArray<uint64_t>>> keys;
+      std::vector<std::unique_ptr<DeviceArray<int32_t>>> first_in_rows;
+      const std::vector<int32_t> strides = {2, 1, 4, 2, 2};
+      const DeviceArray<int64_t> num_out(Device::kCuda, strides.size());
+      const DeviceArray<int64_t> beyond(Device::kCuda, 3 * strides.size());
+      for (size_t i = 0; i < strides.size(); ++i) {
+        OutputCoordinatesParams params;
+        params.geometry.dimension = dimension;
+        params.geometry.stride = {strides[i], strides[i], strides[i], strides[i]};
+        params.num_samples = 3;
+        std::vector<int64_t> beyond_limits;
+        expected.push_back(Run(params, Level(expected.back()), &beyond_limits));
+        params.in_keys = chain.empty() ? first.keys.data() : chain.back().out_keys;
+        params.num_in = first.capacity;
+        params.device_num_in = chain.empty() ? first.count.data() : chain.back().num_out;
+        params.out_capacity = OutputCoordinatesCapacity(params);
+        keys.push_back(std::make_unique<DeviceArray<uint64_t>>(Device::kCuda, static_cast<size_t>(first.capacity)));
+        first_in_rows.push_back(
+            std::make_unique<DeviceArray<int32_t>>(Device::kCuda, static_cast<size_t>(first.capacity)));
+        params.out_keys = keys.back()->data();
+        params.first_in_rows = i == 1 ? nullptr : first_in_rows.back()->data();
+        params.num_out = num_out.data() + i;
+        params.num_beyond_limits = beyond.data() + 3 * i;
+        chain.push_back(params);
+      }
+      ASSERT_TRUE(cuda::CanBeChained(chain));
+      const DeviceArray<char> workspace(Device::kCuda, cuda::OutputCoordinatesChainWorkspaceBytes(chain));
+      chain[0].workspace = workspace.data();
+      ExpectCudaSuccess(cuda::OutputCoordinatesChain(chain, TestStream()));
+      EXPECT_THAT(beyond.ToHost(), Each(0));
+      for (size_t i = 0; i < strides.size(); ++i) {
+        SCOPED_TRACE(i);
+        const std::vector<uint64_t>& out = expected[i + 1];
+        ASSERT_EQ(num_out.ToHost()[i], static_cast<int64_t>(out.size()));
+        std::vector<uint64_t> made = keys[i]->ToHost();
+        made.resize(out.size());
+        EXPECT_EQ(made, out);
+        if (chain[i].first_in_rows == nullptr) continue;
+        const std::vector<int32_t> rows = first_in_rows[i]->ToHost();
+        for (size_t row = 0; row < out.size(); ++row) {
+          // The inputs up to there make the outputs up to there.
+          std::vector<int64_t> beyond_limits;
+          const auto in_row = static_cast<size_t>(rows[row]);
+          ASSERT_LT(in_row, expected[i].size());
+          if (row % 500 != 0) continue;
+          const std::vector<uint64_t> before(expected[i].begin(), expected[i].begin() + rows[row]);
+          EXPECT_EQ(Run(chain[i], Level(before), &beyond_limits).size(), row);
+          const std::vector<uint64_t> with(expected[i].begin(), expected[i].begin() + rows[row] + 1);
+          EXPECT_EQ(Run(chain[i], Level(with), &beyond_limits).size(), row + 1);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(OutputCoordinatesCudaTest, OnlyWhatKeepsMortonOrderIsChained) {
+  OutputCoordinatesParams floor;
+  floor.geometry.stride = {2, 2, 2, 1};
+  OutputCoordinatesParams uneven = floor;
+  uneven.geometry.stride = {2, 2, 1, 1};
+  OutputCoordinatesParams padded = floor;
+  padded.rule = CoordinateRule::kPadded;
+  EXPECT_TRUE(cuda::CanBeChained(std::vector{floor, floor, floor}));
+  EXPECT_FALSE(cuda::CanBeChained(std::vector{floor, uneven}));
+  EXPECT_FALSE(cuda::CanBeChained(std::vector{padded}));
+  OutputCoordinatesParams far = floor;
+  far.geometry.stride = {1 << 12, 1 << 12, 1 << 12, 1};
+  EXPECT_TRUE(cuda::CanBeChained(std::vector{far}));
+  EXPECT_FALSE(cuda::CanBeChained(std::vector{far, far})) << "a field has no 24 bits";
+  EXPECT_FALSE(cuda::CanBeChained(std::vector(9, floor)));
 }
 
 TEST_F(OutputCoordinatesCudaTest, RefuseTooLittleRoom) {
@@ -442,6 +524,125 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   }
   const ConvGeometry geometry{.dimension = 1, .kernel_size = {5, 1, 1, 1}, .padding = {2, 0, 0, 0}};
   ExpectTheCpusPairs(geometry, kMaxSamples, in, in);
+}
+
+// The tables and rulebooks of a network at once, more of them than a launch takes, against each one alone.
+TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
+  struct Rulebook {
+    size_t in;
+    size_t out;
+    ConvGeometry geometry;
+  };
+  std::vector<std::unique_ptr<Level>> levels;
+  for (const size_t count : {5000, 0, 1, 1700, 300}) {
+    levels.push_back(std::make_unique<Level>(ToMorton(RandomSites(3, 3, count, 24), 3)));
+  }
+  std::vector<Rulebook> rulebooks;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    for (const int32_t size : {1, 3, 5}) rulebooks.push_back({i, i, Cube(size, 1)});
+    for (const int32_t size : {2, 3, 4}) rulebooks.push_back({i, (i + 1) % levels.size(), Cube(size, 2)});
+  }
+
+  std::vector<cuda::CoordinateTableBuildParams> builds;
+  std::vector<std::unique_ptr<DeviceArray<char>>> memory;
+  const size_t num_tables = 35;  // each level has several
+  for (size_t i = 0; i < num_tables; ++i) {
+    const Level& level = *levels[i % levels.size()];
+    builds.push_back({.dimension = 3,
+                      .num_samples = 3,
+                      .keys = level.keys.data(),
+                      .capacity = level.capacity,
+                      .num_keys = level.count.data()});
+    memory.push_back(std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::CoordinateTableBytes(builds.back())));
+    builds.back().memory = memory.back()->data();
+  }
+  std::vector<cuda::CoordinateTable> tables(num_tables);
+  ExpectCudaSuccess(cuda::BuildCoordinateTables(builds, tables, TestStream()));
+
+  std::vector<NeighbourSearchParams> searches;
+  std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
+  for (size_t i = 0; i < rulebooks.size(); ++i) {
+    const Rulebook& rulebook = rulebooks[i];
+    const Level& out = *levels[rulebook.out];
+    neighbours.push_back(std::make_unique<DeviceArray<int32_t>>(
+        Device::kCuda, static_cast<size_t>(rulebook.geometry.NumOffsets() * out.capacity)));
+    searches.push_back({.geometry = rulebook.geometry,
+                        .table = tables[rulebook.in + levels.size() * (i % 7)],
+                        .out_keys = out.keys.data(),
+                        .out_capacity = out.capacity,
+                        .num_out = out.count.data(),
+                        .same_sites = rulebook.in == rulebook.out,
+                        .neighbours = neighbours.back()->data()});
+  }
+  ExpectCudaSuccess(cuda::SearchNeighbours(searches, TestStream()));
+  for (size_t i = 0; i < rulebooks.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Rulebook& rulebook = rulebooks[i];
+    const Level& out = *levels[rulebook.out];
+    const Table table(*levels[rulebook.in], 3, 3, MapSearch::kHash);
+    const std::vector<int32_t> expected = Search(rulebook.geometry, table, out, rulebook.in == rulebook.out);
+    const std::vector<int32_t> all = neighbours[i]->ToHost();
+    for (size_t at = 0; at < expected.size(); ++at) {
+      const size_t offset = at / out.host.size();
+      ASSERT_EQ(all[offset * static_cast<size_t>(out.capacity) + at % out.host.size()], expected[at]) << at;
+    }
+  }
+}
+
+TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
+  for (const int32_t dimension : {1, 2, 3, 4}) {
+    for (const int32_t stride : {1, 2, 4}) {
+      for (const size_t count : {0, 1, 4000}) {
+        SCOPED_TRACE(::testing::Message() << dimension << " " << stride << " " << count);
+        const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
+        const Level in(ToMorton(RandomSites(dimension, 3, count, extent), dimension));
+        OutputCoordinatesParams made;
+        made.geometry.dimension = dimension;
+        made.geometry.kernel_size = made.geometry.stride = {stride, stride, stride, stride};
+        ASSERT_TRUE(CellsAreBlocks(made.geometry));
+        made.num_samples = 3;
+        made.in_keys = in.keys.data();
+        made.num_in = made.out_capacity = in.capacity;
+        made.device_num_in = in.count.data();
+        const DeviceArray<uint64_t> out_keys(Device::kCuda, static_cast<size_t>(in.capacity));
+        const DeviceArray<int32_t> first_in_rows(Device::kCuda, static_cast<size_t>(in.capacity));
+        const DeviceArray<int64_t> num_out(Device::kCuda, 1);
+        const DeviceArray<int64_t> beyond(Device::kCuda, 3);
+        const DeviceArray<char> workspace(Device::kCuda, cuda::OutputCoordinatesWorkspaceBytes(made));
+        made.out_keys = out_keys.data();
+        made.first_in_rows = first_in_rows.data();
+        made.num_out = num_out.data();
+        made.num_beyond_limits = beyond.data();
+        made.workspace = workspace.data();
+        ExpectCudaSuccess(cuda::OutputCoordinates(made, TestStream()));
+
+        std::vector<uint64_t> out_host = out_keys.ToHost();
+        out_host.resize(static_cast<size_t>(num_out.ToHost()[0]));
+        const Level out(out_host);
+        const Table table(in, dimension, 3, MapSearch::kHash);
+        const std::vector<int32_t> expected = Search(made.geometry, table, out, false);
+        const auto capacity = static_cast<size_t>(in.capacity);
+        const DeviceArray<int32_t> neighbours(Device::kCuda,
+                                              static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
+        ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = made.geometry,
+                                                  .dimension = dimension,
+                                                  .out_keys = made.out_keys,
+                                                  .out_capacity = in.capacity,
+                                                  .num_out = made.num_out,
+                                                  .first_in_rows = made.first_in_rows,
+                                                  .in_keys = made.in_keys,
+                                                  .in_capacity = in.capacity,
+                                                  .num_in = in.count.data(),
+                                                  .neighbours = neighbours.data()},
+                                                 TestStream()));
+        const std::vector<int32_t> all = neighbours.ToHost();
+        for (size_t at = 0; at < expected.size(); ++at) {
+          const size_t offset = at / out_host.size();
+          ASSERT_EQ(all[offset * capacity + at % out_host.size()], expected[at]) << at;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

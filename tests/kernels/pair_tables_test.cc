@@ -3,6 +3,7 @@
 #include "kernels/pair_tables.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -44,6 +45,25 @@ struct Neighbours {
     }
   }
 };
+
+// As those of a submanifold convolution: offset K - 1 - k has offset k's pairs the other way round, the centre is the
+// identity.
+Neighbours Symmetric(int32_t num_offsets, int64_t num_rows, int64_t slack, double density) {
+  Neighbours neighbours(num_offsets, num_rows, num_rows, slack, density);
+  const auto at = [&](int64_t k, int64_t row) -> int32_t& {
+    return neighbours.rows[static_cast<size_t>(k * neighbours.out_capacity + row)];
+  };
+  for (int64_t row = 0; row < num_rows; ++row) {
+    at(num_offsets / 2, row) = static_cast<int32_t>(row);
+    for (int64_t k = num_offsets / 2 + 1; k < num_offsets; ++k) at(k, row) = -1;
+  }
+  for (int64_t k = 0; k < num_offsets / 2; ++k) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (at(k, row) >= 0) at(num_offsets - 1 - k, at(k, row)) = static_cast<int32_t>(row);
+    }
+  }
+  return neighbours;
+}
 
 struct Tables {
   std::vector<int32_t> in_pairs;    // [K, in_capacity]
@@ -109,32 +129,43 @@ class PairTablesTest : public ::testing::Test {
 
   // in_place: the table of output rows replaces the neighbours.
   static Tables Run(const Neighbours& neighbours, bool in_place) {
-    const DeviceArray<int32_t> rows(Device::kCuda, neighbours.rows);
-    const DeviceArray<int64_t> counts(Device::kCuda, {neighbours.num_in, neighbours.num_out});
-    const DeviceArray<int32_t> in_pairs(Device::kCuda,
-                                        static_cast<size_t>(neighbours.num_offsets * neighbours.in_capacity));
-    const DeviceArray<int32_t> out_pairs(Device::kCuda, neighbours.rows.size());
-    const auto mask_words = static_cast<int64_t>(MaskWords(neighbours.num_offsets));
-    const DeviceArray<uint32_t> in_masks(Device::kCuda, static_cast<size_t>(neighbours.in_capacity * mask_words));
-    const DeviceArray<uint32_t> out_masks(Device::kCuda, static_cast<size_t>(neighbours.out_capacity * mask_words));
-    const DeviceArray<int64_t> offset_begin(Device::kCuda, static_cast<size_t>(neighbours.num_offsets) + 1);
-    PairTablesParams params{.num_offsets = neighbours.num_offsets,
-                            .neighbours = rows.data(),
-                            .out_capacity = neighbours.out_capacity,
-                            .num_out = counts.data() + 1,
-                            .in_capacity = neighbours.in_capacity,
-                            .num_in = counts.data(),
-                            .in_pairs = in_pairs.data(),
-                            .out_pairs = in_place ? rows.data() : out_pairs.data(),
-                            .in_masks = in_masks.data(),
-                            .out_masks = out_masks.data(),
-                            .offset_begin = offset_begin.data()};
-    const DeviceArray<char> workspace(Device::kCuda, cuda::PairTablesWorkspaceBytes(params));
-    params.workspace = workspace.data();
-    ExpectCudaSuccess(cuda::PairTables(params, TestStream()));
-    Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), in_masks.ToHost(),
-                  out_masks.ToHost(), offset_begin.ToHost()};
-    if (in_place) {
+    Rulebook rulebook(neighbours, in_place, false);
+    ExpectCudaSuccess(cuda::PairTables(rulebook.params, TestStream()));
+    return rulebook.ToHost();
+  }
+
+  // A rulebook's memory.
+  struct Rulebook {
+    Rulebook(const Neighbours& of, bool is_in_place, bool is_symmetric)
+        : neighbours(of),
+          in_place(is_in_place),
+          rows(Device::kCuda, of.rows),
+          counts(Device::kCuda, std::vector<int64_t>{of.num_in, of.num_out}),
+          in_pairs(Device::kCuda, static_cast<size_t>(of.num_offsets * of.in_capacity)),
+          out_pairs(Device::kCuda, of.rows.size()),
+          in_masks(Device::kCuda, static_cast<size_t>(of.in_capacity * MaskWords(of.num_offsets))),
+          out_masks(Device::kCuda, static_cast<size_t>(of.out_capacity * MaskWords(of.num_offsets))),
+          offset_begin(Device::kCuda, static_cast<size_t>(of.num_offsets) + 1),
+          params{.num_offsets = of.num_offsets,
+                 .neighbours = rows.data(),
+                 .out_capacity = of.out_capacity,
+                 .num_out = counts.data() + 1,
+                 .in_capacity = of.in_capacity,
+                 .num_in = counts.data(),
+                 .is_symmetric = is_symmetric,
+                 .in_pairs = in_pairs.data(),
+                 .out_pairs = in_place ? rows.data() : out_pairs.data(),
+                 .in_masks = in_masks.data(),
+                 .out_masks = out_masks.data(),
+                 .offset_begin = offset_begin.data()},
+          workspace(Device::kCuda, cuda::PairTablesWorkspaceBytes(params)) {
+      params.workspace = workspace.data();
+    }
+
+    Tables ToHost() const {
+      Tables tables{in_pairs.ToHost(), in_place ? rows.ToHost() : out_pairs.ToHost(), in_masks.ToHost(),
+                    out_masks.ToHost(), offset_begin.ToHost()};
+      if (!in_place) return tables;
       // Rows past the count stay the neighbours' rubbish.
       for (int64_t k = 0; k < neighbours.num_offsets; ++k) {
         for (int64_t row = neighbours.num_out; row < neighbours.out_capacity; ++row) {
@@ -143,9 +174,19 @@ class PairTablesTest : public ::testing::Test {
           value = kRubbish;
         }
       }
+      return tables;
     }
-    return tables;
-  }
+
+    const Neighbours& neighbours;
+    bool in_place;
+    DeviceArray<int32_t> rows;
+    DeviceArray<int64_t> counts;
+    DeviceArray<int32_t> in_pairs, out_pairs;
+    DeviceArray<uint32_t> in_masks, out_masks;
+    DeviceArray<int64_t> offset_begin;
+    PairTablesParams params;
+    DeviceArray<char> workspace;
+  };
 };
 
 TEST_F(PairTablesTest, NumberPairsByOffsetThenOutputRow) {
@@ -167,6 +208,40 @@ TEST_F(PairTablesTest, OfAWholeScan) {
   const Tables expected = Expected(neighbours, kRubbish);
   ExpectEqual(Run(neighbours, false), expected);
   ExpectEqual(Run(neighbours, true), expected);
+}
+
+TEST_F(PairTablesTest, OfSymmetricNeighboursAreTheSame) {
+  for (const int32_t num_offsets : {1, 3, 27, 31, 33, 343}) {
+    for (const int64_t num_rows : {0, 1, 511, 513, 3000}) {
+      SCOPED_TRACE(::testing::Message() << num_offsets << " offsets, " << num_rows << " rows");
+      const Neighbours neighbours = Symmetric(num_offsets, num_rows, 70, 0.4);
+      Rulebook rulebook(neighbours, true, true);
+      ExpectCudaSuccess(cuda::PairTables(rulebook.params, TestStream()));
+      ExpectEqual(rulebook.ToHost(), Expected(neighbours, kRubbish));
+    }
+  }
+}
+
+// More rulebooks than a launch takes.
+TEST_F(PairTablesTest, OfManyRulebooksAreThoseOfEach) {
+  std::vector<Neighbours> all;
+  for (int i = 0; i < 9; ++i) {
+    all.push_back(Symmetric(i % 2 == 0 ? 27 : 125, 1500 >> i, 100 * i, 0.4));
+    all.emplace_back(8, 2000 >> i, 900 >> i, 50, 0.5);
+    all.emplace_back(0, 10, 10, 0, 0.5);
+    all.emplace_back(40, i == 3 ? 1500 : 0, i == 4 ? 1200 : 0, i < 5 ? 0 : 7, 0.5);
+  }
+  std::vector<std::unique_ptr<Rulebook>> rulebooks;
+  std::vector<PairTablesParams> params;
+  for (size_t i = 0; i < all.size(); ++i) {
+    rulebooks.push_back(std::make_unique<Rulebook>(all[i], i % 3 != 1, i % 4 == 0));
+    params.push_back(rulebooks.back()->params);
+  }
+  ExpectCudaSuccess(cuda::PairTables(params, TestStream()));
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectEqual(rulebooks[i]->ToHost(), Expected(all[i], kRubbish));
+  }
 }
 
 TEST_F(PairTablesTest, NeedNoRoom) {

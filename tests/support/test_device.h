@@ -32,8 +32,8 @@ inline std::string DeviceName(const testing::TestParamInfo<Device>& device) {
   return device.param == Device::kCpu ? "Cpu" : "Cuda";
 }
 
-#define SKIP_WITHOUT(device)                                                          \
-  do {                                                                                \
+#define SKIP_WITHOUT(device)                                                            \
+  do {                                                                                  \
     if (!::voxserve::support::HasDevice(device)) GTEST_SKIP() << "no CUDA device here"; \
   } while (false)
 
@@ -51,7 +51,8 @@ void CopyFromDevice(Device device, void* to, const void* from, size_t bytes);  /
 template <typename T>
 class DeviceArray {
  public:
-  DeviceArray(Device device, size_t size) : device_(device), size_(size), data_(AllocateBytes(device, size * sizeof(T))) {}
+  DeviceArray(Device device, size_t size)
+      : device_(device), size_(size), data_(AllocateBytes(device, size * sizeof(T))) {}
   DeviceArray(Device device, const std::vector<T>& values) : DeviceArray(device, values.size()) {
     CopyToDevice(device_, data_, values.data(), size_ * sizeof(T));
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/graph/model_loader.h"
 #include "engine/graph/problems.h"
@@ -219,6 +220,14 @@ INSTANTIATE_TEST_SUITE_P(
                           .Replace("features { name: \"intensity\" unit: \"1\" scale: 2 default_value: 0 }", "");
                     },
                     {"node \"voxels\": has no features"}},
+        BrokenModel{"TooManyFeatures",
+                    [](TestModel& model) {
+                      std::string many;
+                      for (int i = 0; i < 61; ++i) many += absl::StrCat("features { name: \"f", i, "\" } ");
+                      model.Replace("features { name: \"x\" unit: \"m\" }", many);
+                    },
+                    {"node \"voxels\": has 62 features; at most 60 are possible",
+                     "tensor \"conv.weight\": has shape [27, 2, 4]; node \"conv\" needs [27, 62, 4]"}},
         BrokenModel{"FeatureTwice",
                     Text("name: \"x\"", "name: \"intensity\""),
                     {"node \"voxels\": feature \"intensity\" stands twice"}},

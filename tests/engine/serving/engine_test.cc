@@ -21,6 +21,7 @@
 #include "engine/base/error_reason.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/paths.h"
+#include "tests/support/test_device.h"
 
 namespace voxserve {
 namespace {
@@ -70,24 +71,40 @@ class Repository {
   std::filesystem::path path_;
 };
 
+class EngineTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  static Engine::Options Options(const std::string& repository) {
+    return {.model_repository = repository, .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0"};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, EngineTest, support::AllDevices(), support::DeviceName);
+
 TEST(EngineOptionsTest, BadOptionsAreNamed) {
   EXPECT_THAT(std::string(Engine::Create({}).status().message()), HasSubstr("model_repository"));
   EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .num_threads = -1}).status().message()),
               HasSubstr("num_threads"));
   EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .max_queue_requests = 0}).status().message()),
               HasSubstr("max_queue_requests"));
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .streams_per_device = 0}).status().message()),
+              HasSubstr("streams_per_device"));
+  EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .device_memory_limit = -1}).status().message()),
+              HasSubstr("device_memory_limit"));
   EXPECT_EQ(Engine::Create({.model_repository = "/no/such/folder"}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
-  const auto engine = MakeEngine({.model_repository = Models()});
+TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
+  const auto engine = MakeEngine(Options(Models()));
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->model, "minkunet");
   EXPECT_EQ(result->version, 1);
-  EXPECT_EQ(result->device, "cpu");
+  EXPECT_EQ(result->device, engine->devices());
+  EXPECT_EQ(result->device, GetParam() == support::Device::kCpu ? "cpu" : "cuda:0");
   EXPECT_EQ(result->bytes_per_label, 1);
   EXPECT_TRUE(result->scores.empty());
   ASSERT_EQ(result->labels.size(), scan->labels.size());
@@ -96,11 +113,13 @@ TEST(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
   EXPECT_LE(different, 10);  // those whose two best logits are equal to rounding; golden_test.cc is exact about them
   std::vector<std::string> stages;
   for (const StageTime& stage : result->stages) stages.push_back(stage.name);
-  EXPECT_THAT(stages, testing::ElementsAre("queue", "copy_in", "voxelize", "geometry", "features", "head"));
+  std::vector<std::string> expected = {"queue", "copy_in", "voxelize", "geometry", "features", "head"};
+  if (GetParam() == support::Device::kCuda) expected.push_back("copy_out");
+  EXPECT_EQ(stages, expected);
 }
 
-TEST(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServed) {
-  const auto engine = MakeEngine({.model_repository = Models()});
+TEST_P(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServed) {
+  const auto engine = MakeEngine(Options(Models()));
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   const std::vector<float> good = {1, 2, 3, 0.5f, 1.2f, 2, 3, 0.5f};
   const std::vector<float> mixed = {nan, 2,   3, 0.5f, 1,    2, 3, 0.5f, 1e9f, 0, 0, 0.5f,
@@ -120,8 +139,8 @@ TEST(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsServ
   }
 }
 
-TEST(EngineTest, EmptyCloudsGetEmptyAnswers) {
-  const auto engine = MakeEngine({.model_repository = Models()});
+TEST_P(EngineTest, EmptyCloudsGetEmptyAnswers) {
+  const auto engine = MakeEngine(Options(Models()));
   const auto none = Infer(*engine, {.model = "minkunet", .cloud = Cloud({})});
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_TRUE(none->labels.empty());
@@ -131,11 +150,11 @@ TEST(EngineTest, EmptyCloudsGetEmptyAnswers) {
   EXPECT_EQ(all_far->counts.out_of_range, 1);
 }
 
-TEST(EngineTest, RefusesWhatTheModelCannotTake) {
+TEST_P(EngineTest, RefusesWhatTheModelCannotTake) {
   Repository repository;
   repository.CopyMinkUNet("small", 1);
   repository.Write("small/config.textproto", "max_points: 2 max_voxels: 1");
-  const auto engine = MakeEngine({.model_repository = repository.path()});
+  const auto engine = MakeEngine(Options(repository.path()));
 
   const auto too_many = Infer(*engine, {.model = "small", .cloud = Cloud(std::vector<float>(12, 0.5f))});
   EXPECT_EQ(ReasonOf(too_many.status()), error_reason::kTooManyPoints);
@@ -156,12 +175,12 @@ TEST(EngineTest, RefusesWhatTheModelCannotTake) {
   EXPECT_EQ(Infer(*engine, std::move(late)).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
+TEST_P(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
   Repository repository;
   repository.CopyMinkUNet("near", 1);
   repository.Write("near/config.textproto",
                    "max_voxels: 2 voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_NEAREST_FIRST ignore_label: 200");
-  const auto engine = MakeEngine({.model_repository = repository.path()});
+  const auto engine = MakeEngine(Options(repository.path()));
   const auto result = Infer(
       *engine, {.model = "near", .cloud = Cloud({50, 0, 0, 0.5f, 1, 0, 0, 0.5f, 50, 0, 0, 0.1f, -2, 0, 0, 0.5f})});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -173,11 +192,11 @@ TEST(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
   EXPECT_LT(result->labels[3], 12);
 }
 
-TEST(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
+TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
   Repository repository;
   repository.CopyMinkUNet("m", 1);
   repository.Write("m/2/model.textproto", "nodes { name: \"a\" bogus {} }");
-  const auto engine = MakeEngine({.model_repository = repository.path()});
+  const auto engine = MakeEngine(Options(repository.path()));
   EXPECT_EQ(Infer(*engine, {.model = "m", .cloud = Cloud({0, 0, 0, 0.5f})})->version, 1);
   const auto broken = engine->GetModel("m", 2);
   ASSERT_TRUE(broken.ok());
@@ -188,8 +207,8 @@ TEST(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
   EXPECT_EQ(engine->ListModels().size(), 2u);
 }
 
-TEST(EngineTest, DescribesTheModel) {
-  const auto engine = MakeEngine({.model_repository = Models()});
+TEST_P(EngineTest, DescribesTheModel) {
+  const auto engine = MakeEngine(Options(Models()));
   const auto info = engine->GetModel("minkunet", 0);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->num_parameters, 5441036);
@@ -202,8 +221,11 @@ TEST(EngineTest, DescribesTheModel) {
   EXPECT_EQ(info->digest.size(), 64u);
 }
 
-TEST(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
-  const auto engine = MakeEngine({.model_repository = Models(), .num_threads = 1, .max_queue_requests = 3});
+TEST_P(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
+  Engine::Options options = Options(Models());
+  options.num_threads = options.streams_per_device = 1;
+  options.max_queue_requests = 3;
+  const auto engine = MakeEngine(std::move(options));
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok());
   std::atomic<int> ok{0}, full{0}, cancelled{0}, other{0};
@@ -231,6 +253,51 @@ TEST(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
   EXPECT_EQ(other, 0);
   const auto refused = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f})});
   EXPECT_EQ(ReasonOf(refused.status()), error_reason::kDraining);
+}
+
+// Contexts of one GPU side by side, and tasks of many sizes: each gets the labels that it gets alone.
+TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
+  Engine::Options options = Options(Models());
+  options.streams_per_device = 3;
+  const auto engine = MakeEngine(std::move(options));
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok());
+  std::vector<PointCloud> clouds = {Cloud({}), Cloud({1, 2, 3, 0.5f})};
+  for (const size_t num_points : {1000u, 20'000u, 50'000u}) {
+    clouds.push_back(
+        Cloud(std::vector<float>(scan->points.begin(), scan->points.begin() + static_cast<int64_t>(num_points * 4))));
+  }
+  std::vector<std::vector<uint8_t>> alone;
+  for (const PointCloud& cloud : clouds) alone.push_back(Infer(*engine, {.model = "minkunet", .cloud = cloud})->labels);
+  const int rounds = GetParam() == support::Device::kCpu ? 1 : 20;
+  std::atomic<int> equal{0};
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < clouds.size(); ++i) {
+      engine->Submit(
+          {.model = "minkunet", .cloud = clouds[i], .done = [&equal, &alone, i](absl::StatusOr<InferResult> result) {
+             if (result.ok() && result->labels == alone[i]) ++equal;
+           }});
+    }
+  }
+  engine->Drain();
+  EXPECT_EQ(equal, rounds * static_cast<int>(clouds.size()));
+}
+
+// Memory runs out in the engine as it does in the executor: one request fails, with its reason, and the next is served.
+TEST(EngineMemoryTest, RequestBeyondTheDevicesLimitFailsAlone) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const auto engine = MakeEngine({.model_repository = Models(),
+                                  .devices = "cuda:0",
+                                  .streams_per_device = 1,
+                                  .device_memory_limit = int64_t{128} << 20});
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok());
+  const auto refused = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_EQ(ReasonOf(refused.status()), error_reason::kOutOfMemory);
+  const auto served = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f, 1, 0, 0, 0.5f})});
+  ASSERT_TRUE(served.ok()) << served.status();
+  EXPECT_EQ(served->labels.size(), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#pragma once
+
+// All levels and maps of a workload on the GPU, with one or another way of making them, in memory of its own: the
+// launches alone can then be repeated and timed.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/coordinate_table.h"
+#include "kernels/pair_tables.h"
+#include "tests/bench/event_timer.h"
+#include "tests/bench/map_workloads.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::bench {
+
+// What a network needs of one level, in order of launch.
+enum class MappingStep {
+  kCoordinates,  // the level's sites: voxelize for level 0, if at all
+  kTable,
+  kSubmanifoldSearch,
+  kSubmanifoldPairs,
+  kStridedSearch,
+  kStridedPairs,
+  kReset,  // of a grid
+};
+inline constexpr int kNumMappingSteps = 7;
+constexpr int StepOf(int level, MappingStep step) { return level * kNumMappingSteps + static_cast<int>(step); }
+
+struct MappingOptions {
+  kernels::MapSearch search = kernels::MapSearch::kHash;
+  bool fuses_coordinates = true;  // else plain_mapping.h's stages; they need sizes and spconv's rule
+  bool unrolls_search = true;     // else plain_mapping.h's loop
+  bool uses_symmetry = true;      // of unrolled searches
+  // The host knows every level's size, as after a copy back; else, as in the server, capacities alone.
+  bool knows_sizes = true;
+  bool voxelizes = false;    // else level 0 is there
+  bool makes_pairs = false;  // pair tables, in the memory of the neighbours
+};
+
+// Cells of the one grid that all levels of all mappings share, one at a time: 512 MiB, all -1 between runs.
+class SharedGrid {
+ public:
+  SharedGrid();
+  int32_t* cells() const { return cells_.data(); }
+  int64_t num_cells() const { return static_cast<int64_t>(cells_.size()); }
+
+ private:
+  support::DeviceArray<int32_t> cells_;
+};
+
+class DeviceMapping {
+ public:
+  // The three outlive it.
+  DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, SharedGrid& grid, const MappingOptions& options);
+  ~DeviceMapping();
+
+  // Launches everything on TestStream().
+  void Launch(const MarkStep& mark);
+
+  // Of what the last Launch made; they wait for it. Empty, or what is wrong.
+  std::string Flaw() const;                                     // against the CPU: all sites, and the size of every map
+  std::string DifferenceFrom(const DeviceMapping& ours) const;  // all sites, all neighbours; not with pairs
+  bool UsesGrid(int level) const;
+
+ private:
+  struct Level;
+  struct Map;
+  void MakeCoordinates(int level);
+  void Search(const Map& map);
+  void MakePairs(const Map& map);
+  std::vector<uint64_t> Keys(int level) const;
+  std::vector<int32_t> Neighbours(const Map& map) const;  // [K, sites]
+  // Device memory of its own, for as long as it lives.
+  template <typename T>
+  T* Take(int64_t count);
+  template <typename T>
+  T* Take(const std::vector<T>& values);
+
+  const MapWorkload& workload_;
+  const CpuMaps& expected_;
+  const MappingOptions options_;
+  std::vector<Level> levels_;
+  std::vector<Map> maps_;
+  kernels::VoxelizeParams voxelize_;
+  void* scratch_ = nullptr;  // of one launcher at a time
+  std::vector<std::unique_ptr<support::DeviceArray<char>>> memory_;
+};
+
+}  // namespace voxserve::bench

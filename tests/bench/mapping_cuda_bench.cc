@@ -1,0 +1,245 @@
+// Mapping on a GPU: what TorchSparse's measures bring one after the other (Tang et al., MLSys 2022, Figure 13), grids
+// against hash tables, and each step of MinkUNet's geometry.
+//
+//   mapping_cuda_bench
+//
+// Everything is compared with the CPU's result, and the variants with ours, before it is timed; a difference ends the
+// program with 1. Tables are Markdown.
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/cuda_devices.h"
+#include "tests/bench/device_mapping.h"
+#include "tests/bench/event_timer.h"
+#include "tests/bench/map_workloads.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::bench {
+namespace {
+
+using kernels::MapSearch;
+
+struct Case {
+  MapWorkload workload;
+  CpuMaps expected;
+
+  int num_steps() const { return workload.num_levels() * kNumMappingSteps; }
+};
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::fflush(stdout);
+  std::cerr << what << std::endl;
+  std::exit(1);
+}
+
+Case Prepare(MapWorkload workload, kernels::ThreadPool& pool) {
+  absl::StatusOr<CpuMaps> expected = MapOnCpu(workload, pool);
+  if (!expected.ok()) Fail(std::string(expected.status().message()));
+  return {std::move(workload), *std::move(expected)};
+}
+
+// Launches once and compares with the CPU.
+void Check(DeviceMapping& mapping, const std::string& name) {
+  mapping.Launch([](int) {});
+  if (const std::string flaw = mapping.Flaw(); !flaw.empty()) Fail(name + ": " + flaw);
+}
+
+GpuTimes Time(const Case& c, DeviceMapping& mapping) {
+  return TimeOnGpu(support::TestStream(), c.num_steps(), [&](const MarkStep& mark) { mapping.Launch(mark); });
+}
+
+double SumOver(const Case& c, const GpuTimes& times, const std::vector<MappingStep>& steps) {
+  double ms = 0;
+  for (int level = 0; level < c.workload.num_levels(); ++level) {
+    for (const MappingStep step : steps) ms += times.step_ms[static_cast<size_t>(StepOf(level, step))];
+  }
+  return ms;
+}
+
+std::string Gain(double gain) { return gain == 0 ? "" : absl::StrFormat("%.2fx", gain); }
+
+// --- Figure 13 -------------------------------------------------------------------------------------------------------
+
+struct Variant {
+  const char* name;
+  MappingOptions options;
+  double paper_gain = 0;        // over the row before; 0: not the paper's
+  double paper_total_gain = 0;  // over the first row
+};
+
+void PrintFigure13(const Case& c, SharedGrid& grid) {
+  const MappingOptions plain{.fuses_coordinates = false, .unrolls_search = false, .uses_symmetry = false};
+  std::vector<Variant> variants = {{"baseline: hash table, a kernel a stage, loops", plain}};
+  const auto add = [&](const char* name, double paper_gain, const std::function<void(MappingOptions&)>& change) {
+    const Variant& last = variants.back();
+    Variant next{name, last.options, paper_gain, paper_gain * (variants.size() == 1 ? 1 : last.paper_total_gain)};
+    change(next.options);
+    variants.push_back(next);
+  };
+  add("+ grid", 1.6, [](MappingOptions& options) { options.search = MapSearch::kGrid; });
+  add("+ fused output coordinates", 1.5, [](MappingOptions& options) { options.fuses_coordinates = true; });
+  add("+ simplified control, full unrolling", 1.8, [](MappingOptions& options) { options.unrolls_search = true; });
+  add("+ symmetry (ours)", 1.1, [](MappingOptions& options) { options.uses_symmetry = true; });
+  const size_t ours_at = variants.size() - 1;
+  // Not in the figure.
+  variants.push_back({"ours, hash table", {.search = MapSearch::kHash}});
+  variants.push_back({"ours, hash table, capacities in place of sizes (the server's default)",
+                      {.search = MapSearch::kHash, .knows_sizes = false}});
+
+  std::printf("\n#### Figure 13, cumulative: %s\n\n", c.workload.name.c_str());
+  std::puts(
+      "All levels and maps of the network; GPU time, and beside it with the host's launches. Pair tables, the same "
+      "in all, are left out.\n");
+  std::puts(
+      "| mapping | output coordinates ms | tables ms | searches ms | GPU ms | gain | paper | total gain | paper | "
+      "with launches ms |");
+  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+  DeviceMapping ours(c.workload, c.expected, grid, variants[ours_at].options);
+  Check(ours, variants[ours_at].name);
+  std::vector<GpuTimes> times;
+  for (const Variant& variant : variants) {
+    DeviceMapping mapping(c.workload, c.expected, grid, variant.options);
+    Check(mapping, variant.name);
+    if (const std::string difference = mapping.DifferenceFrom(ours); !difference.empty()) {
+      Fail(absl::StrFormat("%s: %s from ours", variant.name, difference));
+    }
+    times.push_back(Time(c, mapping));
+  }
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const double ms = times[i].back_to_back_ms;
+    const bool is_step = i > 0 && i <= ours_at;
+    std::puts(absl::StrFormat("| %s | %.3f | %.3f | %.3f | %.3f | %s | %s | %s | %s | %.3f |", variants[i].name,
+                              SumOver(c, times[i], {MappingStep::kCoordinates}),
+                              SumOver(c, times[i], {MappingStep::kTable, MappingStep::kReset}),
+                              SumOver(c, times[i], {MappingStep::kSubmanifoldSearch, MappingStep::kStridedSearch}), ms,
+                              is_step ? Gain(times[i - 1].back_to_back_ms / ms) : "", Gain(variants[i].paper_gain),
+                              Gain(i == 0 ? 0 : times[0].back_to_back_ms / ms), Gain(variants[i].paper_total_gain),
+                              times[i].as_launched_ms)
+                  .c_str());
+  }
+}
+
+// --- Tables ----------------------------------------------------------------------------------------------------------
+
+void PrintTables(const std::vector<const Case*>& cases, SharedGrid& grid) {
+  std::puts("\n#### HASH and GRID, microseconds\n");
+  std::puts(
+      "The search is that of all maps that read the level. A grid above 512 MiB is not taken: then its build ends "
+      "with a hash table.\n");
+  std::puts(
+      "| network | level | sites | HASH build | search | sum | GRID build | search | reset | sum | HASH / GRID | "
+      "grid taken |");
+  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|");
+  for (const Case* c : cases) {
+    DeviceMapping hash(c->workload, c->expected, grid, {.search = MapSearch::kHash});
+    DeviceMapping grids(c->workload, c->expected, grid, {.search = MapSearch::kGrid});
+    Check(hash, "HASH");
+    Check(grids, "GRID");
+    if (const std::string difference = grids.DifferenceFrom(hash); !difference.empty()) {
+      Fail("GRID: " + difference + " from HASH");
+    }
+    const GpuTimes hash_times = Time(*c, hash), grid_times = Time(*c, grids);
+    for (int level = 0; level < c->workload.num_levels(); ++level) {
+      const auto us = [&](const GpuTimes& times, MappingStep step) {
+        return 1e3 * times.step_ms[static_cast<size_t>(StepOf(level, step))];
+      };
+      const auto search_us = [&](const GpuTimes& times) {
+        return us(times, MappingStep::kSubmanifoldSearch) + us(times, MappingStep::kStridedSearch);
+      };
+      const double hash_us = us(hash_times, MappingStep::kTable) + search_us(hash_times);
+      const double grid_us =
+          us(grid_times, MappingStep::kTable) + search_us(grid_times) + us(grid_times, MappingStep::kReset);
+      if (hash_us == 0) continue;  // no map reads the last level
+      std::puts(absl::StrFormat("| %s | %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %s | %s |",
+                                c->workload.name, level, c->expected.num_sites(level),
+                                us(hash_times, MappingStep::kTable), search_us(hash_times), hash_us,
+                                us(grid_times, MappingStep::kTable), search_us(grid_times),
+                                us(grid_times, MappingStep::kReset), grid_us, Gain(hash_us / grid_us),
+                                grids.UsesGrid(level) ? "yes" : "no: too large")
+                    .c_str());
+    }
+  }
+}
+
+// --- Steps -----------------------------------------------------------------------------------------------------------
+
+void PrintSteps(const Case& c, SharedGrid& grid) {
+  std::printf("\n#### Geometry step by step, microseconds: %s\n\n", c.workload.name.c_str());
+  std::puts(
+      "Hash tables, and capacities in place of sizes, as in the server; one step after the other. An event after each "
+      "step costs it about a microsecond.\n");
+  const std::pair<const char*, MappingStep> columns[] = {
+      {"voxelize / coordinates", MappingStep::kCoordinates},   {"table", MappingStep::kTable},
+      {"submanifold search", MappingStep::kSubmanifoldSearch}, {"its pairs", MappingStep::kSubmanifoldPairs},
+      {"strided search", MappingStep::kStridedSearch},         {"its pairs", MappingStep::kStridedPairs}};
+  std::string names, rule;
+  for (const auto& [name, step] : columns) {
+    names += absl::StrFormat(" %s |", name);
+    rule += "--:|";
+  }
+  std::printf("| level | sites |%s sum |\n|---|--:|%s--:|\n", names.c_str(), rule.c_str());
+
+  const MappingOptions as_served{.knows_sizes = false, .voxelizes = true, .makes_pairs = true};
+  MappingOptions with_sizes = as_served;
+  with_sizes.knows_sizes = true;
+  DeviceMapping mapping(c.workload, c.expected, grid, as_served);
+  DeviceMapping sized(c.workload, c.expected, grid, with_sizes);
+  Check(mapping, "geometry");
+  Check(sized, "geometry with sizes");
+  const GpuTimes times = Time(c, mapping);
+  const GpuTimes sized_times = Time(c, sized);
+  for (int level = 0; level < c.workload.num_levels(); ++level) {
+    std::string cells;
+    double sum = 0;
+    for (const auto& [name, step] : columns) {
+      const double us = 1e3 * times.step_ms[static_cast<size_t>(StepOf(level, step))];
+      sum += us;
+      cells += us == 0 ? "  |" : absl::StrFormat(" %.1f |", us);
+    }
+    std::puts(absl::StrFormat("| %d | %d |%s %.1f |", level, c.expected.num_sites(level), cells, sum).c_str());
+  }
+  std::string totals;
+  double total = 0;
+  for (const auto& [name, step] : columns) {
+    const double us = 1e3 * SumOver(c, times, {step});
+    total += us;
+    totals += absl::StrFormat(" %.1f |", us);
+  }
+  std::puts(absl::StrFormat("| all | |%s %.1f |", totals, total).c_str());
+  std::puts("\n| | GPU ms | with launches ms |\n|---|--:|--:|");
+  std::puts(absl::StrFormat("| all of it, without events between | %.3f | %.3f |", times.back_to_back_ms,
+                            times.as_launched_ms)
+                .c_str());
+  std::puts(absl::StrFormat("| the same where the host knew every size | %.3f | %.3f |", sized_times.back_to_back_ms,
+                            sized_times.as_launched_ms)
+                .c_str());
+}
+
+int Main() {
+  if (!support::HasDevice(support::Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 0;
+  }
+  std::printf("#### Mapping on %s, CUDA %s: medians of 50\n", ListCudaDevices().front().name.c_str(),
+              CudaVersion().c_str());
+  kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
+  const Case center_point = Prepare(CenterPointMaps(support::kWaymoFrame), pool);
+  const Case minkunet = Prepare(MinkUNetMaps(support::kSemanticKittiScan, 0.05F), pool);
+  SharedGrid grid;
+  PrintFigure13(center_point, grid);
+  PrintTables({&center_point, &minkunet}, grid);
+  PrintSteps(minkunet, grid);
+  return 0;
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main() { return voxserve::bench::Main(); }

@@ -1,0 +1,342 @@
+// The matrix products of MinkUNet's convolutions on semantickitti-00/000000 alone, by how they are grouped: our
+// groupings (kernels/matmul_grouping.h), and cuBLAS's grouped GEMM, which needs no padding. fp16, summed in fp32.
+//
+//   matmul_cuda_bench [layers]     layers: one table more a network, by convolution
+//
+// Tables are Markdown. Products of the grouped GEMM are compared with ours where they are few.
+
+#include <cublas_v2.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/cuda_devices.h"
+#include "kernels/gather_gemm_scatter.h"
+#include "kernels/gemm_cuda.h"
+#include "tests/bench/event_timer.h"
+#include "tests/bench/scan_convolutions.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::bench {
+namespace {
+
+using kernels::DType;
+using kernels::Grouping;
+using kernels::GroupingOptions;
+using kernels::MatmulGrouping;
+using support::Device;
+using support::DeviceArray;
+using support::ExpectCudaSuccess;
+
+constexpr int kNumRuns = 20;
+
+struct NamedGrouping {
+  const char* name;
+  GroupingOptions options;
+};
+
+// The first is what the others are measured against.
+const std::vector<NamedGrouping>& Groupings() {
+  static const std::vector<NamedGrouping> groupings = {
+      {"separate", {.grouping = Grouping::kSeparate}},
+      {"symmetric", {.grouping = Grouping::kSymmetric}},
+      {"fixed", {.grouping = Grouping::kFixed}},
+      {"adaptive, by default", {}},
+      {"adaptive, epsilon 1: one batch", {.epsilon = 1, .bmm_max_rows = kernels::kNoLimit}},
+  };
+  return groupings;
+}
+
+MatmulGrouping Group(const ScanConvolution& conv, const GroupingOptions& options) {
+  return kernels::GroupMatmuls({.num_offsets = conv.tables.num_offsets,
+                                .offset_begin = conv.tables.offset_begin,
+                                .is_symmetric = conv.is_symmetric,
+                                .identity_offset = conv.tables.identity_offset},
+                               options);
+}
+
+// What all products read and write, large enough for every convolution and grouping.
+struct Buffers {
+  explicit Buffers(const std::vector<ScanConvolution>& convs) {
+    int64_t in_values = 0, weight_values = 0, gathered_values = 0, product_values = 0;
+    for (const ScanConvolution& conv : convs) {
+      in_values = std::max(in_values, conv.tables.num_in_rows * conv.in_channels);
+      weight_values = std::max(weight_values, int64_t{conv.tables.num_offsets} * conv.in_channels * conv.out_channels);
+      for (const NamedGrouping& named : Groupings()) {
+        const MatmulGrouping grouping = Group(conv, named.options);
+        gathered_values = std::max(gathered_values, grouping.num_gathered_rows * conv.in_channels);
+        product_values = std::max(product_values, grouping.num_product_rows * conv.out_channels);
+      }
+    }
+    in = RandomHalves(in_values);
+    weights = RandomHalves(weight_values);
+    gathered = RandomHalves(gathered_values);
+    products = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(product_values));
+  }
+
+  // Uniform in [-0.5, 0.5).
+  static std::unique_ptr<DeviceArray<__half>> RandomHalves(int64_t count) {
+    constexpr size_t kPeriod = 1000003;
+    std::vector<__half> values(static_cast<size_t>(count));
+    uint32_t state = 1;
+    for (size_t i = 0; i < std::min(values.size(), kPeriod); ++i) {
+      state = state * 1664525 + 1013904223;
+      values[i] = __float2half(static_cast<float>(state >> 8) * 0x1p-24f - 0.5f);
+    }
+    for (size_t i = kPeriod; i < values.size(); ++i) values[i] = values[i - kPeriod];
+    return std::make_unique<DeviceArray<__half>>(Device::kCuda, values);
+  }
+
+  std::unique_ptr<DeviceArray<__half>> in, weights, gathered, products;
+};
+
+// cuBLAS's grouped GEMM: the products of one convolution in one call, each by its own size. Pointers lie on the device
+// before the call. Reads and writes the buffers as kSeparate lays them out.
+class GroupedGemm {
+ public:
+  GroupedGemm(const ScanConvolution& conv, const Buffers& buffers)
+      : grouping_(Group(conv, {.grouping = Grouping::kSeparate})) {
+    const auto add = [&](int64_t rows, int32_t position, const __half* a, int64_t product_row) {
+      rows_.push_back(static_cast<int>(rows));
+      a_.push_back(a);
+      b_.push_back(buffers.weights->data() + int64_t{position} * conv.in_channels * conv.out_channels);
+      c_.push_back(buffers.products->data() + product_row * conv.out_channels);
+    };
+    for (const kernels::MatmulGroup& group : grouping_.groups) {
+      add(group.rows, group.first, buffers.gathered->data() + group.begin * conv.in_channels, group.begin);
+    }
+    if (const int64_t rows = grouping_.num_product_rows - grouping_.num_gathered_rows; rows > 0) {
+      const int32_t position = conv.is_symmetric ? conv.tables.num_offsets - 1 : conv.tables.identity_offset;
+      add(rows, position, buffers.in->data(), grouping_.num_gathered_rows);
+    }
+    const size_t count = rows_.size();
+    no_transpose_.assign(count, CUBLAS_OP_N);
+    in_channels_.assign(count, conv.in_channels);
+    out_channels_.assign(count, conv.out_channels);
+    one_.assign(count, 1);
+    alpha_.assign(count, 1.0f);
+    beta_.assign(count, 0.0f);
+    device_a_ = std::make_unique<DeviceArray<const void*>>(Device::kCuda, a_);
+    device_b_ = std::make_unique<DeviceArray<const void*>>(Device::kCuda, b_);
+    device_c_ = std::make_unique<DeviceArray<void*>>(Device::kCuda, c_);
+  }
+
+  // Column-major, as cuBLAS has it: C^T = B^T A^T.
+  cublasStatus_t Queue(cublasHandle_t cublas) const {
+    return cublasGemmGroupedBatchedEx(cublas, no_transpose_.data(), no_transpose_.data(), out_channels_.data(),
+                                      rows_.data(), in_channels_.data(), alpha_.data(), device_b_->data(), CUDA_R_16F,
+                                      out_channels_.data(), device_a_->data(), CUDA_R_16F, in_channels_.data(),
+                                      beta_.data(), device_c_->data(), CUDA_R_16F, out_channels_.data(),
+                                      static_cast<int>(rows_.size()), one_.data(), CUBLAS_COMPUTE_32F);
+  }
+
+  const MatmulGrouping& grouping() const { return grouping_; }
+
+ private:
+  const MatmulGrouping grouping_;
+  std::vector<cublasOperation_t> no_transpose_;
+  std::vector<int> rows_, in_channels_, out_channels_, one_;
+  std::vector<float> alpha_, beta_;
+  std::vector<const void*> a_, b_;
+  std::vector<void*> c_;
+  std::unique_ptr<DeviceArray<const void*>> device_a_, device_b_;
+  std::unique_ptr<DeviceArray<void*>> device_c_;
+};
+
+// Products of a convolution by one grouping.
+struct Products {
+  double device_us = 0;    // the device alone
+  double launched_us = 0;  // from an idle stream, with the host's launches
+  double macs = 0;         // with padding
+};
+
+class Bench {
+ public:
+  Bench() : workspace_(Device::kCuda, kernels::cuda::Gemm::kWorkspaceBytes) {
+    ExpectCudaSuccess(kernels::cuda::Gemm::Create(support::TestStream(), workspace_.data(), &gemm_));
+    ExpectCublasSuccess(cublasCreate(&cublas_));
+    ExpectCublasSuccess(cublasSetStream(cublas_, support::TestStream()));
+    ExpectCublasSuccess(cublasSetWorkspace(cublas_, workspace_.data(), workspace_.size()));
+  }
+  ~Bench() {
+    support::Synchronize();
+    cublasDestroy(cublas_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void Run(double width, bool by_layer) {
+    const ScanConvolutions convs(width);
+    const Buffers buffers(convs.all());
+    std::vector<std::vector<Products>> ours(Groupings().size());  // by grouping and convolution
+    std::vector<Products> grouped;
+    for (const ScanConvolution& conv : convs.all()) {
+      for (size_t g = 0; g < Groupings().size(); ++g) {
+        ours[g].push_back(Measure(conv, Group(conv, Groupings()[g].options), buffers));
+      }
+      grouped.push_back(MeasureGrouped(conv, ours.front().back(), buffers));
+    }
+    std::printf("\n### MinkUNet %.1fx, sums over its convolutions\n\n", width);
+    PrintSums(convs.all(), ours, grouped);
+    if (by_layer) PrintLayers(convs.all(), ours, grouped);
+    std::fflush(stdout);
+  }
+
+  // Whether the grouped GEMM's products were ours, as far as they were compared.
+  bool are_equal() const { return are_equal_; }
+
+ private:
+  static constexpr int64_t kMaxCompared = int64_t{1} << 21;  // values of a convolution
+  // Of values rounded to fp16 once, from sums of up to 512 terms below 1/4.
+  static constexpr float kTolerance = 0.002f;
+
+  static void ExpectCublasSuccess(cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    std::fprintf(stderr, "cuBLAS: %s\n", cublasGetStatusName(status));
+    std::exit(1);
+  }
+
+  static double TrueMacs(const ScanConvolution& conv) {
+    return static_cast<double>(conv.num_pairs()) * conv.in_channels * conv.out_channels;
+  }
+
+  cudaError_t Queue(const ScanConvolution& conv, const MatmulGrouping& grouping, const Buffers& buffers) {
+    return kernels::cuda::MultiplyGroups({.tables = conv.tables,
+                                          .is_symmetric = conv.is_symmetric,
+                                          .grouping = &grouping,
+                                          .dtype = DType::kFloat16,
+                                          .out_dtype = DType::kFloat16,
+                                          .in = buffers.in->data(),
+                                          .in_pitch = conv.in_channels,
+                                          .in_channels = conv.in_channels,
+                                          .weights = buffers.weights->data(),
+                                          .out_channels = conv.out_channels,
+                                          .epilogue = {}},
+                                         buffers.gathered->data(), buffers.products->data(), *gemm_);
+  }
+
+  // launch() puts the products on the stream.
+  template <typename Launch>
+  static Products Time(double macs, const Launch& launch) {
+    const GpuTimes times = TimeOnGpu(
+        support::TestStream(), /*num_steps=*/0, [&](const MarkStep&) { launch(); }, kNumRuns);
+    return {.device_us = times.back_to_back_ms * 1e3, .launched_us = times.as_launched_ms * 1e3, .macs = macs};
+  }
+
+  Products Measure(const ScanConvolution& conv, const MatmulGrouping& grouping, const Buffers& buffers) {
+    return Time(static_cast<double>(grouping.num_product_rows) * conv.in_channels * conv.out_channels,
+                [&] { ExpectCudaSuccess(Queue(conv, grouping, buffers)); });
+  }
+
+  // The grouped GEMM. `separate`: our time for the convolution, which stands in where cuBLAS refuses it.
+  Products MeasureGrouped(const ScanConvolution& conv, const Products& separate, const Buffers& buffers) {
+    const GroupedGemm grouped(conv, buffers);
+    if (const cublasStatus_t status = grouped.Queue(cublas_); status != CUBLAS_STATUS_SUCCESS) {
+      std::fprintf(stderr, "%s: the grouped GEMM refuses (%s); separate products stand in\n", conv.name.c_str(),
+                   cublasGetStatusName(status));
+      return separate;
+    }
+    if (grouped.grouping().num_product_rows * conv.out_channels <= kMaxCompared) Compare(conv, grouped, buffers);
+    return Time(TrueMacs(conv), [&] { ExpectCublasSuccess(grouped.Queue(cublas_)); });
+  }
+
+  void Compare(const ScanConvolution& conv, const GroupedGemm& grouped, const Buffers& buffers) {
+    const auto num_values = static_cast<size_t>(grouped.grouping().num_product_rows * conv.out_channels);
+    const auto take_products = [&] {
+      std::vector<__half> values(num_values);
+      support::CopyFromDevice(Device::kCuda, values.data(), buffers.products->data(), num_values * sizeof(__half));
+      return values;
+    };
+    ExpectCudaSuccess(Queue(conv, grouped.grouping(), buffers));
+    const std::vector<__half> expected = take_products();
+    ExpectCudaSuccess(
+        cudaMemsetAsync(buffers.products->data(), 0xFF, num_values * sizeof(__half), support::TestStream()));  // NaN
+    ExpectCublasSuccess(grouped.Queue(cublas_));
+    const std::vector<__half> found = take_products();
+    for (size_t i = 0; i < num_values; ++i) {
+      const float value = __half2float(found[i]), wanted = __half2float(expected[i]);
+      if (std::abs(value - wanted) <= kTolerance * (1 + std::abs(wanted))) continue;
+      std::fprintf(stderr, "%s: the grouped GEMM's value %zu is %g, ours %g\n", conv.name.c_str(), i,
+                   static_cast<double>(value), static_cast<double>(wanted));
+      are_equal_ = false;
+      return;
+    }
+  }
+
+  static void PrintSums(const std::vector<ScanConvolution>& convs, const std::vector<std::vector<Products>>& ours,
+                        const std::vector<Products>& grouped) {
+    std::puts("| grouping | device ms | TFLOP/s | speed-up | with launches ms | speed-up | padding |");
+    std::puts("|---|--:|--:|--:|--:|--:|--:|");
+    Products base;
+    const auto print = [&](const char* name, const std::vector<Products>& products) {
+      Products sum;
+      double true_macs = 0;
+      for (size_t i = 0; i < convs.size(); ++i) {
+        sum.device_us += products[i].device_us * convs[i].count;
+        sum.launched_us += products[i].launched_us * convs[i].count;
+        sum.macs += products[i].macs * convs[i].count;
+        true_macs += TrueMacs(convs[i]) * convs[i].count;
+      }
+      if (base.device_us == 0) base = sum;
+      std::printf("| %s | %.3f | %.1f | %.2fx | %.3f | %.2fx | %.1f%% |\n", name, sum.device_us * 1e-3,
+                  2 * true_macs / sum.device_us * 1e-6, base.device_us / sum.device_us, sum.launched_us * 1e-3,
+                  base.launched_us / sum.launched_us, 100 * (1 - true_macs / sum.macs));
+    };
+    for (size_t g = 0; g < Groupings().size(); ++g) print(Groupings()[g].name, ours[g]);
+    print("cuBLAS's grouped GEMM", grouped);
+  }
+
+  static void PrintLayers(const std::vector<ScanConvolution>& convs, const std::vector<std::vector<Products>>& ours,
+                          const std::vector<Products>& grouped) {
+    std::string header = "| first of | times | offsets | pairs | in | out |", rule = "|---|--:|--:|--:|--:|--:|";
+    for (const NamedGrouping& named : Groupings()) {
+      absl::StrAppendFormat(&header, " %s us |", named.name);
+      rule += "--:|";
+    }
+    std::printf("\nThe device alone, us:\n\n%s grouped GEMM us |\n%s--:|\n", header.c_str(), rule.c_str());
+    for (size_t i = 0; i < convs.size(); ++i) {
+      const ScanConvolution& conv = convs[i];
+      std::string row = absl::StrFormat("| %s | %d | %d | %d | %d | %d |", conv.name, conv.count,
+                                        conv.tables.num_offsets, conv.num_pairs(), conv.in_channels, conv.out_channels);
+      for (const std::vector<Products>& products : ours) {
+        absl::StrAppendFormat(&row, " %.1f |", products[i].device_us);
+      }
+      std::printf("%s %.1f |\n", row.c_str(), grouped[i].device_us);
+    }
+  }
+
+  const DeviceArray<char> workspace_;  // of both libraries' handles: their work runs in turn
+  std::unique_ptr<kernels::cuda::Gemm> gemm_;
+  bool are_equal_ = true;
+  cublasHandle_t cublas_ = nullptr;  // with the default math mode, which lets it choose among more kernels
+};
+
+int Main(int argc, char** argv) {
+  const bool by_layer = argc == 2 && std::strcmp(argv[1], "layers") == 0;
+  if (argc > 1 && !by_layer) {
+    std::fprintf(stderr, "usage: %s [layers]\n", argv[0]);
+    return 2;
+  }
+  if (!support::HasDevice(Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 0;
+  }
+  std::printf("%s, CUDA %s, medians of %d runs, semantickitti-00/000000, 5 cm, batch 1, fp16\n",
+              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kNumRuns);
+  Bench bench;
+  for (const double width : {0.5, 1.0}) bench.Run(width, by_layer);
+  return bench.are_equal() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }

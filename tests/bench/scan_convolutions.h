@@ -1,0 +1,46 @@
+#pragma once
+
+// The convolutions of MinkUNet on semantickitti-00/000000 at 5 cm, with their rulebooks on the GPU: what benchmarks of
+// single kernels are fed with. Errors end the program.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/graph/program.h"
+#include "kernels/gather_scatter.h"
+#include "tests/engine/device_runner.h"
+
+namespace voxserve::bench {
+
+// Convolutions with one rulebook and the same channels.
+struct ScanConvolution {
+  std::string name;  // of the first of them
+  int count = 0;     // how many the network has
+  int rulebook = 0;  // of one number share one rulebook
+  kernels::PairTablesView tables;
+  bool is_symmetric = false;
+  int32_t in_channels = 0;
+  int32_t out_channels = 0;
+
+  int64_t num_pairs() const { return tables.offset_begin[tables.num_offsets]; }
+  // With more than one offset the identity is what makes them submanifold ones.
+  bool is_submanifold() const { return tables.identity_offset >= 0 && tables.num_offsets > 1; }
+};
+
+class ScanConvolutions {
+ public:
+  explicit ScanConvolutions(double width);
+  ~ScanConvolutions();
+
+  // In the network's order. Tables are valid as long as this object.
+  const std::vector<ScanConvolution>& all() const { return all_; }
+
+ private:
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;
+  std::vector<ScanConvolution> all_;
+};
+
+}  // namespace voxserve::bench
