@@ -168,14 +168,12 @@ case ${1:-} in
   *)
     (($# > 0)) || set -- build python
     check_sets "$@"
-    needs_cublas=false
+    install_packages "$@"
+    # (nvcc tells, and needs the compiler that the set has just brought.)
     if [[ " $* " == *" build "* && -z ${VOXSERVE_CUBLAS_ROOT:-} && ! -d $CUBLAS ]] && toolkit_lacks_cublas; then
-      needs_cublas=true
+      install_packages python
+      install_cublas
     fi
-    sets=("$@")
-    if $needs_cublas; then sets+=(python); fi  # its packages alone
-    install_packages "${sets[@]}"
-    if $needs_cublas; then install_cublas; fi
     if [[ " $* " == *" python "* ]]; then install_python_client; fi
     ;;
 esac

@@ -104,7 +104,8 @@ build_preset() {
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
   use_fetched_cublas
   if [[ ! -f $dir/build.ninja ]] ||
-    ! grep -qx "VOXSERVE_CUBLAS_ROOT:[A-Z]*=${VOXSERVE_CUBLAS_ROOT:-}" "$dir/CMakeCache.txt"; then
+    ! grep -qx "VOXSERVE_CUBLAS_ROOT:[A-Z]*=${VOXSERVE_CUBLAS_ROOT:-}" "$dir/CMakeCache.txt" ||
+    { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then
     quiet "configuring: $cmake --preset $preset (10 s)"
     (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||
       die "CMake could not configure the preset '$preset'"

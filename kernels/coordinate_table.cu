@@ -204,6 +204,11 @@ size_t CoordinateTableBytes(const CoordinateTableBuildParams& params) { return C
 cudaError_t BuildCoordinateTables(std::span<const CoordinateTableBuildParams> params, std::span<CoordinateTable> tables,
                                   cudaStream_t stream) {
   const NvtxRange range("BuildCoordinateTables");
+  int64_t num_grids = 0;
+  for (const CoordinateTableBuildParams& build : params) {
+    num_grids += build.search == MapSearch::kGrid ? 1 : 0;
+    if (build.dimension != params[0].dimension || num_grids > 1) return cudaErrorInvalidValue;
+  }
   for (size_t first = 0; first < params.size(); first += kMaxTablesALaunch) {
     const size_t count = std::min<size_t>(kMaxTablesALaunch, params.size() - first);
     VOXSERVE_RETURN_IF_CUDA(BuildBatch(params.subspan(first, count), tables.subspan(first, count), stream));

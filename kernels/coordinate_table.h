@@ -163,8 +163,9 @@ static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
-// Sets tables, on the host, at once; they may be used on the stream. All are of one dimension, and at most one asks for
-// a grid. The hash table is built instead of a grid that would need more than max_grid_cells.
+// Sets tables, on the host, at once; they may be used on the stream. cudaErrorInvalidValue unless all are of one
+// dimension and at most one asks for a grid. The hash table is built instead of a grid that would need more than
+// max_grid_cells.
 cudaError_t BuildCoordinateTables(std::span<const CoordinateTableBuildParams> params, std::span<CoordinateTable> tables,
                                   cudaStream_t stream);
 inline cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table,

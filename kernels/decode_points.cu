@@ -9,7 +9,6 @@ namespace {
 
 // A row of the block's tile in shared memory is this long, so that neighbouring threads write to different banks.
 __host__ __device__ constexpr int TilePitch(int num_columns) { return num_columns | 1; }
-constexpr int kMaxTileFloats = kBlockThreads * TilePitch(kMaxPointColumns);
 
 // Little-endian words, at any address.
 template <typename Word>
@@ -101,7 +100,7 @@ __device__ float ReadColumn(const PointColumn& column, const char* point, bool i
 // A thread reads a point. kIsPlain: every column is an aligned float32 of this machine's byte order, taken as it is.
 template <bool kIsPlain>
 __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid_constant__ DecodePointsParams params) {
-  __shared__ float tile[kMaxTileFloats];  // the block's rows: written by point, stored as one run of memory
+  extern __shared__ float tile[];  // [kBlockThreads, pitch] the block's rows: written by point, stored as one run
   const int num_columns = params.num_columns;
   const int pitch = TilePitch(num_columns);
   const int64_t first = int64_t{blockIdx.x} * kBlockThreads;
@@ -152,10 +151,11 @@ cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream) 
   // Packed rows are one row: no division by the width then.
   if (rows.row_step == 0 || rows.row_step == rows.width * rows.point_step) rows.width = rows.row_step = 0;
   const unsigned num_blocks = NumBlocks(rows.num_points);
+  const size_t tile_bytes = sizeof(float) * kBlockThreads * static_cast<size_t>(TilePitch(rows.num_columns));
   if (IsPlain(rows)) {
-    DecodePointsKernel<true><<<num_blocks, kBlockThreads, 0, stream>>>(rows);
+    DecodePointsKernel<true><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
   } else {
-    DecodePointsKernel<false><<<num_blocks, kBlockThreads, 0, stream>>>(rows);
+    DecodePointsKernel<false><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
   }
   return LaunchStatus(stream);
 }

@@ -31,7 +31,7 @@ enum class PointValueType : int32_t {
   kFloat16 = 9,
 };
 
-inline constexpr int kMaxPointColumns = 64;
+inline constexpr int kMaxPointColumns = 40;
 
 struct PointColumn {
   bool has_field = false;  // else default_value for all points

@@ -1,6 +1,6 @@
-#include "kernels/device_code.h"
-
 #include <cuda_runtime_api.h>
+
+#include "kernels/device_code.h"
 
 namespace voxserve::kernels::cuda {
 namespace {

@@ -91,7 +91,7 @@ struct ScatterArguments {
 
 // A thread reads one word of an input row and writes it to the row's pairs.
 template <typename Word>
-__global__ void __launch_bounds__(kBlockThreads, kGatherBlocksAnSm)
+__global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kGatherBlocksAnSm))
     GatherKernel(const __grid_constant__ GatherArguments<Word> arguments) {
   __shared__ int32_t shifts[kMaxKernelVolume];
   arguments.pair_rows.LoadShifts(shifts);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads, kGatherBlocksAnSm)
 
 // A thread sums kCount channels of an output row over its pairs.
 template <typename T, typename Out, int kCount>
-__global__ void __launch_bounds__(kBlockThreads, kScatterBlocksAnSm<T>)
+__global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kScatterBlocksAnSm<T>))
     ScatterKernel(const __grid_constant__ ScatterArguments<T, Out> arguments) {
   __shared__ int32_t shifts[kMaxKernelVolume];
   arguments.pair_rows.LoadShifts(shifts);

@@ -29,9 +29,12 @@ cudaError_t CudaErrorOf(cublasStatus_t status) {
     case CUBLAS_STATUS_EXECUTION_FAILED:
       return cudaErrorLaunchFailure;
     case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
       return cudaErrorNotSupported;
     default:
-      return cudaErrorUnknown;
+      // The library failed, not the device, as cudaErrorUnknown would say: a fault of the device's own is sticky, and
+      // comes up at the next launch.
+      return cudaErrorInvalidResourceHandle;
   }
 }
 

@@ -4,8 +4,8 @@
 // float16 or bfloat16, always summed in float32.
 //
 // A Gemm belongs to one execution context: it is bound to one stream and to a workspace on the device, and is not
-// thread-safe. Which algorithm a product gets depends on its shape and types alone, never on what ran before, so
-// results are the same bytes in every run.
+// thread-safe. Which algorithm a product gets depends on its shape, layout and types alone, never on what ran before,
+// so results are the same bytes in every run.
 
 #include <cstddef>
 #include <cstdint>
@@ -74,6 +74,7 @@ class Gemm {
 
   cudaStream_t stream() const;
 
+  // cudaErrorInvalidValue where k is 0 and C has values.
   cudaError_t Multiply(const MultiplyParams& params);
 
   // cudaErrorNotSupported, with nothing launched, where cuBLASLt has no algorithm for these layouts. The choice of an

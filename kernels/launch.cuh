@@ -15,8 +15,8 @@
 #include "kernels/dtype.h"
 
 // Returns from the launcher with the error.
-#define VOXSERVE_RETURN_IF_CUDA(expression)                                  \
-  do {                                                                       \
+#define VOXSERVE_RETURN_IF_CUDA(expression)                                                           \
+  do {                                                                                                \
     if (const cudaError_t cuda_error_ = (expression); cuda_error_ != cudaSuccess) return cuda_error_; \
   } while (false)
 
@@ -24,10 +24,20 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kBlockThreads = 256;
 
-// Blocks for `count` threads of work; kernels stride over the grid, so the clip loses nothing.
+// Blocks for `count` threads of work, at least one. The clip, at 2^38 threads of kBlockThreads, is above the number of
+// values that a device's memory holds: kernels need not stride over the grid for it.
 inline unsigned NumBlocks(int64_t count, int block_threads = kBlockThreads) {
   constexpr int64_t kMaxBlocks = int64_t{1} << 30;
   return static_cast<unsigned>(std::clamp<int64_t>((count + block_threads - 1) / block_threads, 1, kMaxBlocks));
+}
+
+// For __launch_bounds__: as many blocks of kBlockThreads an SM as wanted, or as Turing's SMs can hold.
+constexpr int BlocksAnSm(int wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return wanted < 4 ? wanted : 4;
+#else
+  return wanted;
+#endif
 }
 
 // A range in the profiler for the launcher's duration. Name: the launcher's, a string literal.

@@ -230,6 +230,12 @@ __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const _
 
 // ---- Launchers -----------------------------------------------------------------------------------------------------
 
+bool IsOfDimension(const NeighbourSearchParams& params, int32_t dimension) {
+  const bool reads_table = params.first_in_rows == nullptr;
+  return params.dimension == dimension && params.geometry.dimension == dimension &&
+         (!reads_table || params.table.dimension == dimension);
+}
+
 bool Mirrors(const NeighbourSearchParams& params) { return params.same_sites && params.geometry.IsSymmetric(); }
 
 // The second half of what mirrors.
@@ -332,6 +338,9 @@ class PieceQueue {
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream) {
   const NvtxRange range("SearchNeighbours");
   if (params.empty()) return cudaSuccess;
+  for (const NeighbourSearchParams& search : params) {
+    if (!IsOfDimension(search, params[0].dimension)) return cudaErrorInvalidValue;
+  }
   VOXSERVE_RETURN_IF_CUDA(FillMirrored(params, stream));
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);

@@ -55,7 +55,8 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 
 namespace cuda {
 
-// All of one dimension.
+// cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
+// dimension.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

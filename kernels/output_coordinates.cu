@@ -392,6 +392,20 @@ CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Worksp
   return candidates;
 }
 
+// Whether the levels of a chain take what its launches write to all of them.
+bool LevelsFit(std::span<const OutputCoordinatesParams> chain) {
+  const OutputCoordinatesParams& first = chain[0];
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const OutputCoordinatesParams& params = chain[i];
+    if (params.geometry.dimension != first.geometry.dimension || params.num_samples != first.num_samples ||
+        params.out_capacity < std::max(first.num_in, OutputCoordinatesCapacity(params)) ||
+        (i > 0 && params.num_in != chain[i - 1].out_capacity)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const auto num_samples = static_cast<size_t>(params.num_samples);
   VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
@@ -453,7 +467,7 @@ cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chai
   if (chain.empty()) return cudaSuccess;
   const NvtxRange range("OutputCoordinatesChain");
   const OutputCoordinatesParams& first = chain[0];
-  if (!CanBeChained(chain)) return cudaErrorInvalidValue;
+  if (!CanBeChained(chain) || !LevelsFit(chain)) return cudaErrorInvalidValue;
   const CoordinateKey layout(first.geometry.dimension);
   WorkspaceCutter cutter(first.workspace);
   HeadParams<MortonFloor> heads{.sorted = first.in_keys,
@@ -467,7 +481,6 @@ cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chai
   int log2_stride = 0;
   for (size_t i = 0; i < chain.size(); ++i) {
     const OutputCoordinatesParams& params = chain[i];
-    if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
     log2_stride += Log2OfMortonStride(params);
     heads.levels[i] = {.ignored_bits = layout.dimension() * log2_stride,
                        .restore = {layout.dimension(), layout.axis_bits(), log2_stride},

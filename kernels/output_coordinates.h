@@ -91,6 +91,8 @@ cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_
 // OutputCoordinatesChainWorkspaceBytes.
 bool CanBeChained(std::span<const OutputCoordinatesParams> chain);
 size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain);
+// cudaErrorInvalidValue unless it CanBeChained, all are of one dimension and of as many samples, a num_in is the
+// out_capacity before it, and every out_capacity takes the first one's num_in.
 cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream);
 
 }  // namespace cuda

@@ -122,15 +122,16 @@ __global__ void __launch_bounds__(kBlockThreads) CountPairsKernel(const __grid_c
 }
 
 // begin[k] = the number of pairs before those of the tile in the word's offset k; all threads call it. The rulebook's
-// first tile writes where its offsets begin.
+// first tile writes where its offsets begin. An offset has fewer than 2^31 pairs, all offsets together may have more:
+// offset_begin says so, and begin wraps.
 __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& place, int64_t num_out,
-                            int32_t (&begin)[kWordBits]) {
-  __shared__ int32_t totals[kWordBits];
-  __shared__ int32_t pairs_before_word[kBlockWarps];
+                            uint32_t (&begin)[kWordBits]) {
+  __shared__ int64_t totals[kWordBits];
+  __shared__ int64_t pairs_before_word[kBlockWarps];
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
   const auto* const counts = static_cast<const int32_t*>(params.workspace);
-  int32_t before_word = 0;
+  int64_t before_word = 0;
   for (int32_t offset = warp; offset < place.first_offset + place.num_offsets; offset += kBlockWarps) {
     const int32_t* const of_offset = counts + offset * NumTiles(params.out_capacity);
     int32_t total = 0;
@@ -149,24 +150,24 @@ __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& pla
       before_word += total;
     } else if (lane == 0) {
       totals[offset - place.first_offset] = total;
-      begin[offset - place.first_offset] = before;
+      begin[offset - place.first_offset] = static_cast<uint32_t>(before);
     }
   }
   if (lane == 0) pairs_before_word[warp] = before_word;
   __syncthreads();
   if (warp == 0) {
-    int32_t first = 0;
+    int64_t first = 0;
 #pragma unroll
     for (int w = 0; w < kBlockWarps; ++w) first += pairs_before_word[w];
-    const int32_t total = lane < place.num_offsets ? totals[lane] : 0;
-    int32_t sum = total;
+    const int64_t total = lane < place.num_offsets ? totals[lane] : 0;
+    int64_t sum = total;
     for (int distance = 1; distance < kWarpThreads; distance *= 2) {
-      const int32_t lower = __shfl_up_sync(~0u, sum, distance);
+      const int64_t lower = __shfl_up_sync(~0u, sum, distance);
       if (lane >= distance) sum += lower;
     }
     if (lane < place.num_offsets) {
-      const int32_t of_offset = first + sum - total;
-      begin[lane] += of_offset;
+      const int64_t of_offset = first + sum - total;
+      begin[lane] += static_cast<uint32_t>(of_offset);
       if (place.tile == 0) {
         const int32_t offset = place.first_offset + lane;
         params.offset_begin[offset] = of_offset;
@@ -179,10 +180,10 @@ __device__ void PairsBefore(const PairTablesParams& params, const TilePlace& pla
 
 // Numbers a tile's pairs. out_pairs may be neighbours: a thread reads what it overwrites before it does. Under symmetry
 // every value of in_pairs is written here once: a row without an output in K - 1 - k has no input in k.
-__global__ void __launch_bounds__(kBlockThreads, kRankBlocksAnSm)
+__global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kRankBlocksAnSm))
     RankPairsKernel(const __grid_constant__ PairBatch batch) {
-  __shared__ int32_t begin[kWordBits];
-  __shared__ int32_t warp_begin[kWordBits][kBlockWarps];  // first a warp's pairs in an offset, then those before
+  __shared__ uint32_t begin[kWordBits];
+  __shared__ uint32_t warp_begin[kWordBits][kBlockWarps];  // first a warp's pairs in an offset, then those before
   const int lane = threadIdx.x % kWarpThreads;
   const int warp = threadIdx.x / kWarpThreads;
   const BatchTiles<kMaxRulebooksALaunch> tiles(batch.num_rulebooks, [&](int i) {
@@ -203,19 +204,19 @@ __global__ void __launch_bounds__(kBlockThreads, kRankBlocksAnSm)
       masks[item] = row < num_out ? params.out_masks[row * place.mask_words + place.word] : 0;
     }
     for (int32_t k = 0; k < place.num_offsets; ++k) {
-      int32_t count = 0;
+      uint32_t count = 0;
 #pragma unroll
       for (int item = 0; item < kRowsAThread; ++item) {
-        count += __popc(__ballot_sync(~0u, (masks[item] >> k & 1) != 0));
+        count += static_cast<uint32_t>(__popc(__ballot_sync(~0u, (masks[item] >> k & 1) != 0)));
       }
       if (lane == 0) warp_begin[k][warp] = count;
     }
     PairsBefore(params, place, num_out, begin);
     if (threadIdx.x < place.num_offsets) {
-      int32_t pairs = begin[threadIdx.x];
+      uint32_t pairs = begin[threadIdx.x];
 #pragma unroll
       for (int w = 0; w < kBlockWarps; ++w) {
-        const int32_t count = warp_begin[threadIdx.x][w];
+        const uint32_t count = warp_begin[threadIdx.x][w];
         warp_begin[threadIdx.x][w] = pairs;
         pairs += count;
       }
@@ -239,14 +240,15 @@ __global__ void __launch_bounds__(kBlockThreads, kRankBlocksAnSm)
         const int32_t k = first + j;
         if (k >= place.num_offsets) break;
         const int64_t offset = place.first_offset + k;
-        int32_t pairs = warp_begin[k][warp];
+        uint32_t pairs = warp_begin[k][warp];
 #pragma unroll
         for (int item = 0; item < kRowsAThread; ++item) {
           const int64_t row = place.Row(item);
           const bool is_pair = in_row[j][item] >= 0;
           const uint32_t warp_pairs = __ballot_sync(~0u, is_pair);
-          const int32_t pair = pairs + __popc(warp_pairs & ((1u << lane) - 1));
-          pairs += __popc(warp_pairs);
+          const auto pair =
+              static_cast<int32_t>(pairs + static_cast<uint32_t>(__popc(warp_pairs & ((1u << lane) - 1))));
+          pairs += static_cast<uint32_t>(__popc(warp_pairs));
           if (row >= num_out) continue;
           out_pairs[k * params.out_capacity + row] = is_pair ? pair : -1;
           if (is_pair) {

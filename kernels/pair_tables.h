@@ -30,7 +30,9 @@ struct PairTablesParams {
   // convolution of a symmetric kernel.
   bool is_symmetric = false;
 
-  // Output. Of rows past num_in and num_out nothing is promised. There are fewer than 2^31 pairs.
+  // Output. Of rows past num_in and num_out nothing is promised. offset_begin is right however many pairs there are;
+  // with 2^31 or more the numbers in in_pairs and out_pairs are rubbish, and the caller, who sees offset_begin[K],
+  // refuses the rulebook.
   int32_t* in_pairs = nullptr;      // [K, in_capacity] number of the pair, or -1
   int32_t* out_pairs = nullptr;     // [K, out_capacity] likewise; may be `neighbours` itself
   uint32_t* in_masks = nullptr;     // [in_capacity, MaskWords(K)] the offsets in which a row has a pair

@@ -38,7 +38,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Of num_points and num_samples alone.
+// Asks CUB, and so needs a device. Else of num_points and num_samples alone.
 size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
 // Makes three sorts of num_points rows, whether a sample is over the limit or not.
 cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);

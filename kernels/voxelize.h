@@ -110,7 +110,7 @@ void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Of num_points alone.
+// Asks CUB, and so needs a device. Else of num_points alone.
 size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params);
 cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream);
 

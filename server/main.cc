@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "engine/base/logging.h"
 #include "engine/serving/engine.h"
+#include "kernels/cuda_stream.h"
 #include "server/host_gpu.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -101,8 +102,8 @@ int Serve(const Options& options) {
                                .on_device_failed = [&device_failed](const absl::Status& status) {
                                  Log(LogLevel::kError, "a GPU failed: draining, then ending for the supervisor",
                                      {{"error", std::string(status.message())}});
-                                 device_failed = true;
-                                 kill(getpid(), SIGTERM);
+                                 // Once: a second signal would end the process before it has drained.
+                                 if (!device_failed.exchange(true)) kill(getpid(), SIGTERM);
                                }});
       });
   if (!server.ok()) {
@@ -112,8 +113,11 @@ int Serve(const Options& options) {
   const std::string devices = (*server)->devices();
   const std::string gpu = FindNvidiaGpu();
   if (!gpu.empty() && devices.find("cuda") == std::string::npos) {
-    Log(LogLevel::kWarning, "GPU found but this build serves on the CPU",
-        {{"gpu", gpu}, {"hint", "requests are answered by the CPU, more slowly; a build with CUDA uses the GPU"}});
+    Log(LogLevel::kWarning, "a GPU is here, and requests are answered by the CPU, more slowly",
+        {{"gpu", gpu},
+         {"reason", !options.devices.empty() ? "--devices asks for it"
+                    : kernels::kHasCuda      ? "CUDA does not let itself be used on it: see above, and nvidia-smi"
+                                             : "this build is without CUDA"}});
   }
   Log(LogLevel::kInfo, "serving",
       {{"host", options.host},

@@ -122,9 +122,9 @@ Metrics::Metrics()
                                 .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
                                 .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
-                                .Name("voxserve_geometry_fallbacks_total")
-                                .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
-                                .Register(registry_)),
+                                    .Name("voxserve_geometry_fallbacks_total")
+                                    .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
+                                    .Register(registry_)),
       device_busy_seconds_total_(BuildCounter()
                                      .Name("voxserve_device_busy_seconds_total")
                                      .Help("Time that a device's stream spent working")

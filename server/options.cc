@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "engine/serving/engine.h"
 
 namespace voxserve {
 
@@ -119,7 +120,8 @@ struct FlagGroup {
 // Every flag of this program; --help and the parser know no other.
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
-      {"Models and computing", {"model_repository", "devices", "streams_per_device", "device_memory_limit", "threads", "max_grid_bytes"}},
+      {"Models and computing",
+       {"model_repository", "devices", "streams_per_device", "device_memory_limit", "threads", "max_grid_bytes"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
       {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
       {"Life of the process", {"drain_timeout", "log_level"}},
@@ -169,7 +171,7 @@ absl::Status UnknownFlag(const std::string& name) {
                                                  " (--help lists all flags)"));
 }
 
-absl::Status OutOfRange(const char* flag, int64_t value, const char* allowed) {
+absl::Status OutOfRange(const char* flag, int64_t value, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " is out of range: ", allowed));
 }
 
@@ -207,8 +209,8 @@ absl::Status Options::Validate() const {
   if (max_queue_bytes < max_message_bytes) {
     return OutOfRange("max_queue_bytes", max_queue_bytes, "at least --max_message_bytes");
   }
-  if (streams_per_device < 1 || streams_per_device > 16) {
-    return OutOfRange("streams_per_device", streams_per_device, "1 to 16");
+  if (streams_per_device < 1 || streams_per_device > Engine::kMaxStreamsPerDevice) {
+    return OutOfRange("streams_per_device", streams_per_device, absl::StrCat("1 to ", Engine::kMaxStreamsPerDevice));
   }
   if (device_memory_limit < 0) return OutOfRange("device_memory_limit", device_memory_limit, "0 or more");
   if (max_grid_bytes < 0) return OutOfRange("max_grid_bytes", max_grid_bytes, "0 or more");

@@ -53,13 +53,18 @@ class DeviceGeometry : public BatchCounts {
 
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
-  void TakeSizes();
+  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
+  absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
   // the rulebooks that are not swapped ones (those: SwapRulebook). Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                               const kernels::RulebookView& made);
+
+  // Gives back what is kept from batch to batch (the grid).
+  void ReleaseMemory() { grid_cells_ = DeviceBuffer(); }
+  int64_t allocated_bytes() const { return grid_cells_.bytes(); }
 
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   kernels::PairTablesView rulebook(int index) const;

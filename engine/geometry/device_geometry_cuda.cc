@@ -73,7 +73,7 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
   rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
   num_grids_ = num_grid_fallbacks_ = 0;
   searches_.clear();
-  if (!is_grid_clean_) {  // the batch before failed half-way
+  if (!is_grid_clean_ && grid_cells_.data() != nullptr) {  // the batch before failed half-way
     RETURN_IF_CUDA_ERROR(
         cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
     is_grid_clean_ = true;
@@ -277,7 +277,10 @@ absl::Status DeviceGeometry::SearchByHash() {
 absl::Status DeviceGeometry::ReserveGrid(int64_t max_grid_bytes) {
   const int64_t bytes = max_grid_bytes / kCellBytes * kCellBytes;
   if (grid_cells_.bytes() == bytes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(grid_cells_, DeviceBuffer::Create(*context_->pool, bytes, stream()));
+  absl::StatusOr<DeviceBuffer> cells = DeviceBuffer::Create(*context_->pool, bytes, stream());
+  // Without room for it, the hash table serves in its place.
+  if (ReasonOf(cells.status()) == error_reason::kOutOfMemory) return absl::OkStatus();
+  ASSIGN_OR_RETURN(grid_cells_, std::move(cells));
   RETURN_IF_CUDA_ERROR(
       cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
   return absl::OkStatus();
@@ -351,7 +354,7 @@ absl::Status DeviceGeometry::QueueSizes() {
   return absl::OkStatus();
 }
 
-void DeviceGeometry::TakeSizes() {
+absl::Status DeviceGeometry::TakeSizes() {
   const auto* copied = reinterpret_cast<const int64_t*>(context_->download.data());
   host_sizes_.assign(copied, copied + sizes_.count);
   const Sizes sizes = CutSizes(host_sizes_.data());
@@ -369,7 +372,11 @@ void DeviceGeometry::TakeSizes() {
   }
   num_sites_.assign(sizes.num_sites, sizes.num_sites + shape_.num_levels);
   num_sites_[0] = sample_begin.back();
+  for (size_t i = 0; i < rulebooks_.size(); ++i) {
+    if (rulebooks_[i].swap_of < 0) RETURN_IF_ERROR(CheckRows(sizes.offset_begin[offsets_before_[i + 1] - 1], "pairs"));
+  }
   num_grid_fallbacks_ = num_grids_ - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
+  return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::UploadVoxels(const BatchGeometry& made) {
@@ -398,6 +405,7 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
                                             const kernels::ConvGeometry& geometry, const kernels::RulebookView& made) {
   RETURN_IF_ERROR(TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry));
   const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(CheckRows(made.num_pairs(), "pairs"));
   const auto num_pairs = static_cast<size_t>(made.num_pairs());
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
   std::copy_n(made.offset_begin, num_begins,

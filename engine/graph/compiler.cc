@@ -245,8 +245,8 @@ class Compiler {
     return slice;
   }
 
-  // As Touch, for a value that leaves the network. One that other layers read too is converted first.
-  BufferSlice TouchOutput(int index) {
+  // As Touch, for a value that the reader takes out of the network: converted to float32 first where it is not.
+  BufferSlice TouchOutput(const Layer& reader, int index) {
     const BufferSlice slice = Touch(index);
     const Buffer buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
     if (buffer.dtype != DType::kFloat16 && buffer.dtype != DType::kBfloat16) return slice;
@@ -257,7 +257,7 @@ class Compiler {
                                 .pitch = PaddedPitch(slice.channels, DType::kFloat32),
                                 .first_step = step,
                                 .last_step = step + 1});
-    Push(At(index), std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = slice, .out = converted}));
+    Push(reader, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = slice, .out = converted}));
     return converted;
   }
 
@@ -299,7 +299,7 @@ class Compiler {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
     } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
-      Push(layer, std::make_unique<VoxelToPointStep>(TouchOutput(LayerOf(node.inputs[0])), node.is_labels));
+      Push(layer, std::make_unique<VoxelToPointStep>(TouchOutput(layer, LayerOf(node.inputs[0])), node.is_labels));
     } else {  // what is left of batch_norm, activation, add
       CountWeights(layer.scale);
       Push(layer, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = Touch(LayerOf(node.inputs[0])),
@@ -322,17 +322,18 @@ class Compiler {
     }
     CountWeights(weights);
     const ConvPlan& plan = plan_.ForNode(node.name);
-    return std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = Touch(LayerOf(node.inputs[0])),
-                                                                    .out = Touch(index),
-                                                                    .rulebook = RulebookOf(conv, plan.map_search),
-                                                                    .num_offsets = geometry.NumOffsets(),
-                                                                    .is_symmetric = geometry.IsSymmetric(),
-                                                                    .dataflow = plan.dataflow,
-                                                                    .block_rows = plan.block_rows,
-                                                                    .grouping = plan.grouping,
-                                                                    .epilogue = TakeEpilogue(layer),
-                                                                    .dtype = target_.dtype},
-                                            std::move(weights));
+    return std::make_unique<SparseConvStep>(
+        SparseConvStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                .out = Touch(index),
+                                .rulebook = RulebookOf(conv, plan.map_search),
+                                .num_offsets = geometry.NumOffsets(),
+                                .is_symmetric = geometry.IsSymmetric(),
+                                .dataflow = target_.on_cuda ? Dataflow::kGatherGemmScatter : plan.dataflow,
+                                .block_rows = plan.block_rows,
+                                .grouping = plan.grouping,
+                                .epilogue = TakeEpilogue(layer),
+                                .dtype = target_.dtype},
+        std::move(weights));
   }
 
   std::unique_ptr<Step> MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {

@@ -42,7 +42,8 @@ class CudaExecutor final : public Executor {
   absl::Status CopyIn(const Program& program, absl::Span<const SampleInput> inputs);
   absl::Status BeginGeometry(const Program& program, int32_t num_samples);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, int32_t num_samples);
-  absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits);
+  absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                                 BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                         BatchOutput& output);
   absl::Status EndStage(int stage);
@@ -51,6 +52,7 @@ class CudaExecutor final : public Executor {
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
+  bool has_helped_ = false;  // the CPU, with a batch's maps
   DevicePoints device_points_;
   std::vector<int64_t> point_begin_;  // [samples + 1]
   std::vector<int64_t> bytes_begin_;  // [samples]: where a cloud's bytes begin in what is uploaded

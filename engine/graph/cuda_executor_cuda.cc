@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
@@ -32,15 +34,24 @@ bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == erro
 BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
   BatchOutput output;
   output.samples.resize(inputs.size());
-  output.status = RunBatch(program, inputs, limits, output);
-  if (!output.status.ok()) {
-    output.samples.clear();
-    // Nothing of this batch may still run when the next one fills the same memory.
-    if (const absl::Status status = context_->cuda->stream.view().Synchronize(); IsDeviceFailure(status)) {
-      output.status = status;
-    }
-    context_->cuda->ReleaseMemory();
+  try {
+    output.status = RunBatch(program, inputs, limits, output);
+  } catch (const std::bad_alloc&) {
+    output.status = WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
+                               error_reason::kOutOfMemory);
   }
+  if (output.status.ok()) return output;
+  output.samples.clear();
+  // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
+  // not failed, whatever a library made of its own trouble.
+  const absl::Status waited = context_->cuda->stream.view().Synchronize();
+  if (IsDeviceFailure(waited)) {
+    output.status = waited;
+  } else if (IsDeviceFailure(output.status)) {
+    output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
+  }
+  context_->cuda->ReleaseMemory();
+  geometry_.ReleaseMemory();
   return output;
 }
 
@@ -53,22 +64,28 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   RETURN_IF_ERROR(CopyIn(program, inputs));
   RETURN_IF_ERROR(EndStage(kCopyIn));
   absl::Status made = MakeGeometry(program, limits, static_cast<int32_t>(inputs.size()));
-  if (IsOutOfMemory(made)) {
-    Log(LogLevel::kWarning, "maps are made on the CPU", {{"device", context_->device}, {"reason", made.message()}});
-    output.geometry_on_cpu = true;
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits));
-  } else {
-    RETURN_IF_ERROR(made);
+  if (made.ok()) {
     RETURN_IF_ERROR(EndStage(kGeometry));
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
-    geometry_.TakeSizes();
+    made = geometry_.TakeSizes();
+  }
+  if (IsOutOfMemory(made)) {
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+  } else {
+    RETURN_IF_ERROR(made);
   }
   TakeStageTimes(kCopyIn, kGeometry, output);
   output.grid_fallbacks = geometry_.num_grid_fallbacks();
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
-  return RunSteps(program, inputs, limits, output);
+  absl::Status ran = RunSteps(program, inputs, limits, output);
+  if (IsOutOfMemory(ran) && !output.geometry_on_cpu) {
+    // Maps that were made for the most that the points could become may have taken the room.
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+    ran = RunSteps(program, inputs, limits, output);
+  }
+  return ran;
 }
 
 absl::Status CudaExecutor::CopyIn(const Program& program, absl::Span<const SampleInput> inputs) {
@@ -154,10 +171,16 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
 }
 
 absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
-                                             const RunLimits& limits) {
+                                             const RunLimits& limits, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
+  if (!std::exchange(has_helped_, true)) {
+    Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
+        {{"device", context_->device}, {"points", point_begin_.back()}});
+  }
+  output.geometry_on_cpu = true;
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   cuda.ReleaseMemory();
+  geometry_.ReleaseMemory();
   BatchGeometry made;  // rare: its memory is not kept
   std::vector<uint8_t> is_valid;
   RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
@@ -249,7 +272,8 @@ void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) cons
 }
 
 int64_t CudaExecutor::allocated_bytes() const {
-  return context_->cuda->batch.capacity() + context_->cuda->features.capacity();
+  const CudaContext& cuda = *context_->cuda;
+  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + geometry_.allocated_bytes();
 }
 
 }  // namespace voxserve

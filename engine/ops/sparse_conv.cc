@@ -45,56 +45,16 @@ absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_i
                                           " rows got a rulebook of ", num_in_rows, " to ", num_out_rows));
 }
 
-const kernels::MatmulGrouping& SparseConvStep::Grouping(const StepContext& context) const {
-  for (const RulebookGrouping& made : context.groupings) {
-    if (made.rulebook == options_.rulebook && made.options == options_.grouping) return *made.grouping;
-  }
-  const kernels::PairTablesView tables = context.device_geometry->rulebook(options_.rulebook);
-  context.groupings.push_back({.rulebook = options_.rulebook,
-                               .options = options_.grouping,
-                               .grouping = std::make_unique<const kernels::MatmulGrouping>(
-                                   kernels::GroupMatmuls({.num_offsets = tables.num_offsets,
-                                                          .offset_begin = tables.offset_begin,
-                                                          .is_symmetric = options_.is_symmetric,
-                                                          .identity_offset = tables.identity_offset},
-                                                         options_.grouping))});
-  return *context.groupings.back().grouping;
-}
-
-kernels::cuda::GatherGemmScatterParams SparseConvStep::CudaParams(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  return {.tables = context.device_geometry->rulebook(options_.rulebook),
-          .is_symmetric = options_.is_symmetric,
-          .grouping = &Grouping(context),
-          .dtype = in.dtype,
-          .out_dtype = out.dtype,
-          .in = in.data,
-          .in_pitch = in.pitch,
-          .in_channels = in.channels,
-          .weights = weights_.data(),
-          .out = out.data,
-          .out_pitch = out.pitch,
-          .out_channels = out.channels,
-          .epilogue = options_.epilogue.In(context),
-          .workspace = context.scratch};
-}
-
 size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return kernels::cuda::GatherGemmScatterWorkspaceBytes(CudaParams(context));
+    if (context.cuda() != nullptr) return ScratchBytesOnCuda(context);
   }
   return 0;
 }
 
 absl::Status SparseConvStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      const kernels::cuda::GatherGemmScatterParams params = CudaParams(context);
-      RETURN_IF_ERROR(CheckRows(context, params.tables.num_in_rows, params.tables.num_out_rows));
-      RETURN_IF_CUDA_ERROR(kernels::cuda::GatherGemmScatter(params, *context.cuda()->gemm, context.stream()));
-      return absl::OkStatus();
-    }
+    if (context.cuda() != nullptr) return RunOnCuda(context);
   }
   const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
   RETURN_IF_ERROR(CheckRows(context, rulebook.num_in_rows, rulebook.num_out_rows));

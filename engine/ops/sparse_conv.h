@@ -43,6 +43,8 @@ class SparseConvStep final : public Step {
 
  private:
   absl::Status CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const;
+  absl::Status RunOnCuda(const StepContext& context) const;
+  size_t ScratchBytesOnCuda(const StepContext& context) const;
   const kernels::MatmulGrouping& Grouping(const StepContext& context) const;
   kernels::cuda::GatherGemmScatterParams CudaParams(const StepContext& context) const;
 

@@ -6,7 +6,8 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   if (slice.buffer < 0) return {};
   const auto index = static_cast<size_t>(slice.buffer);
   const Buffer& buffer = (*buffers)[index];
-  return {.data = features + (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype),
+  const int64_t begin = (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype);
+  return {.data = features == nullptr ? nullptr : features + begin,
           .dtype = buffer.dtype,
           .rows = (*num_sites)[static_cast<size_t>(buffer.level)],
           .channels = slice.channels,
@@ -15,10 +16,7 @@ Tensor StepContext::At(const BufferSlice& slice) const {
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {
   const Tensor added = context.At(residual);
-  return {.bias = static_cast<const float*>(bias.data()),
-          .residual = added.data,
-          .residual_pitch = added.pitch,
-          .activation = activation};
+  return {.bias = bias.data(), .residual = added.data, .residual_pitch = added.pitch, .activation = activation};
 }
 
 }  // namespace voxserve

@@ -83,7 +83,7 @@ struct StepContext {
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them
   mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
-  // No data where the slice is none.
+  // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   Tensor At(const BufferSlice& slice) const;
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }
@@ -93,7 +93,7 @@ struct StepContext {
 
 // What a step does with its sums before it stores them.
 struct FusedEpilogue {
-  Weights bias;          // [out channels] float32; empty: none
+  Weights bias;          // [out channels] in the type that the step's kernel asks for; empty: none
   BufferSlice residual;  // added before the activation
   kernels::ActivationFunction activation = kernels::ActivationFunction::kNone;
 

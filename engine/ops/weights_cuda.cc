@@ -49,6 +49,7 @@ absl::Status WeightUploader::CopyToDevice(Weights& weights, DType dtype) {
                                                               "; set the model's precision to FLOAT32 or BFLOAT16")),
                       error_reason::kBadModel);
   }
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(pool_->device()));
   const auto num_values = static_cast<int64_t>(weights.values_.size());
   const int64_t bytes = num_values * SizeOf(dtype);
   ASSIGN_OR_RETURN(weights.device_, DeviceBuffer::Create(*pool_, bytes, stream_));

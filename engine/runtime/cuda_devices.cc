@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "kernels/cuda_stream.h"
-#include "kernels/device_code.h"
 #if VOXSERVE_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -14,14 +13,28 @@ std::string CudaDevice::id() const { return absl::StrCat("cuda:", ordinal); }
 
 #if VOXSERVE_CUDA
 
+namespace {
+
+// 13000 -> "13.0"
+std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+}  // namespace
+
+std::string CudaVersion() { return VersionText(CUDART_VERSION); }
+
 std::vector<CudaDevice> ListCudaDevices() {
   std::vector<CudaDevice> devices;
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     cudaGetLastError();
     // No driver at all is how most machines without a GPU answer.
-    if (error != cudaErrorNoDevice && error != cudaErrorInsufficientDriver) {
-      Log(LogLevel::kWarning, "CUDA does not start", {{"error", cudaGetErrorString(error)}});
+    int driver = 0;
+    const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+    if (has_driver && error != cudaErrorNoDevice) {
+      Log(LogLevel::kWarning, "CUDA does not start",
+          {{"error", cudaGetErrorString(error)},
+           {"driver_for_cuda", VersionText(driver)},
+           {"built_with", CudaVersion()}});
     }
     return devices;
   }
@@ -36,19 +49,10 @@ std::vector<CudaDevice> ListCudaDevices() {
                       .name = properties.name,
                       .compute_capability = absl::StrCat(properties.major, ".", properties.minor),
                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
-    if (!kernels::cuda::HasCodeFor(ordinal)) {
-      Log(LogLevel::kWarning, "GPU passed over",
-          {{"gpu", device.name},
-           {"compute_capability", device.compute_capability},
-           {"reason", "this build has no code for it"}});
-      continue;
-    }
     devices.push_back(std::move(device));
   }
   return devices;
 }
-
-std::string CudaVersion() { return absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10); }
 
 #else
 

@@ -19,8 +19,8 @@ struct CudaDevice {
   std::string id() const;  // "cuda:0"
 };
 
-// In CUDA's order; devices that this build has no code for are left out and logged. Empty in a build without CUDA, and
-// where there is no driver or no GPU (why is logged once where a GPU may have been expected).
+// In CUDA's order. Empty in a build without CUDA, and where there is no driver or no GPU; where there is a driver that
+// does not do, why is logged. Nothing is allocated on the devices.
 std::vector<CudaDevice> ListCudaDevices();
 
 // The version of the CUDA runtime that this build is linked with, "13.0"; "" without CUDA.

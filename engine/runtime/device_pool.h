@@ -1,9 +1,9 @@
 #pragma once
 
 // A CUDA device's memory, as this process may use it: every allocation of ours comes from here and is counted, so that
-// --device_memory_limit is kept and a leak shows. Memory is ordered by streams (cudaMallocFromPoolAsync): what one
-// batch frees, the next one on the stream gets without waiting. Unused memory goes back to the device when a stream is
-// waited for.
+// --device_memory_limit is kept and a leak shows. (CUDA's own context and what cuBLAS keeps for a handle are not ours.)
+// Memory is ordered by streams (cudaMallocFromPoolAsync): what one batch frees, the next one on the stream gets without
+// waiting. Unused memory goes back to the device when a stream is waited for.
 //
 // The pool outlives its buffers. Thread-safe.
 
@@ -88,7 +88,8 @@ class DeviceArena {
     return reinterpret_cast<T*>(*data);
   }
 
-  // Takes everything back, in the order of the stream. Where several blocks were needed they become one.
+  // Takes everything back, in the order of the stream. Where several blocks were needed they become one, for which the
+  // stream is waited for.
   void Reset();
   // Gives everything back to the pool.
   void Release();

@@ -46,14 +46,19 @@ DevicePool::~DevicePool() {
 }
 
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
-  const int64_t used_before = used_bytes_.fetch_add(bytes);
+  // Counted only where it fits: what is refused here must not get others refused.
+  int64_t used_before = used_bytes_;
+  bool fits = used_before + bytes <= options_.limit_bytes;
+  while (fits && !used_bytes_.compare_exchange_weak(used_before, used_before + bytes)) {
+    fits = used_before + bytes <= options_.limit_bytes;
+  }
   cudaError_t error = cudaErrorMemoryAllocation;
   void* data = nullptr;
-  if (used_before + bytes <= options_.limit_bytes) {
+  if (fits) {
     error = cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), pool_, stream.get());
+    if (error == cudaSuccess) return data;
+    used_bytes_ -= bytes;
   }
-  if (error == cudaSuccess) return data;
-  used_bytes_ -= bytes;
   if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMallocFromPoolAsync");
   cudaGetLastError();
   return WithReason(
@@ -116,6 +121,8 @@ void DeviceArena::Reset() {
   // An eighth more, so that a slowly growing stream of batches does not come here each time.
   const int64_t total = RoundUp(capacity() + capacity() / 8, kBlockBytes);
   Release();
+  // The pool gives what is unused back to the device when a stream is waited for; else it would hold both for a while.
+  if (const absl::Status status = stream_.Synchronize(); !status.ok()) return;  // comes up at the next call
   // Where it does not fit now, the next Take says so or finds room.
   if (absl::StatusOr<DeviceBuffer> block = DeviceBuffer::Create(*pool_, total, stream_); block.ok()) {
     blocks_.push_back(*std::move(block));

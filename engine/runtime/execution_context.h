@@ -24,6 +24,7 @@ struct CudaContext {
   static constexpr int kNumStages = 5;  // of a batch's run on the device
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool);
+  ~CudaContext();
 
   // Makes the device the calling thread's; before a thread's first use of the context.
   absl::Status MakeCurrent() const;

@@ -1,7 +1,9 @@
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <utility>
 
+#include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/runtime/execution_context.h"
@@ -22,6 +24,13 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* poo
     ASSIGN_OR_RETURN(event, Event::Create());
   }
   return context;
+}
+
+// What the members hold of the device is given back on whatever thread this is.
+CudaContext::~CudaContext() {
+  if (const absl::Status status = MakeCurrent(); !status.ok()) {
+    Log(LogLevel::kError, "a GPU's context ends on a broken device", {{"error", std::string(status.message())}});
+  }
 }
 
 absl::Status CudaContext::MakeCurrent() const {

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_devices.h"
+#include "kernels/device_code.h"
 
 namespace voxserve {
 namespace {
@@ -24,11 +27,18 @@ absl::StatusOr<Device> OpenGpu([[maybe_unused]] const CudaDevice& gpu, [[maybe_u
   }
 }
 
+bool HasCodeFor([[maybe_unused]] const CudaDevice& gpu) {
+  if constexpr (kernels::kHasCuda) return kernels::cuda::HasCodeFor(gpu.ordinal);
+  return false;
+}
+
 absl::StatusOr<std::vector<CudaDevice>> Select(std::string_view wanted, const std::vector<CudaDevice>& gpus) {
   std::vector<CudaDevice> selected;
   for (const absl::string_view piece : absl::StrSplit(absl::string_view(wanted.data(), wanted.size()), ',')) {
     const std::string id(piece);
-    if (id.rfind("cuda:", 0) != 0) {
+    int ordinal = 0;
+    if (id.rfind("cuda:", 0) != 0 || !absl::SimpleAtoi(id.substr(5), &ordinal) ||
+        id != absl::StrCat("cuda:", ordinal) || ordinal < 0) {
       return absl::InvalidArgumentError(absl::StrCat("device \"", id, "\" is neither cpu nor cuda:<number>"));
     }
     const auto is_wanted = [&](const CudaDevice& gpu) { return gpu.id() == id; };
@@ -58,6 +68,13 @@ absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t
       ASSIGN_OR_RETURN(gpus, Select(wanted, gpus));
     }
     for (const CudaDevice& gpu : gpus) {
+      if (!HasCodeFor(gpu)) {
+        const std::string reason = absl::StrCat(gpu.id(), " (", gpu.name, ", compute capability ",
+                                                gpu.compute_capability, ") does not run this build's kernels");
+        if (!wanted.empty()) return absl::FailedPreconditionError(reason);
+        Log(LogLevel::kWarning, "GPU passed over", {{"reason", reason}});
+        continue;
+      }
       ASSIGN_OR_RETURN(Device device, OpenGpu(gpu, memory_limit_bytes));
       devices.push_back(std::move(device));
     }

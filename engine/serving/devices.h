@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "engine/runtime/device_pool.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/runtime/stream.h"
@@ -29,8 +31,17 @@ struct Device {
 
 // wanted: "" for every GPU, or the CPU where there is none; "cpu"; or GPUs by id, "cuda:0,cuda:2". memory_limit_bytes:
 // of each GPU, 0 for all of it. INVALID_ARGUMENT for an id that does not parse or stands twice, NOT_FOUND for a GPU
-// that is not there (naming those that are).
+// that is not there (naming those that are), FAILED_PRECONDITION for
+// one that is named and has no code in this build (unnamed ones are passed over with a warning).
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes);
+
+// The contexts of one GPU, and who may use the memory that the others keep. Batches run under a reader's lock, side by
+// side. One that found no room runs again under the writer's, alone, with everything given back by everybody: then it
+// has room or nobody has.
+struct SharedMemory {
+  absl::Mutex mutex;
+  std::vector<CudaContext*> contexts ABSL_GUARDED_BY(mutex);
+};
 
 // A context of the device's own: on a GPU with its own stream and memory.
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool);

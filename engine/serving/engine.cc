@@ -28,8 +28,6 @@
 namespace voxserve {
 namespace {
 
-constexpr int kMaxStreamsPerDevice = 16;
-
 std::string Join(const std::vector<Device>& devices) {
   return absl::StrJoin(devices, ",", [](std::string* out, const Device& device) { out->append(device.id); });
 }
@@ -96,7 +94,9 @@ class EngineImpl final : public Engine {
         weight_bytes_(devices_.size()),
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
-                  .observer = options_.observer}) {}
+                  .observer = options_.observer}) {
+    for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
+  }
 
   absl::Status StartWorkers() {
     std::vector<std::pair<size_t, ExecutionContext>> contexts;  // with the index of their device
@@ -107,15 +107,23 @@ class EngineImpl final : public Engine {
         contexts.emplace_back(device, std::move(context));
       }
     }
+    for (auto& [device, context] : contexts) {
+      if (context.cuda == nullptr) continue;
+      SharedMemory& shared = *shared_memory_[device];
+      absl::MutexLock lock(&shared.mutex);
+      shared.contexts.push_back(context.cuda.get());
+    }
     num_working_workers_ = static_cast<int>(contexts.size());
     for (auto& [device, context] : contexts) {
-      workers_.push_back(std::make_unique<Worker>(Worker::Options{.device = device,
-                                                                  .batcher = &batcher_,
-                                                                  .observer = options_.observer,
-                                                                  .num_working_workers = &num_working_workers_,
-                                                                  .batch_bytes = &batch_bytes_[device],
-                                                                  .on_device_failed = options_.on_device_failed},
-                                                  std::move(context)));
+      workers_.push_back(std::make_unique<Worker>(
+          Worker::Options{.device = device,
+                          .batcher = &batcher_,
+                          .observer = options_.observer,
+                          .num_working_workers = &num_working_workers_,
+                          .batch_bytes = &batch_bytes_[device],
+                          .shared_memory = devices_[device].is_cuda() ? shared_memory_[device].get() : nullptr,
+                          .on_device_failed = options_.on_device_failed},
+          std::move(context)));
     }
     return absl::OkStatus();
   }
@@ -254,8 +262,9 @@ class EngineImpl final : public Engine {
   // What comes first goes last: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
-  std::vector<std::atomic<int64_t>> batch_bytes_;  // by device
-  std::vector<int64_t> weight_bytes_;              // by device; the loader's alone
+  std::vector<std::atomic<int64_t>> batch_bytes_;             // by device
+  std::vector<int64_t> weight_bytes_;                         // by device; the loader's alone
+  std::vector<std::unique_ptr<SharedMemory>> shared_memory_;  // by device
   std::atomic<int> num_working_workers_{0};
   ServedModels models_;
   Batcher batcher_;

@@ -79,6 +79,8 @@ struct ModelVersionInfo {
 
 class Engine {
  public:
+  static constexpr int kMaxStreamsPerDevice = 16;
+
   struct Options {
     std::string model_repository;                 // folder of model folders; required
     int num_threads = 0;                          // CPU threads; 0: as many as this process may use

@@ -12,8 +12,8 @@ namespace voxserve {
 namespace {
 
 // Without this a request that asks for more than the machine has would end the process.
-BatchOutput RunWithinMemory(Executor& executor, const Program& program, absl::Span<const SampleInput> inputs,
-                            const RunLimits& limits) {
+BatchOutput RunCatching(Executor& executor, const Program& program, const std::vector<SampleInput>& inputs,
+                        const RunLimits& limits) {
   try {
     return executor.Run(program, inputs, limits);
   } catch (const std::bad_alloc&) {
@@ -53,7 +53,10 @@ Worker::~Worker() { thread_.join(); }
 
 void Worker::Loop() {
   if constexpr (kernels::kHasCuda) {
-    if (context_.cuda != nullptr) failed_ = context_.cuda->MakeCurrent();
+    if (context_.cuda != nullptr && !context_.cuda->MakeCurrent().ok()) {
+      failed_ = WithReason(absl::UnavailableError(context_.device + " does not let itself be used"),
+                           error_reason::kDeviceFailed);
+    }
   }
   for (;;) {
     Batch batch = options_.batcher->Pop();
@@ -68,10 +71,27 @@ void Worker::Loop() {
   }
 }
 
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+  const Program& program = model.programs[options_.device];
+  SharedMemory* const shared = options_.shared_memory;
+  if (shared == nullptr) return RunCatching(*executor_, program, inputs, model.limits);
+  {
+    absl::ReaderMutexLock lock(&shared->mutex);
+    BatchOutput output = RunCatching(*executor_, program, inputs, model.limits);
+    if (ReasonOf(output.status) != error_reason::kOutOfMemory) return output;
+  }
+  if constexpr (kernels::kHasCuda) {
+    absl::WriterMutexLock lock(&shared->mutex);
+    for (CudaContext* context : shared->contexts) context->ReleaseMemory();
+    return RunCatching(*executor_, program, inputs, model.limits);
+  }
+  return {};
+}
+
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs) {
   BatchOutput output;
   if (failed_.ok()) {
-    output = RunWithinMemory(*executor_, model.programs[options_.device], inputs, model.limits);
+    output = RunWithinMemory(model, inputs);
     if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
   } else {
     output.status = failed_;

@@ -17,6 +17,7 @@
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/serving/batcher.h"
+#include "engine/serving/devices.h"
 #include "engine/serving/engine_observer.h"
 
 namespace voxserve {
@@ -29,6 +30,7 @@ class Worker {
     EngineObserver* observer = nullptr;                         // may be null
     std::atomic<int>* num_working_workers = nullptr;            // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;                // that all contexts of the device hold for batches
+    SharedMemory* shared_memory = nullptr;                      // of the context's GPU; null on the CPU
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 
@@ -40,6 +42,7 @@ class Worker {
  private:
   void Loop();
   void Run(Batch& batch);
+  BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs);
   BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs);
   void Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started);
 

@@ -337,14 +337,19 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
                             .num_out_rows = kRows};
   for (const bool is_input_wide : {true, false}) {
     const int32_t in_channels = is_input_wide ? kWide : kNarrow, out_channels = is_input_wide ? kNarrow : kWide;
-    // One value a row, all weights alike: every output of a row is 27 * in_channels * value * weight, exactly.
+    // One value a row, one weight an offset, (1 + k) * weight: every output of a row is in_channels * value * weight *
+    // (1 + 2 + ... + 27), and that and every product before it are exact, in float16 too.
     const float weight = 1.0f / 64;
+    constexpr int32_t kSumOfFactors = kOffsets * (kOffsets + 1) / 2;
     const auto value_of = [](int64_t row) { return static_cast<float>(row % 61) / 64; };
     std::vector<float> in(static_cast<size_t>(kRows * in_channels));
     for (size_t i = 0; i < in.size(); ++i) in[i] = value_of(static_cast<int64_t>(i) / in_channels);
     const DeviceValues device_in(Device::kCuda, DType::kFloat16, in);
-    const DeviceValues weights(Device::kCuda, DType::kFloat16,
-                               std::vector<float>(static_cast<size_t>(kOffsets) * kWide * kNarrow, weight));
+    std::vector<float> weights(static_cast<size_t>(kOffsets) * kWide * kNarrow);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      weights[i] = static_cast<float>(1 + i / (size_t{kWide} * kNarrow)) * weight;
+    }
+    const DeviceValues device_weights(Device::kCuda, DType::kFloat16, weights);
     const DeviceArray<float> out(Device::kCuda, static_cast<size_t>(kRows * out_channels));
     const MatmulGrouping grouping = Group(view, false, {.epsilon = 1, .bmm_max_rows = is_input_wide ? kNoLimit : 0});
     cuda::GatherGemmScatterParams params{.tables = view,
@@ -354,7 +359,7 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
                                          .in = device_in.data(),
                                          .in_pitch = in_channels,
                                          .in_channels = in_channels,
-                                         .weights = weights.data(),
+                                         .weights = device_weights.data(),
                                          .out = out.data(),
                                          .out_pitch = out_channels,
                                          .out_channels = out_channels};
@@ -365,7 +370,7 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
     for (int64_t row = 0; row < kRows; ++row) {
       for (int32_t c = 0; c < out_channels; ++c) {
         ASSERT_EQ(result[static_cast<size_t>(row * out_channels + c)],
-                  static_cast<float>(kOffsets * in_channels) * value_of(row) * weight)
+                  static_cast<float>(kSumOfFactors * in_channels) * value_of(row) * weight)
             << "row " << row << " channel " << c;
       }
     }

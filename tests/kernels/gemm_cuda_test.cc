@@ -35,6 +35,7 @@ TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
   }
   const DeviceMatrix device_a(Device::kCuda, DType::kFloat32, a), device_b(Device::kCuda, DType::kFloat32, b);
   const TestGemm gemm;
+  std::vector<uint8_t> float32_bytes[2];  // by whether it is fused
   for (const bool allow : {false, true}) {
     (*gemm).set_allow_tf32(allow);
     for (const bool fused : {false, true}) {
@@ -62,6 +63,11 @@ TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
                                             .c_pitch = kN}));
       }
       ExpectNear(c.ToHost(), expected, allow ? DType::kFloat16 : DType::kFloat32);
+      if (allow) {
+        EXPECT_NE(c.Bytes(), float32_bytes[fused]) << "TensorFloat-32 was not used";
+      } else {
+        float32_bytes[fused] = c.Bytes();
+      }
     }
   }
 }
@@ -105,6 +111,9 @@ TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
   params.m = 1;
   params.out_dtype = DType::kFloat16;
+  EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
+  params.out_dtype = DType::kFloat32;
+  params.k = 0;
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
   params.m = 0;
   EXPECT_EQ((*gemm).Multiply(params), cudaSuccess);

@@ -6,6 +6,8 @@
 
 #if VOXSERVE_CUDA
 #include <cuda_runtime_api.h>
+
+#include "kernels/device_code.h"
 #endif
 
 namespace voxserve::support {
@@ -20,7 +22,7 @@ constexpr int kRubbish = 0xCD;
 bool HasDevice(Device device) {
   static const bool has_gpu = [] {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0 && kernels::cuda::HasCodeFor(0);
   }();
   return device == Device::kCpu || has_gpu;
 }

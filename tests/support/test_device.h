@@ -24,7 +24,7 @@ namespace voxserve::support {
 
 enum class Device { kCpu, kCuda };
 
-// False where this build has no CUDA, the machine no driver or no GPU.
+// False where this build has no CUDA or no code for the GPU, the machine no driver or no GPU.
 bool HasDevice(Device device);
 
 inline auto AllDevices() { return testing::Values(Device::kCpu, Device::kCuda); }

@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                       for (int i = 0; i < 61; ++i) many += absl::StrCat("features { name: \"f", i, "\" } ");
                       model.Replace("features { name: \"x\" unit: \"m\" }", many);
                     },
-                    {"node \"voxels\": has 62 features; at most 60 are possible",
+                    {"node \"voxels\": has 62 features; at most 36 are possible",
                      "tensor \"conv.weight\": has shape [27, 2, 4]; node \"conv\" needs [27, 62, 4]"}},
         BrokenModel{"FeatureTwice",
                     Text("name: \"x\"", "name: \"intensity\""),

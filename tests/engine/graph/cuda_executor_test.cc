@@ -71,13 +71,16 @@ TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
 }
 
 TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
-  Start(0);
+  Start(768 * kMiB);
   std::vector<PointCloud> clouds;
   for (const int64_t num_points : {20'000, 1, 60'000, 500, 0, 90'000, 7'000, 33'000}) {
     clouds.push_back(Ground(num_points, static_cast<uint32_t>(num_points)));
   }
   // The second round makes one block of what the first one took in several.
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i) % clouds.size()]).status.ok());
+  const auto warm_up = [&] {
+    for (int i = 0; i < 16; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i) % clouds.size()]).status.ok());
+  };
+  warm_up();
   const DevicePool& pool = *runner_->device().pool;
   const int64_t used = pool.used_bytes();
   ASSERT_TRUE(runner_->context().cuda->stream.view().Synchronize().ok());
@@ -86,6 +89,14 @@ TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i * 5) % clouds.size()]).status.ok()) << i;
   EXPECT_EQ(pool.used_bytes(), used);
   EXPECT_EQ(*pool.reserved_bytes(), *reserved);
+
+  // Nor does one that runs out of memory half-way leave anything behind.
+  const PointCloud huge = Ground(3'000'000, 9);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ReasonOf(Run(huge).status), error_reason::kOutOfMemory);
+    warm_up();
+    EXPECT_EQ(pool.used_bytes(), used);
+  }
 }
 
 TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {

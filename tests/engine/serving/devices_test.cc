@@ -33,7 +33,9 @@ TEST(OpenDevicesTest, EveryGpuOrElseTheCpu) {
 TEST(OpenDevicesTest, BadNamesAreToldWithWhatIsThere) {
   EXPECT_EQ(OpenDevices("gpu", 0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(OpenDevices("gpu", 0).status().message()), HasSubstr("\"gpu\" is neither cpu nor cuda:"));
-  EXPECT_EQ(OpenDevices("cpu,cuda:0", 0).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const char* wrong : {"cpu,cuda:0", "cuda:", "cuda:x", "cuda:01", "cuda:-1"}) {
+    EXPECT_EQ(OpenDevices(wrong, 0).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
   const auto missing = OpenDevices("cuda:99", 0);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("there are: cpu"));

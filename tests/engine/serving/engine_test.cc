@@ -300,5 +300,35 @@ TEST(EngineMemoryTest, RequestBeyondTheDevicesLimitFailsAlone) {
   EXPECT_EQ(served->labels.size(), 2u);
 }
 
+// What one stream keeps from its batches is not missing to another's.
+TEST(EngineMemoryTest, StreamsShareALimitThatOneBatchAtATimeKeeps) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok());
+  int64_t limit = int64_t{128} << 20;
+  const auto make_engine = [&limit](int num_streams) {
+    return MakeEngine({.model_repository = Models(),
+                       .devices = "cuda:0",
+                       .streams_per_device = num_streams,
+                       .device_memory_limit = limit});
+  };
+  absl::StatusOr<InferResult> alone = absl::UnknownError("not run");
+  for (; !alone.ok(); limit += limit / 8) {
+    ASSERT_LT(limit, int64_t{8} << 30) << alone.status();
+    alone = Infer(*make_engine(1), {.model = "minkunet", .cloud = scan->cloud});
+  }
+  limit += limit / 4;  // the second stream's own workspace
+  const auto engine = make_engine(2);
+  std::atomic<int> num_served{0}, num_refused{0};
+  for (int i = 0; i < 8; ++i) {
+    engine->Submit({.model = "minkunet", .cloud = scan->cloud, .done = [&](const absl::StatusOr<InferResult>& result) {
+                      ++(result.ok() ? num_served : num_refused);
+                    }});
+  }
+  engine->Drain();
+  EXPECT_EQ(num_served, 8);
+  EXPECT_EQ(num_refused, 0);
+}
+
 }  // namespace
 }  // namespace voxserve

@@ -235,6 +235,11 @@ class VoxelToPoint(Message):
 class Argmax(Message):
     def __init__(self) -> None: ...
 
+PRECISION_UNSPECIFIED: int
+PRECISION_FLOAT32: int
+PRECISION_FLOAT16: int
+PRECISION_BFLOAT16: int
+PRECISION_TFLOAT32: int
 VOXEL_OVERFLOW_POLICY_UNSPECIFIED: int
 VOXEL_OVERFLOW_POLICY_REJECT: int
 VOXEL_OVERFLOW_POLICY_NEAREST_FIRST: int
@@ -244,7 +249,8 @@ class ModelConfig(Message):
     max_points: int
     max_voxels: int
     voxel_overflow_policy: int
-    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ...) -> None: ...
+    precision: int
+    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ..., precision: int | None = ...) -> None: ...
 
 class ClassConfig(Message):
     id: int

@@ -12,6 +12,7 @@ Stream::~Stream() = default;
 Event::~Event() = default;
 PinnedBuffer::~PinnedBuffer() = default;
 DevicePool::~DevicePool() = default;
+CudaContext::~CudaContext() = default;
 DeviceBuffer::~DeviceBuffer() = default;
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&&) noexcept { return *this; }
 
