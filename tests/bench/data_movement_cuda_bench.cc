@@ -202,6 +202,7 @@ class Bench {
     PrintTable([](const GpuTimes& times) { return times.back_to_back_ms * 1e3; });
     std::puts("\n### With the host's launches, each convolution from an idle stream\n");
     PrintTable([](const GpuTimes& times) { return times.as_launched_ms * 1e3; });
+    PrintNotes();
     std::puts("\n### Ours by layer, the device alone\n");
     std::puts("| movement | first of | times | rows | pairs | channels | us | GB/s | of a copy |");
     std::puts("|---|---|--:|--:|--:|--:|--:|--:|--:|");
@@ -218,6 +219,9 @@ class Bench {
       std::printf("| %s | all | | | | | %.1f | %s |\n", kDirectionNames[d], us[d],
                   Speed(bytes[d], us[d], copy_gbps).c_str());
     }
+    std::puts(
+        "\nThe copy goes through the device's memory. What a movement finds in the second-level cache does not, so "
+        "that it can pass 100% of the copy.");
   }
 
  private:
@@ -302,6 +306,16 @@ class Bench {
     std::vector<char> result(bytes);
     support::CopyFromDevice(Device::kCuda, result.data(), buffers.to->data(), bytes);
     return result;
+  }
+
+  static void PrintNotes() {
+    int cache_bytes = 0;
+    ExpectCudaSuccess(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, 0));
+    std::printf("\nBuffers stay in the second-level cache (%d MiB) between repetitions, as far as they fit.\n",
+                cache_bytes >> 20);
+    std::puts(
+        "Pair tables and masks, which the locality-aware variant needs, are made in the geometry pass; that is not in "
+        "these times, nor is making the others' lists. The paper's columns are from another GPU.");
   }
 
   // Much more than the second-level cache holds.

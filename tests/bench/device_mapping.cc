@@ -111,6 +111,10 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     out.keys = definition.out_keys = Take<uint64_t>(definition.out_capacity);
     out.num_sites = definition.num_out = Take<int64_t>(1);
     definition.num_beyond_limits = Take<int64_t>(1);
+    if (options.reads_blocks && kernels::CellsAreBlocks(definition.geometry) &&
+        kernels::cuda::CanBeChained({&definition, 1})) {
+      definition.first_in_rows = Take<int32_t>(definition.out_capacity);
+    }
     out.capacity = options.knows_sizes ? expected.num_sites(of.out_level) : definition.out_capacity;
     reserve_scratch(options.fuses_coordinates ? kernels::cuda::OutputCoordinatesWorkspaceBytes(definition)
                                               : PlainOutputCoordinatesWorkspaceBytes(out.coordinates));
@@ -139,6 +143,14 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     map.search.num_out = out.num_sites;
     map.search.same_sites = of.is_submanifold() && options.uses_symmetry;
     map.search.neighbours = Take<int32_t>(num_offsets * out.capacity);
+    const kernels::OutputCoordinatesParams& made_by = out.coordinates.definition;
+    if (!of.is_submanifold() && made_by.first_in_rows != nullptr && kernels::CellsAreBlocks(of.geometry) &&
+        of.geometry.stride == made_by.geometry.stride) {
+      map.search.first_in_rows = made_by.first_in_rows;
+      map.search.in_keys = in.keys;
+      map.search.in_capacity = in.capacity;
+      map.search.num_in = in.num_sites;
+    }
     if (options.makes_pairs) {
       map.pairs.num_offsets = num_offsets;
       map.pairs.neighbours = map.pairs.out_pairs = map.search.neighbours;
@@ -146,6 +158,7 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
       map.pairs.num_out = out.num_sites;
       map.pairs.in_capacity = in.capacity;
       map.pairs.num_in = in.num_sites;
+      map.pairs.is_symmetric = of.is_symmetric();
       map.pairs.in_pairs = Take<int32_t>(num_offsets * in.capacity);
       map.pairs.in_masks = Take<uint32_t>(kernels::MaskWords(num_offsets) * in.capacity);
       map.pairs.out_masks = Take<uint32_t>(kernels::MaskWords(num_offsets) * out.capacity);

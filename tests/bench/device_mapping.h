@@ -39,6 +39,9 @@ struct MappingOptions {
   bool knows_sizes = true;
   bool voxelizes = false;    // else level 0 is there
   bool makes_pairs = false;  // pair tables, in the memory of the neighbours
+  // Where the cells of an output are the block of sites that it was divided from, its inputs are read as consecutive
+  // rows; needs fused coordinates and unrolled searches. Else they are looked up like all others.
+  bool reads_blocks = false;
 };
 
 // Cells of the one grid that all levels of all mappings share, one at a time: 512 MiB, all -1 between runs.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "tests/bench/event_timer.h"
@@ -14,9 +15,11 @@ namespace {
 using support::ExpectCudaSuccess;
 
 constexpr int kWarmUpRuns = 5;
-// What the GPU waits for beyond the time that launching took in the warm-up.
+// What the GPU waits for beyond the time that launching took in the warm-up. Where that was not enough, the delay is
+// doubled.
 constexpr double kLaunchAllowance = 2.0;
-constexpr int64_t kLeastDelayNs = 200'000, kMostDelayNs = 20'000'000;
+constexpr int64_t kLeastDelayNs = 200'000, kMostFirstDelayNs = 20'000'000, kMostDelayNs = 80'000'000;
+constexpr int kMostDiscardedRuns = 6;
 
 __device__ uint64_t NanosecondClock() {
   uint64_t nanoseconds;
@@ -47,6 +50,16 @@ class EventLog {
   void Mark(int step) {
     steps_.push_back(step);
     Record();
+  }
+  // Whether the GPU has come as far as where the log begins.
+  bool HasBegun() const {
+    const cudaError_t status = cudaEventQuery(events_.front());
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // keeps it like an error, which launchers would return
+      return false;
+    }
+    ExpectCudaSuccess(status);
+    return true;
   }
   // Milliseconds of each step, after the stream has been waited for.
   std::vector<double> StepMs(int num_steps) const {
@@ -93,19 +106,46 @@ GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(
     log.Begin();
     const auto begin = std::chrono::steady_clock::now();
     launch(mark);
-    launching_ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+    const std::chrono::duration<double, std::nano> launching = std::chrono::steady_clock::now() - begin;
+    if (run > 0) launching_ns = std::max(launching_ns, launching.count());  // the first one loads kernels
     wait();
   }
-  const auto delay_ns = std::clamp(static_cast<int64_t>(kLaunchAllowance * launching_ns), kLeastDelayNs, kMostDelayNs);
+  const auto first_delay_ns =
+      std::clamp(static_cast<int64_t>(kLaunchAllowance * launching_ns), kLeastDelayNs, kMostFirstDelayNs);
+
+  // Queues a run behind a delay; where the GPU began before all was queued, once more behind a longer one.
+  int64_t delay_ns = first_delay_ns;
+  int num_discarded = 0;
+  const auto queue_held = [&](const std::function<void()>& queue) {
+    while (true) {
+      DelayKernel<<<1, 1, 0, stream>>>(static_cast<uint64_t>(delay_ns));
+      ExpectCudaSuccess(cudaPeekAtLastError());
+      log.Begin();
+      queue();
+      if (!log.HasBegun() || num_discarded == kMostDiscardedRuns) return;
+      wait();
+      delay_ns = std::min(2 * delay_ns, kMostDelayNs);
+      if (++num_discarded == kMostDiscardedRuns) {
+        std::fprintf(stderr, "the GPU could not be held until all was queued: its times may have launches in them\n");
+        delay_ns = first_delay_ns;
+      }
+    }
+  };
 
   // One step from begin to end, median of the runs.
   const auto time = [&](bool is_delayed) {
     std::vector<double> ms;
     for (int run = 0; run < num_runs; ++run) {
-      if (is_delayed) DelayKernel<<<1, 1, 0, stream>>>(static_cast<uint64_t>(delay_ns));
-      log.Begin();
-      launch(ignore);
-      log.Mark(0);
+      const auto queue = [&] {
+        launch(ignore);
+        log.Mark(0);
+      };
+      if (is_delayed) {
+        queue_held(queue);
+      } else {
+        log.Begin();
+        queue();
+      }
       wait();
       ms.push_back(log.StepMs(1)[0]);
     }
@@ -114,12 +154,11 @@ GpuTimes TimeOnGpu(cudaStream_t stream, int num_steps, const std::function<void(
   GpuTimes times;
   times.as_launched_ms = time(false);
   times.back_to_back_ms = time(true);
+  if (num_steps == 0) return times;
 
   std::vector<std::vector<double>> ms(static_cast<size_t>(num_steps));
   for (int run = 0; run < num_runs; ++run) {
-    DelayKernel<<<1, 1, 0, stream>>>(static_cast<uint64_t>(delay_ns));
-    log.Begin();
-    launch(mark);
+    queue_held([&] { launch(mark); });
     wait();
     const std::vector<double> of_run = log.StepMs(num_steps);
     for (size_t step = 0; step < ms.size(); ++step) ms[step].push_back(of_run[step]);

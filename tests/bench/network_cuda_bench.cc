@@ -1,7 +1,8 @@
 // Whole networks on a GPU, from points in host memory to labels in host memory.
 //
 //   network_cuda_bench                                    all of the below, one process after the other
-//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached
+//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached; then how far
+//   a trained network's logits are from the golden ones
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
 //   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
 //   network_cuda_bench digest                             a hash of labels and scores of every case: two processes
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,12 +23,15 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "engine/graph/cuda_executor.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/sparse_conv.h"
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/real_scans.h"
 
@@ -42,6 +47,11 @@ struct PeerTimes {
   double mlsys_ms = 0;           // gather-GEMM-scatter, adaptive grouping
 };
 
+const char* NameOf(Precision precision) {
+  constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16"};
+  return kPrecisions[static_cast<int>(precision)];
+}
+
 struct Case {
   const char* network;  // minkunet or resnet21d
   double width;
@@ -52,9 +62,8 @@ struct Case {
   PeerTimes peers;
 
   std::string name() const {
-    constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16"};
     return absl::StrFormat("%s %.1fx, %s, %g cm, batch %d, %s", network, width, scan.name, voxel_size_m * 100, batch,
-                           kPrecisions[static_cast<int>(precision)]);
+                           NameOf(precision));
   }
 };
 
@@ -70,9 +79,11 @@ std::vector<Case> AllCases() {
       {"minkunet", 1.0, sweeps, 0.1f, 1, Precision::kFloat16, {}},
       {"minkunet", 1.0, sweeps, 0.1f, 4, Precision::kFloat16, {}},
       {"minkunet", 0.5, sweeps, 0.1f, 1, Precision::kFloat16, {}},
+      {"minkunet", 0.5, sweeps, 0.1f, 4, Precision::kFloat16, {}},
       {"minkunet", 1.0, waymo, 0.1f, 1, Precision::kFloat16, {10.5, 18.2}},
       {"minkunet", 1.0, waymo, 0.1f, 4, Precision::kFloat16, {}},
       {"minkunet", 0.5, waymo, 0.1f, 1, Precision::kFloat16, {}},
+      {"minkunet", 0.5, waymo, 0.1f, 4, Precision::kFloat16, {}},
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kBfloat16, {}},
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kTfloat32, {}},
       {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat32, {}},
@@ -184,10 +195,57 @@ void Time(const std::vector<Case>& cases, int num_runs) {
         absl::StrFormat("| %s | %d | %d | %.1f | %.3f | %.3f | %.3f | %s%.0f | %.1f | %s | %s | %s | %s |", c.name(),
                         (counts.used + counts.invalid + counts.out_of_range) * c.batch, counts.voxels * c.batch,
                         prepared.Gmacs(), p50, Percentile(ms, 0.99), p50 / c.batch, stages,
-                        static_cast<double>(prepared.runner().device().pool->used_bytes()) / (1 << 20),
+                        static_cast<double>(OrDie(prepared.runner().device().pool->reserved_bytes())) / (1 << 20),
                         static_cast<double>(prepared.program().weight_bytes) / (1 << 20), Ms(c.peers.torchsparse_pp_ms),
                         Ratio(c.peers.torchsparse_pp_ms, p50), Ms(c.peers.mlsys_ms), Ratio(c.peers.mlsys_ms, p50))
             .c_str());
+    std::fflush(stdout);
+  }
+  std::puts(
+      "\ndevice MiB: all that our memory pool holds of the device. CUDA's context and what cuBLAS keeps of its own are "
+      "not in it.");
+}
+
+// The trained network on a golden scan, by precision.
+void Accuracy() {
+  constexpr const char* kScan = "pandaset_063";
+  const LoadedModel model = OrDie(LoadMinkUNetModel());
+  const GoldenScan scan = OrDie(LoadGoldenScan(kScan));
+  const std::vector<int64_t> voxels = scan.PointToVoxel();
+  const auto classes = static_cast<size_t>(scan.num_classes);
+  std::printf("\nThe trained MinkUNet on %s against the golden logits and labels:\n\n", kScan);
+  std::puts("| precision | largest error of a logit | labels equal | of points | |\n|---|--:|--:|--:|--:|");
+  for (const Precision precision :
+       {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16, Precision::kBfloat16}) {
+    const std::unique_ptr<DeviceRunner> runner = OrDie(DeviceRunner::Create({.device = support::Device::kCuda}));
+    const ConvPlan plan =
+        DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(), precision == Precision::kTfloat32);
+    const Program program =
+        OrDie(runner->Compile(model.graph, {.device = support::Device::kCuda, .precision = precision, .plan = plan}));
+    const BatchOutput output = runner->Run(program, {&scan.cloud}, /*return_scores=*/true);
+    if (!output.status.ok() || !output.samples[0].status.ok()) {
+      std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
+      std::exit(1);
+    }
+    const SampleOutput& sample = output.samples[0];
+    if (sample.labels.size() != voxels.size() || sample.scores.size() != voxels.size() * classes) {
+      std::cerr << kScan << ": other sizes than the golden ones" << std::endl;
+      std::exit(1);
+    }
+    float largest_error = 0;
+    int64_t num_equal = 0;
+    for (size_t i = 0; i < voxels.size(); ++i) {
+      const float* const golden = scan.logits.data() + static_cast<size_t>(voxels[i]) * classes;
+      for (size_t c = 0; c < classes; ++c) {
+        const float error = std::abs(sample.scores[i * classes + c] - golden[c]);
+        largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
+      }
+      num_equal += sample.labels[i] == scan.labels[i] ? 1 : 0;
+    }
+    std::puts(absl::StrFormat("| %s | %.2g | %d | %d | %.3f%% |", NameOf(precision), largest_error, num_equal,
+                              scan.num_points(),
+                              100 * static_cast<double>(num_equal) / static_cast<double>(scan.num_points()))
+                  .c_str());
     std::fflush(stdout);
   }
 }
@@ -293,6 +351,19 @@ std::string OutputOf(const std::string& command, bool* succeeded) {
   return output;
 }
 
+// How many cases' digests the text is made of; -1 where it has a line that is none.
+int NumDigests(const std::string& text) {
+  int count = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    constexpr size_t kHashDigits = 16;
+    const bool is_digest = line.size() > kHashDigits && line[kHashDigits] == ' ' &&
+                           line.substr(0, kHashDigits).find_first_not_of("0123456789abcdef") == line.npos;
+    if (!is_digest) return -1;
+    ++count;
+  }
+  return count;
+}
+
 // Every mode in a process of its own: counting changes times, and equal digests mean something between processes.
 int All(const std::string& program) {
   bool succeeded = true;
@@ -302,16 +373,21 @@ int All(const std::string& program) {
   }
   const std::string first = OutputOf(program + " digest", &succeeded);
   const std::string second = OutputOf(program + " digest", &succeeded);
-  const bool is_equal = first == second && !first.empty();
+  const auto num_cases = static_cast<int>(AllCases().size());
+  if (NumDigests(first) != num_cases || NumDigests(second) != num_cases) {
+    std::puts("Processes were not compared: there are not the digests of all cases.");
+    return 1;
+  }
+  const bool is_equal = first == second;
   std::printf("Two processes give %s bytes (labels and scores of %d cases).\n", is_equal ? "identical" : "DIFFERENT",
-              static_cast<int>(std::count(first.begin(), first.end(), '\n')));
+              num_cases);
   return succeeded && is_equal ? 0 : 1;
 }
 
 int Main(int argc, char** argv) {
   if (argc == 1) return All(argv[0]);
   const std::string mode = argv[1];
-  int num_runs = mode == "count" ? 5 : 100;
+  int num_runs = mode == "count" ? 5 : mode == "time" ? 200 : 100;
   std::string filter;
   for (int i = 2; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--runs") == 0) num_runs = std::atoi(argv[i + 1]);
@@ -329,6 +405,7 @@ int Main(int argc, char** argv) {
   }
   if (mode == "time") {
     Time(cases, num_runs);
+    Accuracy();
   } else if (mode == "count") {
     Count(cases, num_runs);
   } else if (mode == "groupings") {

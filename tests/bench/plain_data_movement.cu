@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "kernels/epilogue.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/row_chunks.cuh"
@@ -13,6 +15,8 @@ using kernels::cuda::LoadPack;
 using kernels::cuda::Pack;
 using kernels::cuda::RowChunks;
 
+constexpr int kVectorHalves = kVectorBytes / sizeof(__half);
+
 // The pairs of one launch, in order: from `begin` on, but for a hole.
 struct PairRange {
   int64_t begin = 0;
@@ -26,6 +30,38 @@ struct PairRange {
   }
 };
 
+// Where a thread's value is. channels * pairs.count is below 2^31.
+struct ValueIndex {
+  __device__ explicit ValueIndex(uint32_t channels) {
+    const uint32_t value = blockIdx.x * kBlockThreads + threadIdx.x;
+    number = value / channels;
+    channel = value - number * channels;
+  }
+  uint32_t number;  // of the pair in its range
+  uint32_t channel;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    GatherValuesKernel(uint32_t channels, PairRange pairs, const int32_t* rows, const T* from, T* to) {
+  const ValueIndex index(channels);
+  if (index.number >= pairs.count) return;
+  const int64_t pair = pairs.Pair(index.number);
+  to[pair * channels + index.channel] = from[int64_t{rows[pair]} * channels + index.channel];
+}
+
+// A row stands once among these pairs.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    ScatterValuesKernel(uint32_t channels, PairRange pairs, const int32_t* rows, const T* from, T* to) {
+  const ValueIndex index(channels);
+  if (index.number >= pairs.count) return;
+  const int64_t pair = pairs.Pair(index.number);
+  T* const sum = to + int64_t{rows[pair]} * channels + index.channel;
+  const T added = from[pair * channels + index.channel];
+  *sum = kernels::cuda::FromFloat<T>(kernels::cuda::ToFloat(*sum) + kernels::cuda::ToFloat(added));
+}
+
 template <typename Word>
 __global__ void __launch_bounds__(kBlockThreads)
     GatherPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const Word* from, Word* to) {
@@ -36,35 +72,33 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 // A row stands once among these pairs.
-template <typename T, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
-    ScatterPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const T* from, T* to) {
-  const int64_t channels = int64_t{chunks.chunks} * kCount;
+    ScatterPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const __half* from, __half* to) {
+  const int64_t channels = int64_t{chunks.chunks} * kVectorHalves;
   chunks.ForEach([&](int64_t i, int32_t chunk) {
     const int64_t pair = pairs.Pair(i);
-    T* const sums = to + rows[pair] * channels + chunk * kCount;
-    const Pack<T, kCount> added = LoadPack<kCount>(from + pair * channels + chunk * kCount);
-    Pack<T, kCount> sum = LoadPack<kCount>(sums);
+    __half* const sums = to + rows[pair] * channels + chunk * kVectorHalves;
+    const Pack<__half, kVectorHalves> added = LoadPack<kVectorHalves>(from + pair * channels + chunk * kVectorHalves);
+    Pack<__half, kVectorHalves> sum = LoadPack<kVectorHalves>(sums);
 #pragma unroll
-    for (int c = 0; c < kCount; ++c) {
-      sum.values[c] =
-          kernels::cuda::FromFloat<T>(kernels::cuda::ToFloat(sum.values[c]) + kernels::cuda::ToFloat(added.values[c]));
+    for (int c = 0; c < kVectorHalves; ++c) {
+      sum.values[c] = kernels::cuda::FromFloat<__half>(kernels::cuda::ToFloat(sum.values[c]) +
+                                                       kernels::cuda::ToFloat(added.values[c]));
     }
-    *reinterpret_cast<Pack<T, kCount>*>(sums) = sum;
+    *reinterpret_cast<Pack<__half, kVectorHalves>*>(sums) = sum;
   });
 }
 
 // A row may stand many times among these pairs.
 __global__ void __launch_bounds__(kBlockThreads)
     AtomicScatterPairsKernel(RowChunks chunks, PairRange pairs, const int32_t* rows, const __half* from, __half* to) {
-  constexpr int kCount = kVectorBytes / sizeof(__half);
-  const int64_t channels = int64_t{chunks.chunks} * kCount;
+  const int64_t channels = int64_t{chunks.chunks} * kVectorHalves;
   chunks.ForEach([&](int64_t i, int32_t chunk) {
     const int64_t pair = pairs.Pair(i);
-    auto* const sums = reinterpret_cast<__half2*>(to + rows[pair] * channels + chunk * kCount);
-    const Pack<__half, kCount> added = LoadPack<kCount>(from + pair * channels + chunk * kCount);
+    auto* const sums = reinterpret_cast<__half2*>(to + rows[pair] * channels + chunk * kVectorHalves);
+    const Pack<__half, kVectorHalves> added = LoadPack<kVectorHalves>(from + pair * channels + chunk * kVectorHalves);
 #pragma unroll
-    for (int c = 0; c < kCount; c += 2) {
+    for (int c = 0; c < kVectorHalves; c += 2) {
       atomicAdd(sums + c / 2, __halves2half2(added.values[c], added.values[c + 1]));
     }
   });
@@ -102,23 +136,28 @@ cudaError_t GatherWords(const PairListParams& params, PlainMovement movement, cu
   });
 }
 
-template <typename T, int kCount>
-cudaError_t ScatterPacks(const PairListParams& params, PlainMovement movement, cudaStream_t stream) {
-  return ForEachLaunch(params, movement, [&](const PairRange& range) {
-    const RowChunks chunks(range.count, params.channels / kCount);
-    ScatterPairsKernel<T, kCount><<<chunks.NumBlocks(), kBlockThreads, 0, stream>>>(
-        chunks, range, params.rows, static_cast<const T*>(params.from), static_cast<T*>(params.to));
+template <typename T>
+cudaError_t MoveValues(const PairListParams& params, bool is_gather, cudaStream_t stream) {
+  const int64_t num_values = params.offset_begin[params.num_offsets] * params.channels;
+  if (num_values > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
+  return ForEachLaunch(params, PlainMovement::kScalar, [&](const PairRange& range) {
+    const auto kernel = is_gather ? GatherValuesKernel<T> : ScatterValuesKernel<T>;
+    kernel<<<kernels::cuda::NumBlocks(range.count * params.channels), kBlockThreads, 0, stream>>>(
+        static_cast<uint32_t>(params.channels), range, params.rows, static_cast<const T*>(params.from),
+        static_cast<T*>(params.to));
   });
+}
+
+cudaError_t MoveValues(const PairListParams& params, bool is_gather, cudaStream_t stream) {
+  return params.dtype == DType::kFloat32 ? MoveValues<float>(params, is_gather, stream)
+                                         : MoveValues<__half>(params, is_gather, stream);
 }
 
 }  // namespace
 
 cudaError_t PlainGather(const PairListParams& params, PlainMovement movement, cudaStream_t stream) {
+  if (movement == PlainMovement::kScalar) return MoveValues(params, /*is_gather=*/true, stream);
   const bool is_float32 = params.dtype == DType::kFloat32;
-  if (movement == PlainMovement::kScalar) {
-    return is_float32 ? GatherWords<uint32_t>(params, movement, stream)
-                      : GatherWords<uint16_t>(params, movement, stream);
-  }
   const int64_t row_bytes = params.channels * SizeOf(params.dtype);
   if (is_float32 || row_bytes % 8 != 0) return cudaErrorInvalidValue;
   return row_bytes % kVectorBytes == 0 ? GatherWords<uint4>(params, movement, stream)
@@ -126,17 +165,12 @@ cudaError_t PlainGather(const PairListParams& params, PlainMovement movement, cu
 }
 
 cudaError_t PlainScatter(const PairListParams& params, PlainMovement movement, cudaStream_t stream) {
-  constexpr int kCount = kVectorBytes / sizeof(__half);
-  const bool is_float32 = params.dtype == DType::kFloat32;
-  if (movement == PlainMovement::kScalar) {
-    return is_float32 ? ScatterPacks<float, 1>(params, movement, stream)
-                      : ScatterPacks<__half, 1>(params, movement, stream);
-  }
-  if (is_float32 || params.channels % kCount != 0) return cudaErrorInvalidValue;
-  if (movement == PlainMovement::kVectorized) return ScatterPacks<__half, kCount>(params, movement, stream);
+  if (movement == PlainMovement::kScalar) return MoveValues(params, /*is_gather=*/false, stream);
+  if (params.dtype == DType::kFloat32 || params.channels % kVectorHalves != 0) return cudaErrorInvalidValue;
+  const auto kernel = movement == PlainMovement::kVectorized ? ScatterPairsKernel : AtomicScatterPairsKernel;
   return ForEachLaunch(params, movement, [&](const PairRange& range) {
-    const RowChunks chunks(range.count, params.channels / kCount);
-    AtomicScatterPairsKernel<<<chunks.NumBlocks(), kBlockThreads, 0, stream>>>(
+    const RowChunks chunks(range.count, params.channels / kVectorHalves);
+    kernel<<<chunks.NumBlocks(), kBlockThreads, 0, stream>>>(
         chunks, range, params.rows, static_cast<const __half*>(params.from), static_cast<__half*>(params.to));
   });
 }

@@ -12,7 +12,7 @@
 namespace voxserve::bench {
 
 enum class PlainMovement {
-  kScalar,      // a launch per offset, a value a thread
+  kScalar,      // a launch per offset, a value a thread: pairs and channels as one index
   kVectorized,  // a launch per offset, 16 bytes a thread
   kFused,       // one launch, 16 bytes a thread; scatter adds with atomics on pairs of values
 };
@@ -20,7 +20,7 @@ enum class PlainMovement {
 // The pairs of all offsets, numbered offset by offset; the dense buffer's row p is pair p's. The pairs of the identity
 // offset are passed over: its product needs no gather and writes into the output.
 struct PairListParams {
-  int32_t num_offsets = 0;                          // K
+  int32_t num_offsets = 0;                          // K; with kScalar all have fewer than 2^31 values together
   const int64_t* offset_begin = nullptr;            // host: [K + 1] first pair of each offset
   int32_t identity_offset = -1;                     // -1: none
   const int32_t* rows = nullptr;                    // [pairs] the sparse side's row; in an offset each at most once
