@@ -40,9 +40,9 @@ TEST_F(OptionsTest, DefaultsServe) {
 TEST_F(OptionsTest, ReadsEveryFlag) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(
       {"--model_repository=m", "-host=0.0.0.0", "--port=0", "--http_port", "0", "--threads=3",
-       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024", "--devices=cuda:1",
-       "--streams_per_device=3", "--device_memory_limit=8GiB",
-       "--grpc_memory_bytes=512MiB", "--drain_timeout=1500ms", "--log_level=DEBUG"});
+       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024",
+       "--devices=cuda:1", "--streams_per_device=3", "--device_memory_limit=8GiB", "--grpc_memory_bytes=512MiB",
+       "--drain_timeout=1500ms", "--log_level=DEBUG"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
   EXPECT_EQ(options.model_repository, "m");
