@@ -20,8 +20,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/logging.h"
+#include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
-#include "kernels/cuda_stream.h"
 #include "server/host_gpu.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -116,7 +116,7 @@ int Serve(const Options& options) {
     Log(LogLevel::kWarning, "a GPU is here, and requests are answered by the CPU, more slowly",
         {{"gpu", gpu},
          {"reason", !options.devices.empty() ? "--devices asks for it"
-                    : kernels::kHasCuda      ? "CUDA does not let itself be used on it: see above, and nvidia-smi"
+                    : !CudaVersion().empty() ? "CUDA does not let itself be used on it: see above, and nvidia-smi"
                                              : "this build is without CUDA"}});
   }
   Log(LogLevel::kInfo, "serving",

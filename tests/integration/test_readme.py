@@ -2,7 +2,7 @@
 
 They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
 land in the repository. What differs from the words of the README: localhost:8500, the clients' default, and :8080 are
-the test server's ports; build/release is the build that is tested.
+the test server's ports; build/release is the build that is tested, and has code for one kind of GPU, as that build has.
 """
 
 import os
@@ -60,7 +60,7 @@ def environment():
     """With the programs in PATH, as a user of the README has them."""
     build = binary().parents[1]
     folders = [build / "server", build / "client/cpp", ROOT / "build/venv/bin", os.environ["PATH"]]
-    return {**os.environ, "PATH": os.pathsep.join(map(str, folders))}
+    return {**os.environ, "PATH": os.pathsep.join(map(str, folders)), "CUDAARCHS": "90a"}
 
 
 def start(command, root, log):

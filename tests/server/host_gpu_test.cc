@@ -1,9 +1,12 @@
 #include "server/host_gpu.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "absl/strings/str_cat.h"
 
 namespace voxserve {
 namespace {
@@ -11,7 +14,7 @@ namespace {
 class HostGpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) / "voxserve_host_gpu_test";
+    root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("voxserve_host_gpu_test_", getpid());
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "dev");
   }
