@@ -98,6 +98,9 @@ int Serve(const Options& options) {
                                .devices = options.devices,
                                .streams_per_device = options.streams_per_device,
                                .device_memory_limit = options.device_memory_limit,
+                               .plan_dir = options.plan_dir,
+                               .engine_version = VOXSERVE_VERSION,
+                               .tune_on_load = options.tune_on_load,
                                .observer = observer,
                                .on_device_failed = [&device_failed](const absl::Status& status) {
                                  Log(LogLevel::kError, "a GPU failed: draining, then ending for the supervisor",

@@ -125,6 +125,14 @@ Metrics::Metrics()
                                     .Name("voxserve_geometry_fallbacks_total")
                                     .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
                                     .Register(registry_)),
+      plan_cache_hits_total_(BuildCounter()
+                                 .Name("voxserve_plan_cache_hits_total")
+                                 .Help("Models that found a tuned plan when they were loaded")
+                                 .Register(registry_)),
+      plan_cache_misses_total_(BuildCounter()
+                                   .Name("voxserve_plan_cache_misses_total")
+                                   .Help("Models that found no tuned plan that fits when they were loaded")
+                                   .Register(registry_)),
       device_busy_seconds_total_(BuildCounter()
                                      .Name("voxserve_device_busy_seconds_total")
                                      .Help("Time that a device's stream spent working")
@@ -157,24 +165,22 @@ Metrics::Metrics()
                        .Register(registry_)),
       plan_info_(BuildGauge()
                      .Name("voxserve_plan_info")
-                     .Help("Always 1; where the plan comes from by which the model runs on the device (default)")
+                     .Help("Always 1; where the plan comes from by which the model runs on the device: default, "
+                           "model (its plans folder), plan_dir, tuned (a search in this process)")
                      .Register(registry_)),
       build_info_(BuildGauge()
                       .Name("voxserve_build_info")
                       .Help("Always 1; the version and what it computes on (cpu, cuda)")
                       .Register(registry_)),
       grid_fallbacks_(grid_fallbacks_total_.Add({})),
-      geometry_fallbacks_(geometry_fallbacks_total_.Add({})) {}
+      geometry_fallbacks_(geometry_fallbacks_total_.Add({})),
+      plan_cache_hits_(plan_cache_hits_total_.Add({})),
+      plan_cache_misses_(plan_cache_misses_total_.Add({})) {}
 
 Metrics::~Metrics() = default;
 
 void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
   build_info_.Add({{"version", std::string(version)}, {"backend", std::string(backend)}}).Set(1);
-}
-
-void Metrics::SetPlanInfo(std::string_view model, std::string_view device, std::string_view source) {
-  plan_info_.Add({{"model", std::string(model)}, {"device", std::string(device)}, {"source", std::string(source)}})
-      .Set(1);
 }
 
 void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {
@@ -248,6 +254,21 @@ void Metrics::OnModelState(std::string_view model, int64_t version, bool ready) 
 void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
 
 void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
+
+void Metrics::OnPlanLookup(bool found) { (found ? plan_cache_hits_ : plan_cache_misses_).Increment(); }
+
+void Metrics::OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) {
+  const auto series_of = [&](const std::string& of) -> prometheus::Gauge& {
+    return plan_info_.Add({{"model", std::string(model)}, {"device", std::string(device)}, {"source", of}});
+  };
+  absl::MutexLock lock(&mutex_);
+  std::map<int64_t, std::string>& sources = plan_sources_[{std::string(model), std::string(device)}];
+  const std::string old = std::exchange(sources[version], std::string(source));
+  series_of(sources[version]).Set(1);
+  const bool is_old_in_use =
+      std::any_of(sources.begin(), sources.end(), [&](const auto& entry) { return entry.second == old; });
+  if (!old.empty() && !is_old_in_use) plan_info_.Remove(&series_of(old));
+}
 
 void Metrics::OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {
   device_busy_seconds_total_.Add({{"device", std::string(device)}, {"stream", std::string(stream)}})

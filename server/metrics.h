@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -61,9 +62,6 @@ class Metrics : public EngineObserver {
   // Label `backend`: "cpu" or "cuda".
   void SetBuildInfo(std::string_view version, std::string_view backend);
 
-  // Where the plan comes from by which a model runs on a device: "default".
-  void SetPlanInfo(std::string_view model, std::string_view device, std::string_view source);
-
   // A request got its status. version: the one that answered, else the one asked for (0: none). Only answers of OK
   // enter the latency histogram and the frame count: a fast refusal is no fast frame.
   void OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration);
@@ -81,6 +79,8 @@ class Metrics : public EngineObserver {
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
   void OnGridFallback() override;
   void OnGeometryFallback() override;
+  void OnPlanLookup(bool found) override;
+  void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) override;
   void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) override;
   void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) override;
 
@@ -104,6 +104,8 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
+  prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;
+  prometheus::Family<prometheus::Counter>& plan_cache_misses_total_;
   prometheus::Family<prometheus::Counter>& device_busy_seconds_total_;
   prometheus::Family<prometheus::Histogram>& request_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& stage_duration_seconds_;
@@ -118,10 +120,14 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& build_info_;
   prometheus::Counter& grid_fallbacks_;
   prometheus::Counter& geometry_fallbacks_;
+  prometheus::Counter& plan_cache_hits_;
+  prometheus::Counter& plan_cache_misses_;
 
   mutable absl::Mutex mutex_;
   std::map<std::string, std::set<int64_t>, std::less<>> announced_versions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ModelMetrics>, std::less<>> models_ ABSL_GUARDED_BY(mutex_);
+  // The sources of a model's plans on a device, by version; voxserve_plan_info has a series for each that is there.
+  std::map<std::pair<std::string, std::string>, std::map<int64_t, std::string>> plan_sources_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace voxserve

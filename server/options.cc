@@ -1,8 +1,10 @@
 #include "server/options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <string_view>
+#include <system_error>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/flag.h"
@@ -89,6 +91,14 @@ ABSL_FLAG(voxserve::ByteSize, device_memory_limit, voxserve::ByteSize{voxserve::
           "RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.");
 ABSL_FLAG(voxserve::ByteSize, max_grid_bytes, voxserve::ByteSize{voxserve::Options().max_grid_bytes},
           "Largest coordinate grid; beyond it a hash table serves, with the same results.");
+ABSL_FLAG(
+    std::string, plan_dir, voxserve::Options().plan_dir,
+    "Folder of tuned plans, read before the models' own and written by searches; created when needed. Empty: each "
+    "model version's own plans/ folder, which must then be writable for a search's result to outlive the process.");
+ABSL_FLAG(
+    bool, tune_on_load, voxserve::Options().tune_on_load,
+    "Search a plan for each model that has none that fits this machine, in the background, on the first scans that "
+    "it serves. --tune_on_load alone means true.");
 ABSL_FLAG(std::string, host, voxserve::Options().host,
           "Address that both ports listen on. There is no TLS and no login, so by default only this machine gets in; "
           "0.0.0.0 or [::] opens the ports to the network (in a container: always needed).");
@@ -122,6 +132,7 @@ const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
       {"Models and computing",
        {"model_repository", "devices", "streams_per_device", "device_memory_limit", "threads", "max_grid_bytes"}},
+      {"Tuned plans", {"plan_dir", "tune_on_load"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
       {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
       {"Life of the process", {"drain_timeout", "log_level"}},
@@ -195,6 +206,12 @@ absl::Status Options::Validate() const {
     return absl::InvalidArgumentError(
         "--model_repository is required: the folder of model folders, for example --model_repository deploy/models");
   }
+  std::error_code ignored;
+  if (!plan_dir.empty() && std::filesystem::exists(plan_dir, ignored) &&
+      !std::filesystem::is_directory(plan_dir, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_dir=", plan_dir, " is a file; it must be a folder, or not be there yet"));
+  }
   if (host.empty()) return absl::InvalidArgumentError("--host is empty: an address to listen on, or 0.0.0.0 for all");
   if (port < 0 || port > 65535) return OutOfRange("port", port, "0 to 65535");
   if (http_port < 0 || http_port > 65535) return OutOfRange("http_port", http_port, "0 to 65535");
@@ -236,13 +253,19 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     if (name == "version") return CommandLine{.action = CommandLine::Action::kVersion, .options = {}};
     if (!IsOurs(name)) return UnknownFlag(name);
 
+    absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
     std::string value = split.second;
     if (arg.find('=') == absl::string_view::npos) {
-      if (i + 1 == args.size()) return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
-      value = args[++i];
+      if (flag->IsOfType<bool>()) {
+        value = "true";
+      } else if (i + 1 < args.size()) {
+        value = args[++i];
+      } else {
+        return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
+      }
     }
     std::string error;
-    if (!absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) {
+    if (!flag->ParseFrom(value, &error)) {
       // Abseil's text ends with ours, where the type has one.
       std::vector<std::string> parts = absl::StrSplit(error, "; ");
       return absl::InvalidArgumentError(
@@ -264,6 +287,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.streams_per_device = absl::GetFlag(FLAGS_streams_per_device);
   options.device_memory_limit = absl::GetFlag(FLAGS_device_memory_limit).bytes;
   options.max_grid_bytes = absl::GetFlag(FLAGS_max_grid_bytes).bytes;
+  options.plan_dir = absl::GetFlag(FLAGS_plan_dir);
+  options.tune_on_load = absl::GetFlag(FLAGS_tune_on_load);
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);

@@ -29,6 +29,8 @@ struct Options {
   int64_t max_queue_requests = 256;
   int64_t max_queue_bytes = int64_t{1} << 30;
   int64_t max_grid_bytes = int64_t{512} << 20;
+  std::string plan_dir;
+  bool tune_on_load = false;
   int64_t grpc_memory_bytes = int64_t{2} << 30;
   absl::Duration drain_timeout = absl::Seconds(30);
   LogLevel log_level = LogLevel::kInfo;

@@ -25,8 +25,6 @@ namespace {
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
-// The engine has no tuned plans yet: every model runs by the documented default.
-constexpr char kDefaultPlan[] = "default";
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
@@ -94,6 +92,7 @@ Server::~Server() {
   http_.reset();
   readiness_.SetListener(nullptr);
   if (service_) service_->StartDraining();
+  if (admin_) admin_->StartDraining();
   if (grpc_) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now()));
     grpc_->Wait();
@@ -117,6 +116,7 @@ absl::Status Server::StartGrpc() {
                                                                    .max_accepted_requests = max_accepted_requests,
                                                                    .max_unsent_bytes = options_.grpc_memory_bytes},
                                          engine_.get(), metrics_.get());
+  admin_ = std::make_unique<AdminService>(engine_.get());
 
   grpc::ResourceQuota quota("voxserve");
   quota.Resize(static_cast<size_t>(options_.grpc_memory_bytes));
@@ -137,6 +137,7 @@ absl::Status Server::StartGrpc() {
   builder.AddListeningPort(absl::StrCat(WithBrackets(options_.host), ":", options_.port),
                            grpc::InsecureServerCredentials(), &grpc_port_);
   builder.RegisterService(service_.get());
+  builder.RegisterService(admin_.get());
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || grpc_port_ == 0) return ListenError("gRPC", options_.host, options_.port, "port");
 
@@ -159,6 +160,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   readiness_.SetDraining();
   service_->StartDraining();
+  admin_->StartDraining();
   if (const int64_t unanswered = service_->AwaitAnswers(deadline); unanswered > 0) {
     return absl::DeadlineExceededError(absl::StrCat(unanswered, " accepted requests were not answered within ",
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));
@@ -173,12 +175,8 @@ void Server::WatchLoading() {
   while (!engine_->loaded()) {
     if (stopping_.WaitForNotificationWithTimeout(kLoadPoll)) return;
   }
-  const std::vector<ModelVersionInfo> models = engine_->ListModels();
-  for (const ModelVersionInfo& model : models) {
-    if (model.state == ModelState::kReady) metrics_->SetPlanInfo(model.name, model.device, kDefaultPlan);
-  }
   readiness_.SetLoaded();
-  LogLoaded(models);
+  LogLoaded(engine_->ListModels());
 }
 
 std::string Server::RenderStatusPage() const {

@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
+#include "server/admin_service.h"
 #include "server/http_server.h"
 #include "server/inference_service.h"
 #include "server/metrics.h"
@@ -41,9 +42,9 @@ class Server {
   int http_port() const { return http_->port(); }
   std::string devices() const { return engine_->devices(); }
 
-  // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), waits until every accepted one has been answered,
-  // then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests where the timeout ends first;
-  // they are still running then. HTTP goes on until the destructor.
+  // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every
+  // accepted one has been answered, then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests
+  // where the timeout ends first; they are still running then. HTTP goes on until the destructor.
   absl::Status Drain(absl::Duration timeout);
 
  private:
@@ -66,6 +67,7 @@ class Server {
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<AdminService> admin_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<HttpServer> http_;
   absl::Notification stopping_;

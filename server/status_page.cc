@@ -178,6 +178,7 @@ std::string ModelCard(const ServerStatus::Model& model, bool is_first_version) {
     absl::StrAppend(&facts, " m");
   }
   if (info.max_points > 0) absl::StrAppend(&facts, " &middot; up to ", Count(info.max_points), " points");
+  if (!info.plan_source.empty()) absl::StrAppend(&facts, " &middot; plan: ", HtmlEscaped(info.plan_source));
   return absl::StrCat("<section class=\"card\"><div class=\"top\"><h2>", HtmlEscaped(info.name),
                       " <span class=\"dim\">/ ", info.version, "</span></h2>", pill, "<span class=\"dim small\">",
                       facts, "</span></div><div class=\"dim\">", HtmlEscaped(info.description), "</div>",

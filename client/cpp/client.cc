@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "voxserve/v1/admin.grpc.pb.h"
 #include "voxserve/v1/inference.grpc.pb.h"
 
 namespace voxserve::client {
@@ -124,6 +125,7 @@ class Client::Impl {
       shard.channel = MakeChannel(options_, i);
       shard.stub = v1::InferenceService::NewStub(shard.channel);
     }
+    admin_ = v1::AdminService::NewStub(shards_.front().channel);
     health_ = grpc::health::v1::Health::NewStub(shards_.front().channel);
   }
 
@@ -210,6 +212,31 @@ class Client::Impl {
     return response.model();
   }
 
+  absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
+                                              const std::function<void(const v1::TunePlanProgress&)>& on_progress) {
+    if (options.model.empty()) return absl::InvalidArgumentError("the request names no model");
+    if (absl::Status status = CheckTimeout(options.timeout); !status.ok()) return status;
+    v1::TunePlanRequest request;
+    request.set_model(options.model);
+    request.set_version(options.version);
+    request.set_num_scans(options.num_scans);
+    request.set_max_wait_seconds(absl::ToDoubleSeconds(options.max_wait));
+    grpc::ClientContext context;
+    SetDeadline(options.timeout, &context);
+    const std::unique_ptr<grpc::ClientReader<v1::TunePlanUpdate>> reader = admin_->TunePlan(&context, request);
+    std::optional<v1::TunePlanResult> result;
+    v1::TunePlanUpdate update;
+    while (reader->Read(&update)) {
+      if (update.has_result()) result = std::move(*update.mutable_result());
+      if (update.has_progress() && on_progress) on_progress(update.progress());
+    }
+    if (const grpc::Status status = reader->Finish(); !status.ok()) {
+      return Explain(status, *shards_.front().channel, options.timeout);
+    }
+    if (!result.has_value()) return Malformed("a search that ended without a result");
+    return *std::move(result);
+  }
+
   absl::StatusOr<Health> CheckHealth(absl::Duration timeout) {
     grpc::health::v1::HealthCheckResponse response;
     grpc::ClientContext context;
@@ -225,12 +252,14 @@ class Client::Impl {
     std::unique_ptr<v1::InferenceService::Stub> stub;
   };
 
+  static absl::Status CheckTimeout(absl::Duration timeout) {
+    if (timeout > absl::ZeroDuration()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
+  }
+
   absl::Status CheckRequest(const InferOptions& options, const PointCloud& cloud, absl::Duration timeout) const {
     if (options.model.empty()) return absl::InvalidArgumentError("the request names no model");
-    if (timeout <= absl::ZeroDuration()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
-    }
+    if (absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
     const int64_t bytes = static_cast<int64_t>(cloud.data().size());
     if (bytes > options_.max_message_bytes - kEnvelopeBytes) {
       return WithReason(
@@ -294,6 +323,7 @@ class Client::Impl {
 
   const Options options_;
   std::vector<Shard> shards_;  // constant after construction
+  std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   std::atomic<uint64_t> next_shard_{0};
   absl::Mutex mutex_;
@@ -321,6 +351,11 @@ absl::StatusOr<std::vector<v1::ModelVersion>> Client::ListModels() { return impl
 
 absl::StatusOr<v1::ModelVersion> Client::GetModel(absl::string_view model, int64_t version) {
   return impl_->GetModel(model, version);
+}
+
+absl::StatusOr<v1::TunePlanResult> Client::TunePlan(
+    const TuneOptions& options, const std::function<void(const v1::TunePlanProgress&)>& on_progress) {
+  return impl_->TunePlan(options, on_progress);
 }
 
 absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout) {

@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "client/cpp/error.h"
 #include "client/cpp/point_cloud.h"
+#include "voxserve/v1/admin.pb.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
@@ -47,6 +48,14 @@ struct InferOptions {
   bool return_scores = false;                            // logits per point and class as well
   std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
   std::string request_id = {};                           // optional; stands in the server's log
+};
+
+struct TuneOptions {
+  std::string model = {};                             // required
+  int64_t version = 0;                                // 0: the newest that is ready
+  int num_scans = 0;                                  // to search on; 0: the server's default
+  absl::Duration max_wait = absl::ZeroDuration();     // for them; 0: the server's default
+  absl::Duration timeout = absl::InfiniteDuration();  // of the call; its end ends the search
 };
 
 struct Stage {
@@ -95,6 +104,11 @@ class Client {
 
   // version 0: the newest that is ready.
   absl::StatusOr<v1::ModelVersion> GetModel(absl::string_view model, int64_t version = 0);
+
+  // Lets the server search a plan for a model on the scans that it serves, and swap it in. Blocks, for minutes;
+  // on_progress (may be empty) is called on this thread. Documented in proto/voxserve/v1/admin.proto.
+  absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
+                                              const std::function<void(const v1::TunePlanProgress&)>& on_progress);
 
   // Whether the server serves. UNAVAILABLE, NO_SERVER where there is none.
   absl::StatusOr<Health> CheckHealth(std::optional<absl::Duration> timeout = std::nullopt);

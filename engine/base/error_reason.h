@@ -32,6 +32,7 @@ inline constexpr std::string_view kCancelled = "CANCELLED";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
 inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";  // a GPU that will not work again
 inline constexpr std::string_view kResponseTooLarge = "RESPONSE_TOO_LARGE";
+inline constexpr std::string_view kAlreadyTuning = "ALREADY_TUNING";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace error_reason
 

@@ -29,6 +29,25 @@
 
 namespace voxserve {
 
+// What of a rulebook a batch's convolutions read. Each form is made only where it is asked for.
+struct RulebookForms {
+  bool pairs = false;               // gather-GEMM-scatter's, either way round
+  bool neighbours = false;          // fetch-on-demand's
+  bool swapped_neighbours = false;  // of inverse convolutions
+
+  bool operator==(const RulebookForms&) const = default;
+};
+
+// A rulebook as fetch-on-demand reads it.
+struct NeighboursView {
+  int32_t num_offsets = 0;
+  const int32_t* rows = nullptr;  // device [num_offsets, pitch]: the input row of an output row, or -1
+  int64_t pitch = 0;
+  int64_t num_in_rows = 0;
+  int64_t num_out_rows = 0;
+  int32_t identity_offset = -1;  // as in PairTablesView
+};
+
 class DeviceGeometry : public BatchCounts {
  public:
   // What the batch is made of; known before it runs.
@@ -47,7 +66,7 @@ class DeviceGeometry : public BatchCounts {
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                           kernels::MapSearch search, int64_t max_grid_bytes);
+                           const RulebookForms& forms, kernels::MapSearch search, int64_t max_grid_bytes);
   void SwapRulebook(int index, int of);
   absl::Status MakeMaps();
 
@@ -57,7 +76,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
-  // the rulebooks that are not swapped ones (those: SwapRulebook). Waits for the stream.
+  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs. Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                               const kernels::RulebookView& made);
@@ -67,7 +86,9 @@ class DeviceGeometry : public BatchCounts {
   int64_t allocated_bytes() const { return grid_cells_.bytes(); }
 
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
+  // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const;
+  NeighboursView neighbours(int index) const;
 
   // On the device; kernels/voxelize.h says what each holds.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
@@ -96,6 +117,9 @@ class DeviceGeometry : public BatchCounts {
   };
   struct DeviceRulebook {
     int32_t num_offsets = 0;
+    RulebookForms forms;
+    int32_t* neighbours = nullptr;          // [K, out_capacity]; the pairs' own memory where nobody reads it later
+    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]
     int32_t* in_pairs = nullptr;
     int64_t in_capacity = 0;
     int32_t* out_pairs = nullptr;
@@ -127,13 +151,14 @@ class DeviceGeometry : public BatchCounts {
   absl::Status SearchByHash();
   absl::Status SearchByGrid();
   absl::Status MakePairTables();
+  absl::Status SwapNeighbours();
   // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
   absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
                                                                          kernels::MapSearch strategy);
   absl::Status ReserveGrid(int64_t max_grid_bytes);
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
-                          const kernels::ConvGeometry& geometry);
+                          const kernels::ConvGeometry& geometry, const RulebookForms& forms);
   StreamView stream() const { return context_->stream.view(); }
 
   CudaContext* context_ = nullptr;

@@ -11,6 +11,7 @@
 #include "engine/runtime/cuda_status.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/pair_tables.h"
+#include "kernels/swap_neighbours.h"
 #include "kernels/voxel_limit.h"
 
 namespace voxserve {
@@ -164,27 +165,41 @@ absl::Status DeviceGeometry::MakeLevels() {
 }
 
 absl::Status DeviceGeometry::TakeTables(int index, int in_level, int out_level, int64_t in_capacity,
-                                        int64_t out_capacity, const kernels::ConvGeometry& geometry) {
+                                        int64_t out_capacity, const kernels::ConvGeometry& geometry,
+                                        const RulebookForms& forms) {
   DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
   rulebook = {.num_offsets = geometry.NumOffsets(),
+              .forms = forms,
               .in_capacity = in_capacity,
               .out_capacity = out_capacity,
               .offset_begin = sizes_.offset_begin + offsets_before_[static_cast<size_t>(index)],
               .in_level = in_level,
               .out_level = out_level,
               .has_identity = in_level == out_level && geometry.IsSymmetric()};
-  ASSIGN_OR_RETURN(rulebook.in_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * in_capacity));
-  ASSIGN_OR_RETURN(rulebook.out_pairs, context_->batch.TakeArray<int32_t>(rulebook.num_offsets * out_capacity));
-  const int64_t mask_words = kernels::MaskWords(rulebook.num_offsets);
-  ASSIGN_OR_RETURN(rulebook.in_masks, context_->batch.TakeArray<uint32_t>(mask_words * in_capacity));
-  ASSIGN_OR_RETURN(rulebook.out_masks, context_->batch.TakeArray<uint32_t>(mask_words * out_capacity));
+  DeviceArena& arena = context_->batch;
+  const int64_t num_in = rulebook.num_offsets * in_capacity, num_out = rulebook.num_offsets * out_capacity;
+  if (forms.pairs) {
+    ASSIGN_OR_RETURN(rulebook.in_pairs, arena.TakeArray<int32_t>(num_in));
+    ASSIGN_OR_RETURN(rulebook.out_pairs, arena.TakeArray<int32_t>(num_out));
+    const int64_t mask_words = kernels::MaskWords(rulebook.num_offsets);
+    ASSIGN_OR_RETURN(rulebook.in_masks, arena.TakeArray<uint32_t>(mask_words * in_capacity));
+    ASSIGN_OR_RETURN(rulebook.out_masks, arena.TakeArray<uint32_t>(mask_words * out_capacity));
+  }
+  rulebook.neighbours = rulebook.out_pairs;
+  if (forms.neighbours || !forms.pairs) {
+    ASSIGN_OR_RETURN(rulebook.neighbours, arena.TakeArray<int32_t>(num_out));
+  }
+  if (forms.swapped_neighbours) {
+    ASSIGN_OR_RETURN(rulebook.swapped_neighbours, arena.TakeArray<int32_t>(num_in));
+  }
   return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                                         kernels::MapSearch search, int64_t max_grid_bytes) {
+                                         const RulebookForms& forms, kernels::MapSearch search,
+                                         int64_t max_grid_bytes) {
   RETURN_IF_ERROR(TakeTables(index, in_level, out_level, levels_[static_cast<size_t>(in_level)].capacity,
-                             levels_[static_cast<size_t>(out_level)].capacity, geometry));
+                             levels_[static_cast<size_t>(out_level)].capacity, geometry, forms));
   searches_.push_back({.index = index, .geometry = geometry, .max_grid_bytes = max_grid_bytes});
   Search& added = searches_.back();
   // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
@@ -197,6 +212,7 @@ absl::Status DeviceGeometry::MakeMaps() {
   RETURN_IF_ERROR(MakeLevels());
   RETURN_IF_ERROR(SearchByHash());
   RETURN_IF_ERROR(SearchByGrid());
+  RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
   RETURN_IF_ERROR(MakePairTables());
   searches_.clear();
   return absl::OkStatus();
@@ -213,7 +229,7 @@ kernels::NeighbourSearchParams DeviceGeometry::SearchParams(const Search& search
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
                                         .same_sites = rulebook.in_level == rulebook.out_level,
-                                        .neighbours = rulebook.out_pairs};
+                                        .neighbours = rulebook.neighbours};
   if (out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
       search.geometry.stride == out.rule.geometry.stride) {
     params.first_in_rows = out.rule.first_in_rows;
@@ -322,8 +338,9 @@ absl::Status DeviceGeometry::MakePairTables() {
   size_t workspace_bytes = 0;
   for (const Search& search : searches_) {
     const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(search.index)];
+    if (!rulebook.forms.pairs) continue;
     params.push_back({.num_offsets = rulebook.num_offsets,
-                      .neighbours = rulebook.out_pairs,
+                      .neighbours = rulebook.neighbours,
                       .out_capacity = rulebook.out_capacity,
                       .num_out = levels_[static_cast<size_t>(rulebook.out_level)].num_sites,
                       .in_capacity = rulebook.in_capacity,
@@ -337,11 +354,28 @@ absl::Status DeviceGeometry::MakePairTables() {
     workspace_begin.push_back(workspace_bytes);
     workspace_bytes += kernels::cuda::PairTablesWorkspaceBytes(params.back());
   }
+  if (params.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(void* const workspace, Scratch(*context_, workspace_bytes));
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].workspace = static_cast<char*>(workspace) + workspace_begin[i];
   }
   RETURN_IF_CUDA_ERROR(kernels::cuda::PairTables(params, stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::SwapNeighbours() {
+  std::vector<kernels::SwapNeighboursParams> params;
+  for (const Search& search : searches_) {
+    const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(search.index)];
+    if (!rulebook.forms.swapped_neighbours) continue;
+    params.push_back({.num_offsets = rulebook.num_offsets,
+                      .neighbours = rulebook.neighbours,
+                      .out_capacity = rulebook.out_capacity,
+                      .num_out = levels_[static_cast<size_t>(rulebook.out_level)].num_sites,
+                      .in_capacity = rulebook.in_capacity,
+                      .swapped = rulebook.swapped_neighbours});
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SwapNeighbours(params, stream().get()));
   return absl::OkStatus();
 }
 
@@ -403,7 +437,8 @@ absl::Status DeviceGeometry::UploadVoxels(const BatchGeometry& made) {
 
 absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_level,
                                             const kernels::ConvGeometry& geometry, const kernels::RulebookView& made) {
-  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry));
+  RETURN_IF_ERROR(
+      TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry, {.pairs = true}));
   const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
   RETURN_IF_ERROR(CheckRows(made.num_pairs(), "pairs"));
   const auto num_pairs = static_cast<size_t>(made.num_pairs());
@@ -429,6 +464,24 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
                                                            .out_masks = rulebook.out_masks},
                                                           stream().get()));
   return stream().Synchronize();
+}
+
+NeighboursView DeviceGeometry::neighbours(int index) const {
+  const DeviceRulebook* rulebook = &rulebooks_[static_cast<size_t>(index)];
+  const bool is_swapped = rulebook->swap_of >= 0;
+  if (is_swapped) rulebook = &rulebooks_[static_cast<size_t>(rulebook->swap_of)];
+  NeighboursView view{.num_offsets = rulebook->num_offsets,
+                      .rows = rulebook->neighbours,
+                      .pitch = rulebook->out_capacity,
+                      .num_in_rows = num_sites_[static_cast<size_t>(rulebook->in_level)],
+                      .num_out_rows = num_sites_[static_cast<size_t>(rulebook->out_level)],
+                      .identity_offset = rulebook->has_identity ? rulebook->num_offsets / 2 : -1};
+  if (is_swapped) {
+    view.rows = rulebook->swapped_neighbours;
+    view.pitch = rulebook->in_capacity;
+    std::swap(view.num_in_rows, view.num_out_rows);
+  }
+  return view;
 }
 
 kernels::PairTablesView DeviceGeometry::rulebook(int index) const {

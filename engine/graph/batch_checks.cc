@@ -87,6 +87,12 @@ void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutp
   }
 }
 
+std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets) {
+  std::vector<int64_t> sizes;
+  for (int32_t k = 0; k < num_offsets; ++k) sizes.push_back(offset_begin[k + 1] - offset_begin[k]);
+  return sizes;
+}
+
 bool HasGoodSample(const BatchOutput& output) {
   return std::any_of(output.samples.begin(), output.samples.end(), [](const SampleOutput& s) { return s.status.ok(); });
 }

@@ -29,6 +29,13 @@ void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& poin
 // INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.
 void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
 
+inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
+  return options.plans == nullptr ? program.default_plans : *options.plans;
+}
+
+// The pairs of each offset. offset_begin: [num_offsets + 1].
+std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
+
 bool HasGoodSample(const BatchOutput& output);
 bool WantsScores(absl::Span<const SampleInput> inputs);
 

@@ -12,6 +12,7 @@
 #include "engine/ops/sparse_conv.h"
 #include "engine/ops/voxel_to_point.h"
 #include "engine/ops/voxelize.h"
+#include "kernels/fetch_on_demand.h"
 
 namespace voxserve {
 namespace {
@@ -66,6 +67,7 @@ class Compiler {
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
+    program_.default_plans = PlanTable(program_, {{.plan = plan_}});
     program_.allow_tf32 = target_.allow_tf32;
     program_.num_classes = graph_.num_classes;
     program_.has_scores = graph_.scores_output >= 0;
@@ -321,18 +323,31 @@ class Compiler {
       return MakeRowProduct(std::move(weights), node, index);
     }
     CountWeights(weights);
-    const ConvPlan& plan = plan_.ForNode(node.name);
+    const int conv_index = static_cast<int>(program_.convs.size());
+    program_.convs.push_back({.node = node.name,
+                              .step = static_cast<int>(program_.steps.size()),
+                              .rulebook = RulebookOf(conv, conv_index),
+                              .in_channels = Node(node.inputs[0]).channels,
+                              .out_channels = node.channels,
+                              .is_on_cuda = target_.on_cuda});
+    ProgramConv& made = program_.convs.back();
+    if constexpr (kernels::kHasCuda) {
+      if (target_.on_cuda) {
+        made.fetch_on_demand_rows =
+            kernels::cuda::FetchOnDemandTileRows(target_.dtype, made.in_channels, made.out_channels);
+      }
+    }
     return std::make_unique<SparseConvStep>(
-        SparseConvStep::Options{.in = Touch(LayerOf(node.inputs[0])),
-                                .out = Touch(index),
-                                .rulebook = RulebookOf(conv, plan.map_search),
-                                .num_offsets = geometry.NumOffsets(),
-                                .is_symmetric = geometry.IsSymmetric(),
-                                .dataflow = target_.on_cuda ? Dataflow::kGatherGemmScatter : plan.dataflow,
-                                .block_rows = plan.block_rows,
-                                .grouping = plan.grouping,
-                                .epilogue = TakeEpilogue(layer),
-                                .dtype = target_.dtype},
+        SparseConvStep::Options{
+            .in = Touch(LayerOf(node.inputs[0])),
+            .out = Touch(index),
+            .conv = conv_index,
+            .rulebook = made.rulebook,
+            .num_offsets = geometry.NumOffsets(),
+            .is_symmetric = geometry.IsSymmetric(),
+            .packs_weights = !target_.on_cuda && plan_.ForNode(node.name).dataflow == Dataflow::kFetchOnDemand,
+            .epilogue = TakeEpilogue(layer),
+            .dtype = target_.dtype},
         std::move(weights));
   }
 
@@ -379,14 +394,13 @@ class Compiler {
     }
   }
 
-  int RulebookOf(const SparseConvOp& conv, kernels::MapSearch map_search) {
+  int RulebookOf(const SparseConvOp& conv, int conv_index) {
     const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
-    const int searched = FindOrAdd({.spec = spec, .map_search = map_search});
+    const int searched = FindOrAdd({.spec = spec, .first_conv = conv_index});
     if (conv.kind != SparseConvOp::Kind::kInverse) return searched;
-    return FindOrAdd({.spec = spec, .swap_of = searched});
+    return FindOrAdd({.spec = spec, .swap_of = searched, .first_conv = conv_index});
   }
 
-  // Layers that share a rulebook share the first one's search.
   int FindOrAdd(const ProgramRulebook& wanted) {
     std::vector<ProgramRulebook>& rulebooks = program_.rulebooks;
     const auto found = std::find_if(rulebooks.begin(), rulebooks.end(), [&](const ProgramRulebook& rulebook) {

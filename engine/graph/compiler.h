@@ -8,7 +8,8 @@
 //     copied.
 //  3. Orders steps: layers as the graph has them, then the head (argmax, voxel_to_point). Lays out buffers: one per
 //     value, alive from the step that writes it to the last that reads it.
-//  4. Prepares weights in the order that each step's dataflow reads.
+//  4. Prepares weights in the order that each step's dataflow reads. A CPU's are packed for the dataflow of the plan
+//     that is given here, and no later plan changes it; on a GPU all dataflows read the same order.
 // Levels and rulebooks were found by structure when the graph was loaded (levels.h).
 
 #include "engine/graph/graph.h"
@@ -19,8 +20,8 @@ namespace voxserve {
 
 // What a program is made for.
 struct CompileTarget {
-  int bytes_per_label = 1;  // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
-  bool on_cuda = false;     // else the CPU, where dtype is float32; gather-GEMM-scatter is its one dataflow so far
+  int bytes_per_label = 1;        // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
+  bool on_cuda = false;           // else the CPU, where dtype is float32
   DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };

@@ -1,5 +1,7 @@
 #include "engine/graph/cpu_executor.h"
 
+#include <chrono>
+
 #include "engine/base/status_macros.h"
 #include "engine/graph/batch_checks.h"
 #include "engine/graph/point_reader.h"
@@ -43,16 +45,17 @@ absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, Batch
   return absl::OkStatus();
 }
 
-BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                             const RunOptions& options) {
   BatchOutput output;
   output.samples.resize(inputs.size());
-  output.status = RunBatch(program, inputs, limits, output);
+  output.status = RunBatch(program, inputs, limits, options, output);
   if (!output.status.ok()) output.samples.clear();
   return output;
 }
 
 absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
-                                   const RunLimits& limits, BatchOutput& output) {
+                                   const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   {
     const StageTimer timer("copy_in", output.stages);
     RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
@@ -64,12 +67,14 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
   }
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
-  RETURN_IF_ERROR(MakeGeometry(program, limits, output));
+  const std::vector<ConvPlan>& plans = PlansOf(program, options).ForVoxels(geometry_.num_sites(0));
+  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, output));
   if (!HasGoodSample(output)) return absl::OkStatus();
-  return RunSteps(program, inputs, limits, output);
+  return RunSteps(program, inputs, limits, options, plans, output);
 }
 
-absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output) {
+absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& limits,
+                                       const std::vector<ConvPlan>& plans, BatchOutput& output) {
   const StageTimer timer("geometry", output.stages);
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, geometry_));
   RefuseBeyondLimits(geometry_, program.dimension, output);
@@ -79,7 +84,8 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& 
     if (rulebook.swap_of >= 0) {
       geometry_.SwapRulebook(index, rulebook.swap_of, *context_->pool);
     } else if (geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry,
-                                      rulebook.map_search, limits.max_grid_bytes, *context_->pool)) {
+                                      plans[static_cast<size_t>(rulebook.first_conv)].map_search, limits.max_grid_bytes,
+                                      *context_->pool)) {
       ++output.grid_fallbacks;
     }
   }
@@ -87,7 +93,8 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& 
 }
 
 absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
-                                   const RunLimits& limits, BatchOutput& output) {
+                                   const RunLimits& limits, const RunOptions& options,
+                                   const std::vector<ConvPlan>& plans, BatchOutput& output) {
   std::vector<int64_t> num_sites;
   for (size_t level = 0; level < program.levels.size(); ++level) {
     num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
@@ -96,6 +103,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
   RETURN_IF_ERROR(context_->features.Reserve(PlaceBuffers(program, num_sites, buffer_begin)));
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
+                      .plans = &plans,
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
                       .buffer_begin = &buffer_begin,
@@ -109,15 +117,28 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
   }
   const bool wants_scores = WantsScores(inputs);
   const size_t first_head_step = FirstHeadStep(program);
+  std::vector<absl::Duration> step_times(program.steps.size());
   const auto run = [&](size_t begin, size_t end) -> absl::Status {
     for (size_t i = begin; i < end; ++i) {
-      if (IsWanted(*program.steps[i], wants_scores)) RETURN_IF_ERROR(program.steps[i]->Run(context));
+      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      const auto started = std::chrono::steady_clock::now();
+      RETURN_IF_ERROR(program.steps[i]->Run(context));
+      step_times[i] = absl::FromChrono(std::chrono::steady_clock::now() - started);
     }
     return absl::OkStatus();
   };
   {
     const StageTimer timer("features", output.stages);
     RETURN_IF_ERROR(run(0, first_head_step));
+  }
+  if (options.times_convs) {
+    for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+      const kernels::RulebookView rulebook = geometry_.rulebook(static_cast<int>(i));
+      output.rulebook_sizes.push_back(SizesOf(rulebook.offset_begin, rulebook.num_offsets));
+    }
+    for (const ProgramConv& conv : program.convs) {
+      output.conv_times.push_back(step_times[static_cast<size_t>(conv.step)]);
+    }
   }
   const StageTimer timer("head", output.stages);
   return run(first_head_step, program.steps.size());

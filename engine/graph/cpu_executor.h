@@ -27,7 +27,9 @@ class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(ExecutionContext* context) : context_(context) {}
 
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) override;
+  using Executor::Run;
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                  const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
   // Of the batch that ran last; for tests and benchmarks.
@@ -35,10 +37,11 @@ class CpuExecutor final : public Executor {
 
  private:
   absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        BatchOutput& output);
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, BatchOutput& output);
+                        const RunOptions& options, BatchOutput& output);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const std::vector<ConvPlan>& plans,
+                            BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        BatchOutput& output);
+                        const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
 
   ExecutionContext* const context_;
   BatchGeometry geometry_;

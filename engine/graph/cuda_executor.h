@@ -23,7 +23,9 @@ class CudaExecutor final : public Executor {
  public:
   explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
 
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) override;
+  using Executor::Run;
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                  const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
   // Of the batch that ran last; for tests and benchmarks.
@@ -38,21 +40,26 @@ class CudaExecutor final : public Executor {
   };
 
   absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        BatchOutput& output);
+                        const RunOptions& options, BatchOutput& output);
   absl::Status CopyIn(const Program& program, absl::Span<const SampleInput> inputs);
   absl::Status BeginGeometry(const Program& program, int32_t num_samples);
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, int32_t num_samples);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                            int32_t num_samples);
   absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                                  BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        BatchOutput& output);
+                        const RunOptions& options, BatchOutput& output);
+  // Event `index` is the end of step index - 1 and the start of step index.
+  absl::Status RecordStep(size_t index);
   absl::Status EndStage(int stage);
   // Of stages [first, last], whose ends have been waited for.
   void TakeStageTimes(int first, int last, BatchOutput& output) const;
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
-  bool has_helped_ = false;  // the CPU, with a batch's maps
+  bool has_helped_ = false;      // the CPU, with a batch's maps
+  double voxels_per_point_ = 1;  // of the batch before
+  std::vector<Event> step_ends_;
   DevicePoints device_points_;
   std::vector<int64_t> point_begin_;  // [samples + 1]
   std::vector<int64_t> bytes_begin_;  // [samples]: where a cloud's bytes begin in what is uploaded

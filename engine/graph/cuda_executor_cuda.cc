@@ -31,11 +31,12 @@ bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == erro
 
 }  // namespace
 
-BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                              const RunOptions& options) {
   BatchOutput output;
   output.samples.resize(inputs.size());
   try {
-    output.status = RunBatch(program, inputs, limits, output);
+    output.status = RunBatch(program, inputs, limits, options, output);
   } catch (const std::bad_alloc&) {
     output.status = WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
                                error_reason::kOutOfMemory);
@@ -56,14 +57,15 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
 }
 
 absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
-                                    const RunLimits& limits, BatchOutput& output) {
+                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
+  const PlanTable& plans = PlansOf(program, options);
   cuda.batch.Reset();
   RETURN_IF_ERROR(EndStage(0));
   RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
   RETURN_IF_ERROR(CopyIn(program, inputs));
   RETURN_IF_ERROR(EndStage(kCopyIn));
-  absl::Status made = MakeGeometry(program, limits, static_cast<int32_t>(inputs.size()));
+  absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(inputs.size()));
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(kGeometry));
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
@@ -79,11 +81,11 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
-  absl::Status ran = RunSteps(program, inputs, limits, output);
+  absl::Status ran = RunSteps(program, inputs, limits, options, output);
   if (IsOutOfMemory(ran) && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
-    ran = RunSteps(program, inputs, limits, output);
+    ran = RunSteps(program, inputs, limits, options, output);
   }
   return ran;
 }
@@ -141,7 +143,11 @@ absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_sam
                          *context_->cuda);
 }
 
-absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, int32_t num_samples) {
+absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                        int32_t num_samples) {
+  // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
+  const std::vector<ConvPlan>& guessed =
+      plans.ForVoxels(static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back())));
   RETURN_IF_ERROR(BeginGeometry(program, num_samples));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program);
   params.num_points = point_begin_.back();
@@ -163,8 +169,9 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
       geometry_.SwapRulebook(index, rulebook.swap_of);
       continue;
     }
-    RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
-                                          rulebook.spec.geometry, rulebook.map_search, limits.max_grid_bytes));
+    RETURN_IF_ERROR(geometry_.AddRulebook(
+        index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry, plans.forms()[i],
+        guessed[static_cast<size_t>(rulebook.first_conv)].map_search, limits.max_grid_bytes));
   }
   RETURN_IF_ERROR(geometry_.MakeMaps());
   return geometry_.QueueSizes();
@@ -208,12 +215,19 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
 }
 
 absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
-                                    const RunLimits& limits, BatchOutput& output) {
+                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
+  const int64_t num_voxels = geometry_.num_sites()[0];
+  voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
+  const std::vector<ConvPlan>& wanted = PlansOf(program, options).ForVoxels(num_voxels);
+  // What the CPU made are pairs.
+  std::vector<ConvPlan> plans = wanted;
+  if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
   std::vector<int64_t> buffer_begin;
   const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), buffer_begin);
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
+                      .plans = &plans,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_begin = &buffer_begin,
@@ -243,10 +257,27 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   const size_t first_head_step = FirstHeadStep(program);
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
-    if (IsWanted(*program.steps[i], wants_scores)) RETURN_IF_ERROR(program.steps[i]->Run(context));
+    if (!IsWanted(*program.steps[i], wants_scores)) continue;
+    if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
+    RETURN_IF_ERROR(program.steps[i]->Run(context));
+    if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
   }
   RETURN_IF_ERROR(EndStage(kHead));
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  if (options.times_convs) {
+    output.conv_times.resize(program.convs.size());
+    output.rulebook_sizes.resize(program.rulebooks.size());
+    for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+      const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
+      output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
+    }
+    for (const ProgramConv& conv : program.convs) {
+      const auto step = static_cast<size_t>(conv.step);
+      if (!IsWanted(*program.steps[step], wants_scores)) continue;
+      ASSIGN_OR_RETURN(const absl::Duration time, step_ends_[step + 1].Since(step_ends_[step]));
+      output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
+    }
+  }
   TakeStageTimes(kFeatures, kHead, output);
 
   const StageTimer timer("copy_out", output.stages);
@@ -257,6 +288,14 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::RecordStep(size_t index) {
+  while (step_ends_.size() <= index) {
+    ASSIGN_OR_RETURN(Event event, Event::Create());
+    step_ends_.push_back(std::move(event));
+  }
+  return step_ends_[index].Record(context_->cuda->stream.view());
 }
 
 absl::Status CudaExecutor::EndStage(int stage) {

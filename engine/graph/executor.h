@@ -33,13 +33,22 @@ struct RunLimits {
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 
+struct RunOptions {
+  const PlanTable* plans = nullptr;  // of the program; null: its default_plans
+  bool times_convs = false;          // BatchOutput::conv_times
+};
+
 struct BatchOutput {
   // The whole batch failed (memory, limits): samples is empty.
   absl::Status status;
   std::vector<SampleOutput> samples;  // one per input
   std::vector<StageTime> stages;      // of the whole batch
   int64_t grid_fallbacks = 0;
-  bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
+  // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
+  // that were made as pairs).
+  std::vector<absl::Duration> conv_times;
+  std::vector<std::vector<int64_t>> rulebook_sizes;
+  bool geometry_on_cpu = false;            // of a GPU's batch: its maps did not fit the device and were made on the CPU
 };
 
 class Executor {
@@ -50,7 +59,11 @@ class Executor {
 
   // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone, its
   // scores equal to rounding.
-  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) = 0;
+  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                          const RunOptions& options) = 0;
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+    return Run(program, inputs, limits, {});
+  }
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.
   virtual int64_t allocated_bytes() const = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// How convolutions run: the choices that a tuner may make. Without a tuned plan every convolution runs by the default
-// below, which is documented because it serves whenever there is no plan.
+// How a network's convolutions run. Without a tuned plan every convolution runs by the default below, which is
+// documented because it serves whenever there is no plan.
 //
 // CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
 // fit a core's second-level cache beside an offset's weights.
@@ -12,18 +12,10 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "engine/ops/sparse_conv.h"
-#include "kernels/coordinate_table.h"
-#include "kernels/matmul_grouping.h"
+#include "engine/ops/conv_plan.h"
+#include "engine/tensor/tensor.h"
 
 namespace voxserve {
-
-struct ConvPlan {
-  kernels::MapSearch map_search = kernels::MapSearch::kMerge;
-  Dataflow dataflow = Dataflow::kFetchOnDemand;
-  int block_rows = 0;                      // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
-  kernels::GroupingOptions grouping = {};  // GPU
-};
 
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
                                                   .dataflow = Dataflow::kGatherGemmScatter};

@@ -10,21 +10,33 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/graph/graph.h"
+#include "engine/graph/plan_table.h"
 #include "engine/ops/step.h"
 #include "engine/tensor/tensor.h"
-#include "kernels/coordinate_table.h"
 
 namespace voxserve {
 
 // A rulebook that steps walk, by its index. An inverse convolution walks its partner's with the pairs swapped.
 struct ProgramRulebook {
-  RulebookSpec spec;  // levels and geometry
-  int swap_of = -1;   // index of the rulebook whose pairs are swapped; -1: searched
-  kernels::MapSearch map_search = kernels::MapSearch::kMerge;
+  RulebookSpec spec;   // levels and geometry
+  int swap_of = -1;    // index of the rulebook whose pairs are swapped; -1: searched
+  int first_conv = 0;  // the first convolution that asked for it: its plan says how it is searched
+};
+
+// A convolution, by its index: the order in which they run. A plan has an entry for each.
+struct ProgramConv {
+  std::string node;  // of the graph
+  int step = 0;
+  int rulebook = 0;
+  int32_t in_channels = 0;
+  int32_t out_channels = 0;
+  bool is_on_cuda = false;
+  std::vector<int32_t> fetch_on_demand_rows;  // on a GPU: what block_rows may be there; empty: no fetch-on-demand
 };
 
 struct Program {
@@ -36,6 +48,8 @@ struct Program {
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
+  std::vector<ProgramConv> convs;
+  PlanTable default_plans;  // of the plan that it was compiled with
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   bool allow_tf32 = false;

@@ -6,15 +6,14 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/fetch_on_demand.h"
-#include "kernels/gather_gemm_scatter.h"
 
 namespace voxserve {
 namespace {
 
 // The CPU's dataflows have parameters of the same names.
 template <typename Params>
-Params CpuParams(const SparseConvStep::Options& options, const Weights& weights, const StepContext& context) {
+Params CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan, const Weights& weights,
+                 const StepContext& context) {
   const Tensor in = context.At(options.in);
   const Tensor out = context.At(options.out);
   return {.rulebook = context.geometry->rulebook(options.rulebook),
@@ -26,17 +25,20 @@ Params CpuParams(const SparseConvStep::Options& options, const Weights& weights,
           .out_pitch = out.pitch,
           .out_channels = out.channels,
           .epilogue = options.epilogue.In(context),
-          .block_rows = options.block_rows};
+          .block_rows = plan.block_rows};
 }
 
 }  // namespace
 
 SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
     : options_(std::move(options)),
-      weights_(options_.dataflow == Dataflow::kFetchOnDemand
-                   ? kernels::cpu::PackWeights(weights.data(), options_.num_offsets, options_.in.channels,
-                                               options_.out.channels)
-                   : std::move(weights)) {}
+      weights_(options_.packs_weights ? kernels::cpu::PackWeights(weights.data(), options_.num_offsets,
+                                                                  options_.in.channels, options_.out.channels)
+                                      : std::move(weights)) {}
+
+const ConvPlan& SparseConvStep::PlanIn(const StepContext& context) const {
+  return (*context.plans)[static_cast<size_t>(options_.conv)];
+}
 
 absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const {
   const int64_t in_rows = context.At(options_.in).rows, out_rows = context.At(options_.out).rows;
@@ -58,12 +60,13 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
   }
   const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
   RETURN_IF_ERROR(CheckRows(context, rulebook.num_in_rows, rulebook.num_out_rows));
-  if (options_.dataflow == Dataflow::kFetchOnDemand) {
-    kernels::cpu::FetchOnDemand(CpuParams<kernels::FetchOnDemandParams>(options_, weights_, context),
+  if (options_.packs_weights) {
+    kernels::cpu::FetchOnDemand(CpuParams<kernels::FetchOnDemandParams>(options_, PlanIn(context), weights_, context),
                                 *context.execution->pool);
   } else {
-    kernels::cpu::GatherGemmScatter(CpuParams<kernels::GatherGemmScatterParams>(options_, weights_, context),
-                                    *context.execution->pool);
+    kernels::cpu::GatherGemmScatter(
+        CpuParams<kernels::GatherGemmScatterParams>(options_, PlanIn(context), weights_, context),
+        *context.execution->pool);
   }
   return absl::OkStatus();
 }

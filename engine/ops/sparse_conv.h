@@ -8,26 +8,23 @@
 
 #include <cstdint>
 
+#include "engine/ops/conv_plan.h"
 #include "engine/ops/step.h"
+#include "kernels/fetch_on_demand.h"
 #include "kernels/gather_gemm_scatter.h"
 #include "kernels/matmul_grouping.h"
 
 namespace voxserve {
 
-// How the products are made. kFetchOnDemand reads input rows in place (kernels/fetch_on_demand.h; CPU alone so far),
-// kGatherGemmScatter copies them into a buffer and calls the library's GEMM (kernels/gather_gemm_scatter.h).
-enum class Dataflow { kFetchOnDemand, kGatherGemmScatter };
-
 class SparseConvStep final : public Step {
  public:
   struct Options {
     BufferSlice in, out;  // do not overlap
+    int conv = 0;         // its index among the program's convolutions: its plan is StepContext::plans[conv]
     int rulebook = 0;     // of the batch's geometry
     int32_t num_offsets = 0;
-    bool is_symmetric = false;  // kernels::ConvGeometry::IsSymmetric
-    Dataflow dataflow = Dataflow::kFetchOnDemand;
-    int32_t block_rows = 0;             // CPU: output rows that a thread keeps in cache; 0: the dataflow's default
-    kernels::GroupingOptions grouping;  // CUDA, kGatherGemmScatter
+    bool is_symmetric = false;   // kernels::ConvGeometry::IsSymmetric
+    bool packs_weights = false;  // for a CPU's fetch-on-demand; else a CPU gathers and scatters
     FusedEpilogue epilogue;
     DType dtype = DType::kFloat32;  // of in, weights and residual
   };
@@ -45,11 +42,13 @@ class SparseConvStep final : public Step {
   absl::Status CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const;
   absl::Status RunOnCuda(const StepContext& context) const;
   size_t ScratchBytesOnCuda(const StepContext& context) const;
+  const ConvPlan& PlanIn(const StepContext& context) const;
   const kernels::MatmulGrouping& Grouping(const StepContext& context) const;
-  kernels::cuda::GatherGemmScatterParams CudaParams(const StepContext& context) const;
+  kernels::cuda::GatherGemmScatterParams GatherGemmScatterParams(const StepContext& context) const;
+  kernels::cuda::FetchOnDemandParams FetchOnDemandParams(const StepContext& context) const;
 
   Options options_;
-  Weights weights_;  // in the dataflow's order
+  Weights weights_;  // on a CPU in the dataflow's order, on a GPU in WalkOrder
 };
 
 }  // namespace voxserve

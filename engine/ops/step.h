@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/sample_output.h"
@@ -67,6 +68,7 @@ struct StepContext {
   ExecutionContext* execution = nullptr;
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
+  const std::vector<ConvPlan>* plans = nullptr;     // by convolution
   const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
   const std::vector<int64_t>* buffer_begin = nullptr;  // by buffer: bytes into `features`

@@ -23,7 +23,8 @@ namespace voxserve {
 struct CudaContext {
   static constexpr int kNumStages = 5;  // of a batch's run on the device
 
-  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool);
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool,
+                                                            StreamPriority priority = StreamPriority::kNormal);
   ~CudaContext();
 
   // Makes the device the calling thread's; before a thread's first use of the context.

@@ -10,8 +10,8 @@
 
 namespace voxserve {
 
-absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* pool) {
-  ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(pool->device()));
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* pool, StreamPriority priority) {
+  ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(pool->device(), priority));
   auto context = std::unique_ptr<CudaContext>(new CudaContext(std::move(stream)));
   const StreamView view = context->stream.view();
   context->pool = pool;

@@ -28,10 +28,13 @@ class StreamView {
   cudaStream_t stream_ = nullptr;
 };
 
+// kNormal is the highest that the device has: its work goes before that of kLow where both wait for the GPU.
+enum class StreamPriority { kNormal, kLow };
+
 class Stream {
  public:
   // On a device by CUDA's ordinal, which becomes the calling thread's. It does not wait for the legacy default stream.
-  static absl::StatusOr<Stream> CreateOn(int device);
+  static absl::StatusOr<Stream> CreateOn(int device, StreamPriority priority = StreamPriority::kNormal);
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);

@@ -19,10 +19,13 @@ absl::Status StreamView::Synchronize() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Stream> Stream::CreateOn(int device) {
+absl::StatusOr<Stream> Stream::CreateOn(int device, StreamPriority priority) {
   RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
+  int lowest = 0, highest = 0;
+  RETURN_IF_CUDA_ERROR(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
   cudaStream_t stream = nullptr;
-  RETURN_IF_CUDA_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  RETURN_IF_CUDA_ERROR(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                                    priority == StreamPriority::kLow ? lowest : highest));
   return Stream(stream);
 }
 

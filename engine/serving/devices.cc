@@ -17,7 +17,7 @@ namespace {
 
 absl::StatusOr<Device> OpenGpu([[maybe_unused]] const CudaDevice& gpu, [[maybe_unused]] int64_t memory_limit_bytes) {
   if constexpr (kernels::kHasCuda) {
-    Device device{.id = gpu.id(), .name = gpu.name};
+    Device device{.id = gpu.id(), .name = gpu.name, .compute_capability = gpu.compute_capability};
     ASSIGN_OR_RETURN(device.pool, DevicePool::Create({.device = gpu.ordinal, .limit_bytes = memory_limit_bytes}));
     ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(gpu.ordinal));
     device.loading = std::make_unique<Stream>(std::move(stream));
@@ -83,11 +83,12 @@ absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t
   return devices;
 }
 
-absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool) {
+absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
+                                             [[maybe_unused]] StreamPriority priority) {
   ExecutionContext context{.device = device.id, .pool = pool};
   if constexpr (kernels::kHasCuda) {
     if (device.is_cuda()) {
-      ASSIGN_OR_RETURN(context.cuda, CudaContext::Create(device.pool.get()));
+      ASSIGN_OR_RETURN(context.cuda, CudaContext::Create(device.pool.get(), priority));
     }
   }
   return context;

@@ -20,8 +20,9 @@
 namespace voxserve {
 
 struct Device {
-  std::string id = "cpu";  // or "cuda:0"
-  std::string name;        // "NVIDIA H200"; "" for the CPU
+  std::string id = "cpu";          // or "cuda:0"
+  std::string name;                // "NVIDIA H200"; "" for the CPU, as the next
+  std::string compute_capability;  // "9.0"
   // Of a GPU; null for the CPU. The pool goes last: streams and contexts hold memory of it.
   std::unique_ptr<DevicePool> pool;
   std::unique_ptr<Stream> loading;  // where weights are copied
@@ -44,6 +45,7 @@ struct SharedMemory {
 };
 
 // A context of the device's own: on a GPU with its own stream and memory.
-absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool);
+absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
+                                             StreamPriority priority = StreamPriority::kNormal);
 
 }  // namespace voxserve

@@ -15,14 +15,17 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/graph/compiler.h"
 #include "engine/graph/point_reader.h"
 #include "engine/graph/problems.h"
 #include "engine/serving/batcher.h"
+#include "engine/serving/device_program.h"
 #include "engine/serving/devices.h"
 #include "engine/serving/model_repository.h"
+#include "engine/serving/plan_tuner.h"
 #include "engine/serving/served_models.h"
 #include "engine/serving/worker.h"
+#include "engine/tuner/plan_file.h"
+#include "engine/tuner/plan_store.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve {
@@ -32,33 +35,23 @@ std::string Join(const std::vector<Device>& devices) {
   return absl::StrJoin(devices, ",", [](std::string* out, const Device& device) { out->append(device.id); });
 }
 
-// The program of a graph on one device.
-absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device) {
-  if (!device.is_cuda()) return Compile(graph, Plan(), {.bytes_per_label = config.bytes_per_label()});
-  const bool allow_tf32 = config.precision == ModelConfig::Precision::kTfloat32;
-  Program program = Compile(graph, Plan{.fallback = DefaultCudaConvPlan(config.gpu_dtype(), allow_tf32)},
-                            {.bytes_per_label = config.bytes_per_label(),
-                             .on_cuda = true,
-                             .dtype = config.gpu_dtype(),
-                             .allow_tf32 = allow_tf32});
-  WeightUploader uploader(device.pool.get(), device.loading->view());
-  RETURN_IF_ERROR(program.Upload(uploader));
-  return program;
-}
-
-absl::StatusOr<ModelHandle> MakeServedModel(const std::string& name, int64_t version, const LoadedModel& loaded,
-                                            const std::vector<Device>& devices, int64_t max_grid_bytes) {
+absl::StatusOr<std::shared_ptr<ServedModel>> MakeServedModel(const std::string& name, int64_t version,
+                                                             const LoadedModel& loaded,
+                                                             const std::vector<Device>& devices,
+                                                             const Engine::Options& options) {
   const Graph& graph = loaded.graph;
   const ModelConfig& config = loaded.config;
   auto model = std::make_shared<ServedModel>();
   for (const Device& device : devices) {
     ASSIGN_OR_RETURN(Program program, MakeProgram(graph, config, device));
     model->programs.push_back(std::move(program));
+    model->plan_keys.push_back(MakePlanKey(graph, config, device, options.engine_version));
   }
+  model->plans = std::make_unique<ModelPlans>(devices.size());
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
                    .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
-                   .max_grid_bytes = max_grid_bytes};
+                   .max_grid_bytes = options.max_grid_bytes};
   ModelVersionInfo& info = model->info;
   info.name = name;
   info.version = version;
@@ -81,7 +74,7 @@ absl::StatusOr<ModelHandle> MakeServedModel(const std::string& name, int64_t ver
   info.num_parameters = graph.num_parameters;
   info.device = Join(devices);
   info.digest = graph.digest;
-  return ModelHandle(std::move(model));
+  return model;
 }
 
 class EngineImpl final : public Engine {
@@ -92,10 +85,16 @@ class EngineImpl final : public Engine {
         pool_(options_.ResolvedThreads()),
         batch_bytes_(devices_.size()),
         weight_bytes_(devices_.size()),
+        plan_store_(options_.plan_dir),
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
                   .observer = options_.observer}) {
     for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
+    tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
+                                                            .shared_memory = &shared_memory_,
+                                                            .pool = &pool_,
+                                                            .store = &plan_store_,
+                                                            .observer = options_.observer});
   }
 
   absl::Status StartWorkers() {
@@ -156,6 +155,14 @@ class EngineImpl final : public Engine {
 
   bool Cancel(uint64_t ticket) override { return batcher_.Cancel(ticket); }
 
+  uint64_t Tune(TuneTask task) override {
+    const uint64_t ticket = next_ticket_.fetch_add(1);
+    if (absl::Status status = StartTuning(ticket, task); !status.ok() && task.done) task.done(std::move(status));
+    return ticket;
+  }
+
+  void CancelTune(uint64_t ticket) override { tuner_->Cancel(ticket); }
+
   void WaitUntilLoaded() override {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&loaded_));
@@ -173,6 +180,7 @@ class EngineImpl final : public Engine {
   }
 
   void Drain() override {
+    tuner_->Stop();
     batcher_.Stop();
     batcher_.WaitUntilIdle();
   }
@@ -201,7 +209,25 @@ class EngineImpl final : public Engine {
       return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
                         error_reason::kDeadlineExpired);
     }
+    tuner_->Offer(model, task.cloud);
     return batcher_.Push(queued);
+  }
+
+  absl::Status StartTuning(uint64_t ticket, TuneTask& task) {
+    if (task.num_scans < 1 || task.num_scans > kMaxTuneScans) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("num_scans is ", task.num_scans, "; it must be 1 to ", kMaxTuneScans));
+    }
+    if (task.max_wait < absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat("max_wait is ", absl::FormatDuration(task.max_wait)));
+    }
+    ASSIGN_OR_RETURN(ModelHandle model, models_.Find(task.model, task.version));
+    const std::filesystem::path folder = FolderOf(model->info.name, model->info.version);
+    return tuner_->Start(ticket, std::move(model), folder, task);
+  }
+
+  std::filesystem::path FolderOf(const std::string& name, int64_t version) const {
+    return std::filesystem::path(options_.model_repository) / name / std::to_string(version);
   }
 
   void Load(const std::vector<ModelFolder>& folders) {
@@ -228,14 +254,16 @@ class EngineImpl final : public Engine {
     const absl::StatusOr<LoadedModel> loaded =
         LoadModelVersion(std::filesystem::path(options_.model_repository) / name, version);
     if (!loaded.ok()) return Fail(name, version, ProblemsOf(loaded.status()));
-    absl::StatusOr<ModelHandle> made = MakeServedModel(name, version, *loaded, devices_, options_.max_grid_bytes);
+    absl::StatusOr<std::shared_ptr<ServedModel>> made = MakeServedModel(name, version, *loaded, devices_, options_);
     if (!made.ok()) return Fail(name, version, {std::string(made.status().message())});
-    ModelHandle model = *std::move(made);
+    const std::shared_ptr<ServedModel> model = *std::move(made);
+    const bool has_plans = FindPlans(*model);
     Log(LogLevel::kInfo, "model ready",
         {{"model", name},
          {"version", version},
          {"parameters", model->info.num_parameters},
          {"weight_bytes", model->program().weight_bytes},
+         {"plan", model->plans->source(0)},
          {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
     for (size_t i = 0; i < devices_.size(); ++i) {
       weight_bytes_[i] += model->programs[i].weight_bytes;
@@ -243,8 +271,37 @@ class EngineImpl final : public Engine {
         options_.observer->OnDeviceMemory(devices_[i].id, "weights", weight_bytes_[i]);
       }
     }
-    models_.SetReady(std::move(model));
+    models_.SetReady(model);
     ObserveState(name, version, true);
+    if (options_.tune_on_load && !has_plans) {
+      Tune({.model = name, .version = version, .max_wait = absl::InfiniteDuration()});
+    }
+  }
+
+  // True where every device has a tuned one.
+  bool FindPlans(const ServedModel& model) {
+    bool has_all = true;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      std::vector<std::string> problems;
+      auto found = plan_store_.Find(model.plan_keys[i], FolderOf(model.info.name, model.info.version), problems);
+      if (found) {
+        const std::vector<std::string> more = PlanProblems(*found->plan, model.programs[i]);
+        problems.insert(problems.end(), more.begin(), more.end());
+        if (!more.empty()) found.reset();
+      }
+      for (const std::string& problem : problems) {
+        Log(LogLevel::kWarning, "tuned plan passed over", {{"model", model.info.name}, {"problem", problem}});
+      }
+      if (found) {
+        model.plans->Set(i, std::make_shared<const PlanTable>(model.programs[i], BucketsOf(*found->plan)),
+                         found->source);
+      }
+      has_all = has_all && found.has_value();
+      if (options_.observer == nullptr) continue;
+      options_.observer->OnPlanLookup(found.has_value());
+      options_.observer->OnPlan(model.info.name, model.info.version, devices_[i].id, model.plans->source(i));
+    }
+    return has_all;
   }
 
   void Fail(const std::string& name, int64_t version, std::vector<std::string> problems) {
@@ -266,7 +323,9 @@ class EngineImpl final : public Engine {
   std::vector<int64_t> weight_bytes_;                         // by device; the loader's alone
   std::vector<std::unique_ptr<SharedMemory>> shared_memory_;  // by device
   std::atomic<int> num_working_workers_{0};
+  PlanStore plan_store_;
   ServedModels models_;
+  std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::atomic<uint64_t> next_ticket_{1};

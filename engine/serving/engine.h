@@ -75,11 +75,45 @@ struct ModelVersionInfo {
   int64_t num_parameters = 0;
   std::string device;
   std::string digest;
+  std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
+};
+
+struct TuneProgress {
+  std::string stage;    // "waiting for scans", "candidates", ...
+  double fraction = 0;  // of the whole, 0 to 1
+};
+
+// What a search won in a range of input sizes.
+struct TuneBucket {
+  int64_t min_voxels = 0;  // min <= voxels < max
+  int64_t max_voxels = 0;  // 0: no upper end
+  int num_scans = 0;
+  absl::Duration default_time;  // points to labels, median
+  absl::Duration tuned_time;
+};
+
+struct TuneResult {
+  std::string device;  // "cuda:0": that was searched on; its plan serves every device of its kind
+  int num_scans = 0;
+  std::vector<TuneBucket> buckets;
+  absl::Duration search_time;
+  std::string path;  // of the file; empty where it could not be written
+};
+
+struct TuneTask {
+  std::string model;
+  int64_t version = 0;                          // 0: the newest that is ready
+  int num_scans = 16;                           // of the next requests, whose clouds are kept until the search ends
+  absl::Duration max_wait = absl::Seconds(60);  // for them; then it is searched with what there is
+  // From a thread of the engine's; neither may block. done is called exactly once.
+  std::function<void(const TuneProgress&)> on_progress;
+  std::function<void(absl::StatusOr<TuneResult>)> done;
 };
 
 class Engine {
  public:
   static constexpr int kMaxStreamsPerDevice = 16;
+  static constexpr int kMaxTuneScans = 100;
 
   struct Options {
     std::string model_repository;                 // folder of model folders; required
@@ -90,6 +124,9 @@ class Engine {
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
+    std::string plan_dir;                         // folder of tuned plans; "": the models' own
+    std::string engine_version;                   // tuned plans of another are not used
+    bool tune_on_load = false;                    // search a plan for each model that has none, on what it serves first
     EngineObserver* observer = nullptr;           // outlives the engine; may be null
     // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
     // not block. May be empty.
@@ -114,6 +151,13 @@ class Engine {
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
   virtual bool Cancel(uint64_t ticket) = 0;
+
+  // Searches a plan for a model on the scans that it serves, in the background, and swaps it in. Returns at once.
+  // task.done gets: NOT_FOUND and UNAVAILABLE as in Submit, FAILED_PRECONDITION (ALREADY_TUNING) while a search of the
+  // same model is under way, DEADLINE_EXCEEDED where no scan came within max_wait, CANCELLED, RESOURCE_EXHAUSTED.
+  // Returns a ticket for CancelTune.
+  virtual uint64_t Tune(TuneTask task) = 0;
+  virtual void CancelTune(uint64_t ticket) = 0;
 
   // Blocks until every version that was found has been loaded or has failed.
   virtual void WaitUntilLoaded() = 0;

@@ -33,6 +33,10 @@ class EngineObserver {
   virtual void OnGridFallback() = 0;
   // A batch's maps did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() = 0;
+  // A model that was loaded looked for its tuned plan.
+  virtual void OnPlanLookup(bool found) = 0;
+  // By which plan a model runs on a device from now on: ModelVersionInfo::plan_source.
+  virtual void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) = 0;
   // Time that a device spent computing.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
   // Bytes that a device's context holds ("batches", "weights").

@@ -73,11 +73,17 @@ absl::StatusOr<ModelHandle> ServedModels::Find(std::string_view name, int64_t ve
       error_reason::kModelFailed);
 }
 
+ModelVersionInfo ServedModels::InfoOf(const Entry& entry) {
+  ModelVersionInfo info = entry.info;
+  if (entry.handle != nullptr && entry.handle->plans != nullptr) info.plan_source = entry.handle->plans->source(0);
+  return info;
+}
+
 std::vector<ModelVersionInfo> ServedModels::List() const {
   absl::ReaderMutexLock lock(&mutex_);
   std::vector<ModelVersionInfo> list;
   for (const auto& [name, versions] : models_) {
-    for (const auto& [version, entry] : versions) list.push_back(entry.info);
+    for (const auto& [version, entry] : versions) list.push_back(InfoOf(entry));
   }
   return list;
 }
@@ -85,7 +91,7 @@ std::vector<ModelVersionInfo> ServedModels::List() const {
 absl::StatusOr<ModelVersionInfo> ServedModels::Describe(std::string_view name, int64_t version) const {
   absl::ReaderMutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name, version));
-  return entry->info;
+  return InfoOf(*entry);
 }
 
 }  // namespace voxserve

@@ -20,6 +20,8 @@
 #include "engine/graph/executor.h"
 #include "engine/graph/program.h"
 #include "engine/serving/engine.h"
+#include "engine/serving/model_plans.h"
+#include "engine/tuner/tuned_plan.h"
 
 namespace voxserve {
 
@@ -28,6 +30,8 @@ struct ServedModel {
   ModelVersionInfo info;
   std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
   RunLimits limits;
+  std::vector<PlanKey> plan_keys;  // by device
+  std::unique_ptr<ModelPlans> plans;
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }
@@ -56,6 +60,8 @@ class ServedModels {
   };
   using Versions = std::map<int64_t, Entry>;
 
+  // As it stands now.
+  static ModelVersionInfo InfoOf(const Entry& entry);
   // The entry as Describe says.
   absl::StatusOr<const Entry*> FindEntry(std::string_view name, int64_t version) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);

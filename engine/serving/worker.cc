@@ -13,9 +13,9 @@ namespace {
 
 // Without this a request that asks for more than the machine has would end the process.
 BatchOutput RunCatching(Executor& executor, const Program& program, const std::vector<SampleInput>& inputs,
-                        const RunLimits& limits) {
+                        const RunLimits& limits, const RunOptions& options) {
   try {
-    return executor.Run(program, inputs, limits);
+    return executor.Run(program, inputs, limits, options);
   } catch (const std::bad_alloc&) {
     BatchOutput output;
     output.status =
@@ -73,17 +73,19 @@ void Worker::Loop() {
 
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
   const Program& program = model.programs[options_.device];
+  const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
+  const RunOptions options{.plans = plans.get()};
   SharedMemory* const shared = options_.shared_memory;
-  if (shared == nullptr) return RunCatching(*executor_, program, inputs, model.limits);
+  if (shared == nullptr) return RunCatching(*executor_, program, inputs, model.limits, options);
   {
     absl::ReaderMutexLock lock(&shared->mutex);
-    BatchOutput output = RunCatching(*executor_, program, inputs, model.limits);
+    BatchOutput output = RunCatching(*executor_, program, inputs, model.limits, options);
     if (ReasonOf(output.status) != error_reason::kOutOfMemory) return output;
   }
   if constexpr (kernels::kHasCuda) {
     absl::WriterMutexLock lock(&shared->mutex);
     for (CudaContext* context : shared->contexts) context->ReleaseMemory();
-    return RunCatching(*executor_, program, inputs, model.limits);
+    return RunCatching(*executor_, program, inputs, model.limits, options);
   }
   return {};
 }

@@ -16,6 +16,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "voxserve/v1/admin.grpc.pb.h"
 #include "voxserve/v1/inference.grpc.pb.h"
 
 namespace voxserve::client {
@@ -90,6 +91,66 @@ float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
   return 0;
 }
 
+grpc::Status ModelNotFound(const std::string& model) {
+  return Error(grpc::StatusCode::NOT_FOUND, "no model '" + model + "'; there is segmenter", "MODEL_NOT_FOUND");
+}
+
+class FakeAdmin final : public v1::AdminService::Service {
+ public:
+  grpc::Status TunePlan(grpc::ServerContext* context, const v1::TunePlanRequest* request,
+                        grpc::ServerWriter<v1::TunePlanUpdate>* writer) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last_request_ = *request;
+    }
+    const std::string& model = request->model();
+    if (model == "full") {
+      return Error(grpc::StatusCode::FAILED_PRECONDITION, "a plan for full is being searched", "ALREADY_TUNING");
+    }
+    if (model == "slow") {
+      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return grpc::Status::CANCELLED;
+    }
+    if (model != "segmenter" && model != "wide" && model != "liar") return ModelNotFound(model);
+    for (const auto& [stage, fraction] : {std::pair<const char*, double>{"waiting for scans", 0},
+                                          {"candidates", 0.25},
+                                          {"candidates", 0.5},
+                                          {"checking", 0.999}}) {
+      v1::TunePlanUpdate update;
+      update.mutable_progress()->set_stage(stage);
+      update.mutable_progress()->set_fraction(fraction);
+      writer->Write(update);
+    }
+    if (model == "liar") return grpc::Status::OK;
+    v1::TunePlanUpdate update;
+    v1::TunePlanResult& result = *update.mutable_result();
+    result.set_device("NVIDIA H200");
+    result.set_num_scans(7);
+    result.set_seconds(61.5);
+    if (model != "wide") result.set_path("/plans/segmenter.textproto");
+    const uint64_t limits[] = {0, 50'000, 100'000, 0};
+    for (int i = 0; i < 3; ++i) {
+      v1::TunedBucket& bucket = *result.add_buckets();
+      bucket.set_min_voxels(limits[i]);
+      bucket.set_max_voxels(limits[i + 1]);
+      bucket.set_num_scans(i + 1);
+      bucket.set_default_ms(3.0 * (i + 1));
+      bucket.set_tuned_ms(2.0 * (i + 1));
+    }
+    writer->Write(update);
+    return grpc::Status::OK;
+  }
+
+  v1::TunePlanRequest last_request() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_request_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  v1::TunePlanRequest last_request_;
+};
+
 }  // namespace
 
 class FakeServer::Impl final : public v1::InferenceService::Service {
@@ -99,6 +160,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
+    builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(64 << 20);
     builder.SetMaxSendMessageSize(64 << 20);
     server_ = builder.BuildAndStart();
@@ -121,7 +183,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return grpc::Status::CANCELLED;
     }
-    if (model != "segmenter" && model != "wide" && model != "liar") return NotFound(model);
+    if (model != "segmenter" && model != "wide" && model != "liar") return ModelNotFound(model);
     Answer(*request, response);
     return grpc::Status::OK;
   }
@@ -136,7 +198,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
 
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
                         v1::GetModelResponse* response) override {
-    if (request->model() == "missing") return NotFound(request->model());
+    if (request->model() == "missing") return ModelNotFound(request->model());
     if (request->model() == "broken") {
       *response->mutable_model() = Broken();
     } else {
@@ -147,6 +209,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
 
   int port() const { return port_; }
   grpc::Server& server() { return *server_; }
+  const FakeAdmin& admin() const { return admin_; }
 
   v1::InferRequest last_request() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -177,10 +240,6 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
    private:
     Impl* const impl_;
   };
-
-  static grpc::Status NotFound(const std::string& model) {
-    return Error(grpc::StatusCode::NOT_FOUND, "no model '" + model + "'; there is segmenter", "MODEL_NOT_FOUND");
-  }
 
   static void Answer(const v1::InferRequest& request, v1::InferResponse* response) {
     const v1::PointCloud& cloud = request.cloud();
@@ -221,6 +280,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     features->set_microseconds(2500);
   }
 
+  FakeAdmin admin_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   mutable std::mutex mutex_;
@@ -236,6 +296,7 @@ std::string FakeServer::address() const { return "127.0.0.1:" + std::to_string(i
 
 void FakeServer::SetServing(bool serving) { impl_->server().GetHealthCheckService()->SetServingStatus(serving); }
 
+v1::TunePlanRequest FakeServer::last_tune_request() const { return impl_->admin().last_request(); }
 v1::InferRequest FakeServer::last_request() const { return impl_->last_request(); }
 size_t FakeServer::num_connections() const { return impl_->num_connections(); }
 size_t FakeServer::max_concurrent_calls() const { return impl_->max_concurrent_calls(); }

@@ -11,10 +11,14 @@
 //   loading    UNAVAILABLE, MODEL_LOADING
 //   broken     failed, with two problems
 //   any other  NOT_FOUND, MODEL_NOT_FOUND
+//
+// Searches of plans (AdminService) end at once: segmenter with a result, wide with one that could not be written, full
+// with FAILED_PRECONDITION, ALREADY_TUNING, liar without a result, slow and others as above.
 
 #include <memory>
 #include <string>
 
+#include "voxserve/v1/admin.pb.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
@@ -28,7 +32,8 @@ class FakeServer {
   std::string address() const;
   void SetServing(bool serving);
 
-  // Of the last Infer.
+  // Of the last TunePlan, and of the last Infer.
+  v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;
   // Peers (address and port of the client's end) that have called Infer.
   size_t num_connections() const;

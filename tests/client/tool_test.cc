@@ -150,6 +150,14 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"infer --model segmenter --preview " + scan + " " + scan, kExitUsage, "--preview", "help infer"},
            {"models a b", kExitUsage, "one model", "help models"},
            {"models --version 1", kExitUsage, "--version needs", "help models"},
+           {"tune --model missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
+           {"tune --model full", kExitFailure, "a plan for full is being searched", "wait for it"},
+           {"tune --model slow --timeout 150ms", kExitFailure, "no answer from", "--timeout"},
+           {"tune", kExitUsage, "--model is missing", "help tune"},
+           {"tune --model segmenter scan.bin", kExitUsage, "no arguments", "help tune"},
+           {"tune --model segmenter --scans 101", kExitUsage, "101", "help tune"},
+           {"tune --model segmenter --scans 0", kExitUsage, "0", "help tune"},
+           {"tune --model segmenter --max_wait 5", kExitUsage, "5", "help tune"},
            {"health now", kExitUsage, "no arguments", "help health"},
            {"bench", kExitUsage, "no command 'bench'", "voxserve-client help"}}) {
     const Outcome outcome = RunAtServer(c.arguments);
@@ -186,6 +194,26 @@ TEST_F(ToolTest, ListsModelsWithTheirProblems) {
   EXPECT_THAT(details.out, HasSubstr("255  not labelled"));
 }
 
+TEST_F(ToolTest, TunesWithProgressAndATableOfWhatItWon) {
+  const Outcome outcome = RunAtServer("tune --model segmenter --version 2 --scans 7 --max_wait 90s");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::MatchesRegex("\\[\\.+\\]   0%  waiting for scans\n"
+                                                 "\\[#+\\.+\\]  25%  candidates\n"
+                                                 "\\[#+\\.\\]  99%  checking\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("segmenter tuned on NVIDIA H200 with 7 scans in 61.50 s\n"));
+  EXPECT_THAT(outcome.out, ContainsRegex("below 50,000 +1 +3.00 ms +2.00 ms +1.50x"));
+  EXPECT_THAT(outcome.out, ContainsRegex("50,000 to 100,000 +2 +6.00 ms +4.00 ms +1.50x"));
+  EXPECT_THAT(outcome.out, ContainsRegex("from 100,000 +3 +9.00 ms +6.00 ms +1.50x"));
+  EXPECT_THAT(outcome.out, HasSubstr("the server wrote /plans/segmenter.textproto\n"));
+  EXPECT_EQ(server_.last_tune_request().version(), 2);
+  EXPECT_EQ(server_.last_tune_request().num_scans(), 7);
+  EXPECT_EQ(server_.last_tune_request().max_wait_seconds(), 90);
+  EXPECT_THAT(RunAtServer("tune --model wide").out, HasSubstr("could not write the plan"));
+  const Outcome liar = RunAtServer("tune --model liar");
+  EXPECT_EQ(liar.exit_code, kExitFailure);
+  EXPECT_THAT(liar.err, HasSubstr("without a result"));
+}
+
 TEST_F(ToolTest, HealthIsItsExitCode) {
   server_.SetServing(true);
   const Outcome serving = RunAtServer("health");
@@ -207,7 +235,7 @@ TEST_F(ToolTest, HealthIsItsExitCode) {
 TEST_F(ToolTest, HelpMentionsEveryCommandAndFlag) {
   const Outcome overview = Run("help");
   EXPECT_EQ(overview.exit_code, 0);
-  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand()}) {
+  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand(), TuneCommand()}) {
     EXPECT_THAT(overview.out, HasSubstr("  " + command.help.name + " "));
     const Outcome page = Run("help " + command.help.name);
     EXPECT_EQ(page.exit_code, 0);

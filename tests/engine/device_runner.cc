@@ -31,10 +31,10 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
 }
 
 BatchOutput DeviceRunner::Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
-                              const RunLimits& limits) {
+                              const RunLimits& limits, const RunOptions& options) {
   std::vector<SampleInput> inputs;
   for (const PointCloud* cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = return_scores});
-  return executor_->Run(program, inputs, limits);
+  return executor_->Run(program, inputs, limits, options);
 }
 
 }  // namespace voxserve

@@ -42,7 +42,7 @@ class DeviceRunner {
   const Device& device() const { return device_; }
 
   BatchOutput Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
-                  const RunLimits& limits = {});
+                  const RunLimits& limits = {}, const RunOptions& options = {});
 
  private:
   explicit DeviceRunner(int num_threads) : pool_(num_threads) {}

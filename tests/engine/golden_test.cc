@@ -44,6 +44,11 @@ std::vector<GoldenVariant> AllVariants() {
     variant.plan.map_search = search;
     return variant;
   };
+  const auto fetch_on_demand = [&](const std::string& name, ModelConfig::Precision precision) {
+    Variant variant = on_cuda(name, precision);
+    variant.plan.dataflow = Dataflow::kFetchOnDemand;
+    return variant;
+  };
   using Precision = ModelConfig::Precision;
   using kernels::Grouping;
   return {
@@ -58,6 +63,8 @@ std::vector<GoldenVariant> AllVariants() {
       {on_cuda("CudaTfloat32", Precision::kTfloat32), 0.2f, 0.4f},
       {kCudaFloat16, 0.4f, 0.8f},
       {on_cuda("CudaBfloat16", Precision::kBfloat16), 1.0f, 2.0f},
+      {fetch_on_demand("CudaFloat16FetchOnDemand", Precision::kFloat16), 0.4f, 0.8f},
+      {fetch_on_demand("CudaBfloat16FetchOnDemand", Precision::kBfloat16), 1.0f, 2.0f},
   };
 }
 

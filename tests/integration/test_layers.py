@@ -8,16 +8,23 @@ ROOMS = {
     "kernels": {"kernels"},
     "engine": {"engine", "kernels", "voxserve/model"},
     "server": {"server", "engine", "voxserve/v1", "google/rpc"},
+    # voxserve-tune, which runs the engine on scans from files: the one place where these meet.
+    "server/tune": {"server", "engine", "kernels", "client", "voxserve/v1"},
     "client": {"client", "voxserve/v1", "google/rpc", "grpc/health"},
 }
-STOREYS = ["base", "runtime", "tensor", "geometry", "ops", "graph", "serving"]
+STOREYS = ["base", "runtime", "tensor", "geometry", "ops", "graph", "tuner", "serving"]
 OURS = ("kernels/", "engine/", "server/", "client/", "tests/", "voxserve/", "google/rpc/", "grpc/health/")
+
+
+def room_of(file):
+    """The innermost room that the file lies in."""
+    return max((room for room in ROOMS if file.is_relative_to(room)), key=len)
 
 
 def includes():
     """(file, included) of everything of ours that our sources include."""
-    for room in ROOMS:
-        for file in sorted((ROOT / room).rglob("*.h")) + sorted((ROOT / room).rglob("*.cc")):
+    for folder in sorted({room.split("/")[0] for room in ROOMS}):
+        for file in sorted((ROOT / folder).rglob("*.h")) + sorted((ROOT / folder).rglob("*.cc")):
             for included in re.findall(r'^#include "([^"]+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
                 if included.startswith(OURS):
                     yield file.relative_to(ROOT), included
@@ -29,7 +36,7 @@ def test_rooms_know_only_what_they_may():
     strangers = [
         f"{file} includes {included}"
         for file, included in found
-        if not included.startswith(tuple(f"{room}/" for room in ROOMS[file.parts[0]]))
+        if not included.startswith(tuple(f"{room}/" for room in ROOMS[room_of(file)]))
     ]
     assert not strangers
 

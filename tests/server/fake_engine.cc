@@ -7,7 +7,6 @@
 #include "engine/base/error_reason.h"
 
 namespace voxserve {
-
 FakeEngine::FakeEngine(Options options) : options_(options), pause_(options.pause) {
   if (options_.observer != nullptr) {
     options_.observer->OnModelState("broken", 1, false);
@@ -19,6 +18,7 @@ FakeEngine::FakeEngine(Options options) : options_(options), pause_(options.paus
 }
 
 FakeEngine::~FakeEngine() {
+  FinishTune(WithReason(absl::UnavailableError("stopping"), error_reason::kDraining));
   {
     absl::MutexLock lock(&mutex_);
     loaded_ = true;
@@ -32,6 +32,10 @@ void FakeEngine::FinishLoading() {
   if (options_.observer != nullptr) {
     options_.observer->OnModelState("fake", 1, true);
     options_.observer->OnModelState("fake", 2, true);
+    options_.observer->OnPlanLookup(false);
+    options_.observer->OnPlanLookup(false);
+    options_.observer->OnPlan("fake", 1, "cpu", "default");
+    options_.observer->OnPlan("fake", 2, "cpu", "default");
   }
   absl::MutexLock lock(&mutex_);
   loaded_ = true;
@@ -63,18 +67,31 @@ int64_t FakeEngine::num_started() const {
   return num_started_;
 }
 
-absl::Status FakeEngine::Check(const InferTask& task) const {
+bool FakeEngine::AwaitTunes(int64_t count) { return Await(&num_tunes_, count); }
+bool FakeEngine::AwaitTuneCancels(int64_t count) { return Await(&num_tune_cancels_, count); }
+
+TuneTask FakeEngine::last_tune() const {
+  absl::MutexLock lock(&mutex_);
+  return last_tune_;
+}
+
+absl::Status FakeEngine::CheckModel(const std::string& model, int64_t version) const {
   if (draining_) return WithReason(absl::UnavailableError("draining"), error_reason::kDraining);
-  if (task.model == "broken") return WithReason(absl::UnavailableError("broken: bad node"), error_reason::kModelFailed);
-  if (task.model != "fake") {
-    return WithReason(absl::NotFoundError(absl::StrCat("no model \"", task.model, "\"; there are: broken, fake")),
+  if (model == "broken") return WithReason(absl::UnavailableError("broken: bad node"), error_reason::kModelFailed);
+  if (model != "fake") {
+    return WithReason(absl::NotFoundError(absl::StrCat("no model \"", model, "\"; there are: broken, fake")),
                       error_reason::kModelNotFound);
   }
-  if (task.version < 0 || task.version > 2) {
-    return WithReason(absl::NotFoundError(absl::StrCat("no version ", task.version, "; there are: 1, 2")),
+  if (version < 0 || version > 2) {
+    return WithReason(absl::NotFoundError(absl::StrCat("no version ", version, "; there are: 1, 2")),
                       error_reason::kVersionNotFound);
   }
   if (!loaded_) return WithReason(absl::UnavailableError("fake is loading"), error_reason::kModelLoading);
+  return absl::OkStatus();
+}
+
+absl::Status FakeEngine::Check(const InferTask& task) const {
+  if (absl::Status status = CheckModel(task.model, task.version); !status.ok()) return status;
   if (absl::Now() >= task.deadline) {
     return WithReason(absl::DeadlineExceededError("too late"), error_reason::kDeadlineExpired);
   }
@@ -120,6 +137,51 @@ bool FakeEngine::Cancel(uint64_t ticket) {
   return true;
 }
 
+uint64_t FakeEngine::Tune(TuneTask task) {
+  absl::Status refused;
+  uint64_t ticket = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    ticket = next_ticket_++;
+    refused = CheckModel(task.model, task.version);
+    if (refused.ok() && tune_ticket_ != 0) {
+      refused =
+          WithReason(absl::FailedPreconditionError("a plan for fake is being searched"), error_reason::kAlreadyTuning);
+    }
+    if (refused.ok()) {
+      tune_ticket_ = ticket;
+      last_tune_ = std::move(task);
+      ++num_tunes_;
+      return ticket;
+    }
+  }
+  task.done(refused);
+  return ticket;
+}
+
+void FakeEngine::CancelTune(uint64_t ticket) {
+  std::function<void(absl::StatusOr<TuneResult>)> done;
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_tune_cancels_;
+    if (ticket != tune_ticket_ || !options_.ends_cancelled_tunes) return;
+    tune_ticket_ = 0;
+    done = last_tune_.done;
+  }
+  done(WithReason(absl::CancelledError("cancelled"), error_reason::kCancelled));
+}
+
+void FakeEngine::FinishTune(absl::StatusOr<TuneResult> result) {
+  std::function<void(absl::StatusOr<TuneResult>)> done;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(tune_ticket_, 0) == 0) return;
+    done = last_tune_.done;
+  }
+  if (result.ok() && options_.observer != nullptr) options_.observer->OnPlan("fake", 2, "cpu", "tuned");
+  done(std::move(result));
+}
+
 void FakeEngine::WaitUntilLoaded() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(&loaded_));
@@ -146,7 +208,8 @@ std::vector<ModelVersionInfo> FakeEngine::ListModels() const {
                       .voxel_size = {0.05f, 0.05f, 0.05f},
                       .num_parameters = 42,
                       .device = "cpu",
-                      .digest = "abc"});
+                      .digest = "abc",
+                      .plan_source = "default"});
   }
   return models;
 }

@@ -1,7 +1,8 @@
 #pragma once
 
 // An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: one answer a
-// task, refusals at once, cancellation of what has not started.
+// task, refusals at once, cancellation of what has not started. A search of a plan does what the test says, and lasts
+// until the test ends it.
 //
 // Models: "fake" versions 1 and 2 (ready when loading has finished), "broken" version 1 (failed). Labels are the
 // point's index modulo 3.
@@ -36,6 +37,7 @@ class FakeEngine final : public Engine {
     int64_t max_queue_requests = 4;
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
+    bool ends_cancelled_tunes = true;  // false: a cancelled search goes on until FinishTune
   };
 
   explicit FakeEngine(Options options);
@@ -53,8 +55,19 @@ class FakeEngine final : public Engine {
   void FailNext(absl::Status status);
   int64_t num_started() const;
 
+  // Likewise, of searches that began, or calls of CancelTune.
+  bool AwaitTunes(int64_t count);
+  bool AwaitTuneCancels(int64_t count);
+  // The last search that began, its callbacks included: a search tells its progress until it has stopped, which may be
+  // after it has been cancelled.
+  TuneTask last_tune() const;
+  // Tells its end, unless it has ended.
+  void FinishTune(absl::StatusOr<TuneResult> result);
+
   uint64_t Submit(InferTask task) override;
   bool Cancel(uint64_t ticket) override;
+  uint64_t Tune(TuneTask task) override;
+  void CancelTune(uint64_t ticket) override;
   void WaitUntilLoaded() override;
   bool loaded() const override;
   std::vector<ModelVersionInfo> ListModels() const override;
@@ -68,6 +81,7 @@ class FakeEngine final : public Engine {
     InferTask task;
   };
 
+  absl::Status CheckModel(const std::string& model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const InferTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Await(const int64_t* counter, int64_t at_least);
   void Run();
@@ -87,6 +101,10 @@ class FakeEngine final : public Engine {
   int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancel_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  TuneTask last_tune_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tune_ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the search under way; 0: none
+  int64_t num_tunes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_tune_cancels_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread worker_;
 };
 

@@ -7,9 +7,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace voxserve {
 namespace {
 
+using testing::AllOf;
 using testing::DoubleNear;
 using testing::HasSubstr;
 using testing::Not;
@@ -23,7 +26,10 @@ class MetricsTest : public testing::Test {
 
 TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.SetBuildInfo("1.2.3", "cpu");
-  metrics_.SetPlanInfo("net", "cpu", "default");
+  metrics_.OnPlan("net", 2, "cpu", "default");
+  metrics_.OnPlanLookup(true);
+  metrics_.OnPlanLookup(false);
+  metrics_.OnPlanLookup(false);
   metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(3));
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
@@ -54,6 +60,8 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_frame_age_negative_total{model="net"} 0)",
            R"(voxserve_queue_depth{model="net"} 4)",
            R"(voxserve_grid_fallbacks_total 1)",
+           R"(voxserve_plan_cache_hits_total 1)",
+           R"(voxserve_plan_cache_misses_total 2)",
            R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"} 0.5)",
            R"(voxserve_device_memory_bytes{device="cpu",kind="arena"} 1024)",
            R"(voxserve_model_ready{model="net",version="2"} 1)",
@@ -96,6 +104,35 @@ TEST_F(MetricsTest, NegativeAgesStandApart) {
 TEST_F(MetricsTest, SeriesStandAtZeroBeforeTheFirstEvent) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_grid_fallbacks_total 0\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_hits_total 0\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_misses_total 0\n"));
+}
+
+TEST_F(MetricsTest, APlanReplacesTheOneBefore) {
+  const auto series = [](const char* device, const char* source) {
+    return HasSubstr(
+        absl::StrCat("voxserve_plan_info{device=\"", device, "\",model=\"net\",source=\"", source, "\"} 1\n"));
+  };
+  metrics_.OnPlan("net", 2, "cuda:0", "default");
+  metrics_.OnPlan("net", 2, "cuda:1", "default");
+  metrics_.OnPlan("net", 2, "cuda:0", "tuned");
+  EXPECT_THAT(metrics_.Text(), AllOf(series("cuda:0", "tuned"), series("cuda:1", "default")));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr(R"(device="cuda:0",model="net",source="default")")));
+  metrics_.OnPlan("net", 2, "cuda:0", "tuned");
+  EXPECT_THAT(metrics_.Text(), series("cuda:0", "tuned")) << "the same again";
+  metrics_.OnPlan("net", 2, "cuda:0", "default");
+  EXPECT_THAT(metrics_.Text(), series("cuda:0", "default")) << "and back";
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("tuned\"}")));
+}
+
+TEST_F(MetricsTest, VersionsKeepTheSourcesOfTheirPlans) {
+  metrics_.OnPlan("net", 1, "cpu", "default");
+  metrics_.OnPlan("net", 2, "cpu", "default");
+  metrics_.OnPlan("net", 2, "cpu", "plan_dir");
+  EXPECT_THAT(metrics_.Text(), AllOf(HasSubstr(R"(source="default"} 1)"), HasSubstr(R"(source="plan_dir"} 1)")));
+  metrics_.OnPlan("net", 1, "cpu", "model");
+  EXPECT_THAT(metrics_.Text(), AllOf(Not(HasSubstr(R"(source="default"})")), HasSubstr(R"(source="plan_dir"} 1)"),
+                                     HasSubstr(R"(source="model"} 1)")));
 }
 
 TEST_F(MetricsTest, AModelStopsBeingReady) {

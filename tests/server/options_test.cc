@@ -35,6 +35,8 @@ TEST_F(OptionsTest, DefaultsServe) {
   EXPECT_EQ(line->options.port, 8500);
   EXPECT_EQ(line->options.http_port, 8080);
   EXPECT_EQ(line->options.max_message_bytes, 64 << 20);
+  EXPECT_EQ(line->options.plan_dir, "");
+  EXPECT_FALSE(line->options.tune_on_load);
 }
 
 TEST_F(OptionsTest, ReadsEveryFlag) {
@@ -42,7 +44,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
       {"--model_repository=m", "-host=0.0.0.0", "--port=0", "--http_port", "0", "--threads=3",
        "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024",
        "--devices=cuda:1", "--streams_per_device=3", "--device_memory_limit=8GiB", "--grpc_memory_bytes=512MiB",
-       "--drain_timeout=1500ms", "--log_level=DEBUG"});
+       "--drain_timeout=1500ms", "--log_level=DEBUG", "--plan_dir=p/q", "--tune_on_load=true"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
   EXPECT_EQ(options.model_repository, "m");
@@ -60,6 +62,32 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(options.plan_dir, "p/q");
+  EXPECT_TRUE(options.tune_on_load);
+}
+
+TEST_F(OptionsTest, ASwitchNeedsNoValueAndTakesNoneFromTheNextArgument) {
+  const auto tunes_with = [](const std::vector<std::string>& args) {
+    const absl::StatusOr<CommandLine> line = ParseCommandLine(args);
+    EXPECT_TRUE(line.ok()) << line.status();
+    return line.ok() && line->options.tune_on_load && line->options.model_repository == "m";
+  };
+  EXPECT_TRUE(tunes_with({"--model_repository=m", "--tune_on_load"}));
+  EXPECT_TRUE(tunes_with({"--tune_on_load", "--model_repository", "m"}));
+  EXPECT_FALSE(tunes_with({"--tune_on_load=false", "--model_repository", "m"}));
+  EXPECT_THAT(ErrorOf({"--tune_on_load", "false"}), HasSubstr("\"false\" is not a flag"));
+  EXPECT_THAT(ErrorOf({"--tune_on_load=perhaps"}), HasSubstr("--tune_on_load: \"perhaps\""));
+}
+
+TEST_F(OptionsTest, AFolderOfPlansIsAFolderOrNotThereYet) {
+  Options options;
+  options.model_repository = "m";
+  options.plan_dir = testing::TempDir();
+  EXPECT_TRUE(options.Validate().ok());
+  options.plan_dir = testing::TempDir() + "/not/there/yet";
+  EXPECT_TRUE(options.Validate().ok());
+  options.plan_dir = "/dev/null";
+  EXPECT_THAT(std::string(options.Validate().message()), HasSubstr("--plan_dir=/dev/null"));
 }
 
 TEST_F(OptionsTest, AsksForWhatItNeeds) { EXPECT_THAT(ErrorOf({}), HasSubstr("--model_repository is required")); }
@@ -128,11 +156,12 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 15);
+  EXPECT_EQ(num_ours, 17);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));
   EXPECT_THAT(help, HasSubstr("--log_level  (default info)"));
+  EXPECT_THAT(help, HasSubstr("--tune_on_load  (default false)"));
   EXPECT_THAT(help, Not(HasSubstr("flagfile")));
   size_t start = 0;
   for (size_t end = help.find('\n'); end != std::string::npos; start = end + 1, end = help.find('\n', start)) {

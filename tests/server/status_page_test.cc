@@ -25,6 +25,7 @@ ServerStatus Example() {
   model.info.state = ModelState::kReady;
   model.info.voxel_size = {0.05f, 0.05f, 0.1f};
   model.info.num_parameters = 5'441'036;
+  model.info.plan_source = "plan_dir";
   model.info.classes = {{.id = 0, .name = "car", .color_rgb = 0x0A0B0C}};
   model.statistics.frames = 12;
   model.statistics.frames_history = std::vector<int64_t>(60, 0);
@@ -65,9 +66,10 @@ void ExpectWellFormed(const std::string& html) {
 
 TEST(StatusPageTest, ShowsWhatAnOperatorAsks) {
   const std::string html = RenderHtml(Example());
-  for (const char* text : {"minkunet", "1.2.3", "127.0.0.1:8500", "1 d 1 h", ">ready<",
-                           "0.05 &times; 0.05 &times; 0.1 m", "5.44 M", "12.3 ms", "12.50 s", "car", "25.0%",
-                           "arena 1.5 MB", "#0a0b0c", "voxelize", "4.00 ms", "<b>2.5</b><span>frames a second"}) {
+  for (const char* text :
+       {"minkunet", "1.2.3", "127.0.0.1:8500", "1 d 1 h", ">ready<", "0.05 &times; 0.05 &times; 0.1 m", "5.44 M",
+        "12.3 ms", "12.50 s", "car", "25.0%", "arena 1.5 MB", "#0a0b0c", "plan: plan_dir", "voxelize", "4.00 ms",
+        "<b>2.5</b><span>frames a second"}) {
     EXPECT_THAT(html, HasSubstr(text));
   }
   ExpectWellFormed(html);
@@ -84,7 +86,7 @@ TEST(StatusPageTest, EscapesWhatModelsSay) {
   ServerStatus status = Example();
   const std::string attack = "<script>alert('x')</script>\"&";
   ModelVersionInfo& info = status.models[0].info;
-  info.name = info.description = info.device = attack;
+  info.name = info.description = info.device = info.plan_source = attack;
   info.state = ModelState::kFailed;
   info.problems = {attack};
   info.classes[0].name = attack;

@@ -93,8 +93,9 @@ absl::Status ParseArguments(const std::vector<std::string>& arguments, const std
 }
 
 std::string FormatHelp(const CommandHelp& help, const std::vector<Flag>& flags) {
-  std::string text = absl::StrCat("voxserve-client ", help.name, ": ", help.summary, "\n\n  voxserve-client ",
-                                  help.name, help.synopsis.empty() ? "" : " ", help.synopsis, "\n\n");
+  const std::string command = absl::StrCat(help.program, help.name.empty() ? "" : " ", help.name);
+  std::string text = absl::StrCat(command, ": ", help.summary, "\n\n  ", command, help.synopsis.empty() ? "" : " ",
+                                  help.synopsis, "\n\n");
   for (const absl::string_view paragraph : absl::StrSplit(help.description, '\n')) {
     absl::StrAppend(&text, Wrap(paragraph, 0), "\n");
   }

@@ -26,11 +26,12 @@ Flag DurationFlag(std::string name, std::string help, absl::Duration* value);  /
 Flag SwitchFlag(std::string name, std::string help, bool* value);
 
 struct CommandHelp {
-  std::string name;
+  std::string name;         // "infer"; "" for a program without commands
   std::string synopsis;     // after the name: "--model NAME SCAN..."
   std::string summary;      // a few words
   std::string description;  // paragraphs
   std::string examples;     // lines as one would type them, each explained
+  std::string program = "voxserve-client";
 };
 
 // "--name value", "--name=value", and what is left in order; "--" ends the flags. INVALID_ARGUMENT quoting what is
@@ -38,7 +39,7 @@ struct CommandHelp {
 absl::Status ParseArguments(const std::vector<std::string>& arguments, const std::vector<Flag>& flags,
                             std::vector<std::string>* positionals);
 
-// The page that `help COMMAND` shows.
+// The page that `help COMMAND`, or a program's --help, shows.
 std::string FormatHelp(const CommandHelp& help, const std::vector<Flag>& flags);
 
 }  // namespace voxserve::client

@@ -18,6 +18,7 @@ absl::string_view AdviceFor(absl::string_view reason) {
     return "voxserve-client models lists what is served";
   if (reason == "MODEL_FAILED") return "voxserve-client models NAME shows its problems";
   if (reason == "QUEUE_FULL") return "try again with a lower --concurrency";
+  if (reason == "ALREADY_TUNING") return "one search of a model at a time: wait for it to end";
   return "";
 }
 

@@ -44,6 +44,7 @@ struct Command {
 Command InferCommand();
 Command ModelsCommand();
 Command HealthCommand();
+Command TuneCommand();
 
 // Prints one line on stderr, with what to do about it where that is known. Return the exit code.
 int Fail(const absl::Status& status);

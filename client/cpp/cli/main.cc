@@ -41,7 +41,7 @@ Terminal DetectTerminal() {
   return terminal;
 }
 
-std::vector<Command> Commands() { return {InferCommand(), ModelsCommand(), HealthCommand()}; }
+std::vector<Command> Commands() { return {InferCommand(), ModelsCommand(), HealthCommand(), TuneCommand()}; }
 
 std::string Overview() {
   std::string text =

@@ -14,14 +14,22 @@ constexpr size_t kWidth = 30;
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // in a terminal
 constexpr absl::Duration kNextLine = absl::Seconds(10);      // elsewhere
 
+std::string Bar(size_t filled) {
+  return absl::StrCat("[", std::string(filled, '#'), std::string(kWidth - filled, '.'), "]");
+}
+
 }  // namespace
+
+std::string FormatFraction(double fraction) {
+  const double part = std::clamp(fraction, 0.0, 1.0);
+  return absl::StrFormat("%s %3.0f%%", Bar(static_cast<size_t>(part * kWidth)), std::floor(part * 100));
+}
 
 std::string FormatProgress(uint64_t done, uint64_t total, uint64_t failed, absl::Duration elapsed) {
   const size_t filled = total == 0 ? kWidth : static_cast<size_t>(kWidth * std::min(done, total) / total);
   const double seconds = absl::ToDoubleSeconds(elapsed);
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  std::string line =
-      absl::StrFormat("[%s%s] %d/%d scans", std::string(filled, '#'), std::string(kWidth - filled, '.'), done, total);
+  std::string line = absl::StrFormat("%s %d/%d scans", Bar(filled), done, total);
   if (rate > 0) {
     const int64_t left = std::lround(static_cast<double>(total - std::min(done, total)) / rate);
     absl::StrAppendFormat(&line, "  %.1f/s  %d:%02d left", rate, left / 60, left % 60);

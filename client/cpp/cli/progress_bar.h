@@ -34,6 +34,9 @@ class ProgressBar {
   absl::Time last_drawn_ ABSL_GUARDED_BY(mutex_) = absl::Now();
 };
 
+// [#####.....] 50%
+std::string FormatFraction(double fraction);
+
 // [#####.....] 12/24 scans  8.3/s  0:01 left  1 failed
 std::string FormatProgress(uint64_t done, uint64_t total, uint64_t failed, absl::Duration elapsed);
 

@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _REPOSITORY = _PACKAGE.parent.parent
 _FILES = (
     "voxserve/v1/inference.proto",
+    "voxserve/v1/admin.proto",
     "voxserve/model/v1/model.proto",
     "voxserve/model/v1/config.proto",
     "google/rpc/status.proto",

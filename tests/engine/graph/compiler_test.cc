@@ -27,7 +27,6 @@ void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Data
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
   Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
-  if (device == support::Device::kCuda) variant.plan.dataflow = Dataflow::kGatherGemmScatter;
   const auto runner = DeviceRunner::Create({.device = device});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph, variant);

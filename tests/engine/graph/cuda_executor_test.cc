@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -68,6 +69,39 @@ TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
     for (const uint8_t label : output.samples[0].labels) ASSERT_LT(label, 12);
     EXPECT_FALSE(output.geometry_on_cpu);
   }
+}
+
+// One convolution after the other by fetch-on-demand, the rest as they are: a wrong one is named.
+TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEitherDataflow) {
+  Start(0);
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const auto scores_by = [&](const PlanTable& plans) {
+    BatchOutput output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    return output.samples.empty() ? std::vector<float>() : std::move(output.samples[0].scores);
+  };
+  const std::vector<float> expected = scores_by(program_.default_plans);
+  ConvPlan fused = kDefaultCudaConvPlan;
+  fused.dataflow = Dataflow::kFetchOnDemand;
+  int num_served = 0;
+  for (const ProgramConv& conv : program_.convs) {
+    if (conv.fetch_on_demand_rows.empty()) continue;
+    ++num_served;
+    for (const int32_t rows : {0, conv.fetch_on_demand_rows.back()}) {
+      fused.block_rows = rows;
+      const Plan plan{.fallback = kDefaultCudaConvPlan, .by_node = {{conv.node, fused}}};
+      const std::vector<float> scores = scores_by(PlanTable(program_, {{.plan = plan}}));
+      ASSERT_EQ(scores.size(), expected.size());
+      float largest_error = 0;
+      for (size_t i = 0; i < scores.size(); ++i) {
+        largest_error = std::max(largest_error, std::abs(scores[i] - expected[i]));
+      }
+      EXPECT_LE(largest_error, 0.2f) << conv.node << " " << conv.in_channels << " -> " << conv.out_channels
+                                     << " channels, rulebook " << conv.rulebook << ", " << rows << " rows";
+    }
+  }
+  EXPECT_GT(num_served, 0);
 }
 
 TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {

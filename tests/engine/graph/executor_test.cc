@@ -138,5 +138,49 @@ TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
   EXPECT_EQ(runner_->executor().allocated_bytes(), bytes);
 }
 
+// The plan follows from the number of voxels, and every plan gives the same labels.
+TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const BatchOutput expected = Run({&scan->cloud}, {});
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  const bool on_cuda = GetParam() == support::Device::kCuda;
+  ConvPlan other = on_cuda ? kDefaultCudaConvPlan : ConvPlan();
+  other.map_search = kernels::MapSearch::kGrid;
+  other.block_rows = on_cuda ? 0 : 64;
+  other.grouping.grouping = kernels::Grouping::kSeparate;
+  const int64_t voxels = expected.samples[0].counts.voxels;
+  // A grid of no size is counted where it was asked for: that shows which plan ran.
+  const RunLimits limits{.max_grid_bytes = 0};
+  const PlanTable other_above(program_,
+                              {{.max_voxels = voxels, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}},
+                               {.min_voxels = voxels, .plan = {.fallback = other}}});
+  const PlanTable other_below(
+      program_, {{.max_voxels = voxels + 1, .plan = {.fallback = other}},
+                 {.min_voxels = voxels + 1, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}}});
+  const PlanTable* const default_plans = &program_.default_plans;
+  for (const PlanTable* plans : {&other_above, &other_below, default_plans}) {
+    for (int run = 0; run < 2; ++run) {  // a GPU guesses the first time how many voxels there will be
+      const BatchOutput output =
+          runner_->Run(program_, {&scan->cloud}, true, limits, {.plans = plans, .times_convs = true});
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      if (run > 0 || !on_cuda) {
+        EXPECT_EQ(output.grid_fallbacks > 0, plans != default_plans);
+      }
+      int64_t different = 0;
+      for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {
+        different += output.samples[0].labels[i] != expected.samples[0].labels[i];
+      }
+      EXPECT_LE(different, 5);
+      ASSERT_EQ(output.conv_times.size(), program_.convs.size());
+      for (const absl::Duration time : output.conv_times) EXPECT_GT(time, absl::ZeroDuration());
+      ASSERT_EQ(output.rulebook_sizes.size(), program_.rulebooks.size());
+      EXPECT_EQ(output.rulebook_sizes[0].size(), 27u);
+      EXPECT_EQ(output.rulebook_sizes[0][13], voxels);  // a submanifold convolution's centre
+    }
+  }
+  EXPECT_TRUE(Run({&scan->cloud}, {}).conv_times.empty());
+}
+
 }  // namespace
 }  // namespace voxserve

@@ -4,12 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <future>
 #include <limits>
 #include <memory>
 #include <string>
@@ -20,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/support/paths.h"
+#include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve {
@@ -28,48 +24,6 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
-
-std::string Models() { return support::SourceDir() + "/deploy/models"; }
-
-std::unique_ptr<Engine> MakeEngine(Engine::Options options) {
-  auto engine = Engine::Create(std::move(options));
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  (*engine)->WaitUntilLoaded();
-  return *std::move(engine);
-}
-
-absl::StatusOr<InferResult> Infer(Engine& engine, InferTask task) {
-  std::promise<absl::StatusOr<InferResult>> answer;
-  task.done = [&](absl::StatusOr<InferResult> result) { answer.set_value(std::move(result)); };
-  engine.Submit(std::move(task));
-  return answer.get_future().get();
-}
-
-PointCloud Cloud(const std::vector<float>& xyzi) {
-  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
-}
-
-// A repository folder of its own, removed at the end.
-class Repository {
- public:
-  Repository() : path_(std::filesystem::temp_directory_path() / absl::StrCat("voxserve_engine_test_", getpid())) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Repository() { std::filesystem::remove_all(path_); }
-  void CopyMinkUNet(const std::string& name, int version) {
-    std::filesystem::create_directories(path_ / name);
-    std::filesystem::copy(std::filesystem::path(Models()) / "minkunet" / "1", path_ / name / std::to_string(version),
-                          std::filesystem::copy_options::recursive);
-  }
-  void Write(const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((path_ / file).parent_path());
-    std::ofstream(path_ / file) << text;
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 class EngineTest : public testing::TestWithParam<support::Device> {
  protected:

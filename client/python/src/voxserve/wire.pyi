@@ -126,6 +126,39 @@ class FeatureInfo(Message):
     default_value: float
     def __init__(self, *, name: str | None = ..., unit: str | None = ..., default_value: float | None = ...) -> None: ...
 
+class TunePlanRequest(Message):
+    model: str
+    version: int
+    num_scans: int
+    max_wait_seconds: float
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., num_scans: int | None = ..., max_wait_seconds: float | None = ...) -> None: ...
+
+class TunePlanUpdate(Message):
+    progress: TunePlanProgress
+    result: TunePlanResult
+    def __init__(self, *, progress: TunePlanProgress | None = ..., result: TunePlanResult | None = ...) -> None: ...
+
+class TunePlanProgress(Message):
+    stage: str
+    fraction: float
+    def __init__(self, *, stage: str | None = ..., fraction: float | None = ...) -> None: ...
+
+class TunePlanResult(Message):
+    device: str
+    num_scans: int
+    buckets: RepeatedCompositeFieldContainer[TunedBucket]
+    seconds: float
+    path: str
+    def __init__(self, *, device: str | None = ..., num_scans: int | None = ..., buckets: Iterable[TunedBucket] | None = ..., seconds: float | None = ..., path: str | None = ...) -> None: ...
+
+class TunedBucket(Message):
+    min_voxels: int
+    max_voxels: int
+    num_scans: int
+    default_ms: float
+    tuned_ms: float
+    def __init__(self, *, min_voxels: int | None = ..., max_voxels: int | None = ..., num_scans: int | None = ..., default_ms: float | None = ..., tuned_ms: float | None = ...) -> None: ...
+
 class Model(Message):
     name: str
     description: str

@@ -1,0 +1,123 @@
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/command.h"
+#include "client/cpp/cli/progress_bar.h"
+#include "client/cpp/cli/report.h"
+#include "client/cpp/view/count_text.h"
+
+namespace voxserve::client {
+namespace {
+
+struct TuneArguments {
+  Connection connection{.timeout = absl::Hours(1)};
+  std::string model;
+  int64_t version = 0;
+  int64_t num_scans = 16;
+  absl::Duration max_wait = absl::Seconds(60);
+
+  std::vector<Flag> Flags() {
+    std::vector<Flag> flags = {
+        StringFlag("model", "NAME", "The model to search a plan for. Required.", &model),
+        IntFlag("version", "N", "Its version. Default: the newest that is ready.", 1, INT64_MAX, &version),
+        IntFlag("scans", "N", "How many of the next requests to search on. Default 16.", 1, 100, &num_scans),
+        DurationFlag("max_wait", "How long to wait for them; then those that came must do. Default 1m.", &max_wait)};
+    for (Flag& flag : connection.Flags()) flags.push_back(std::move(flag));
+    return flags;
+  }
+};
+
+// A bar that redraws itself in a terminal, a line per stage elsewhere.
+class ProgressReport {
+ public:
+  explicit ProgressReport(const Terminal& terminal) : is_tty_(terminal.err_is_tty) {}
+
+  void Show(const v1::TunePlanProgress& progress) {
+    if (is_tty_) {
+      std::cerr << "\r\x1b[K" << FormatFraction(progress.fraction()) << "  " << progress.stage() << std::flush;
+    } else if (progress.stage() != stage_) {
+      std::cerr << FormatFraction(progress.fraction()) << "  " << progress.stage() << std::endl;
+    }
+    stage_ = progress.stage();
+  }
+
+  // Removes the bar from the terminal.
+  void Finish() const {
+    if (is_tty_) std::cerr << "\r\x1b[K" << std::flush;
+  }
+
+ private:
+  const bool is_tty_;
+  std::string stage_;
+};
+
+std::string VoxelsOf(const v1::TunedBucket& bucket) {
+  if (bucket.max_voxels() == 0) {
+    return bucket.min_voxels() == 0 ? "any" : absl::StrCat("from ", WithSeparators(bucket.min_voxels()));
+  }
+  if (bucket.min_voxels() == 0) return absl::StrCat("below ", WithSeparators(bucket.max_voxels()));
+  return absl::StrCat(WithSeparators(bucket.min_voxels()), " to ", WithSeparators(bucket.max_voxels()));
+}
+
+std::string FormatResult(const std::string& model, const v1::TunePlanResult& result) {
+  std::string text = absl::StrFormat("%s tuned on %s with %d scans in %s\n", model, result.device(), result.num_scans(),
+                                     FormatTime(absl::Seconds(result.seconds())));
+  absl::StrAppendFormat(&text, "  %-24s %5s %11s %11s %7s\n", "voxels", "scans", "default", "tuned", "gain");
+  for (const v1::TunedBucket& bucket : result.buckets()) {
+    const std::string gain =
+        bucket.tuned_ms() > 0 ? absl::StrFormat("%.2fx", bucket.default_ms() / bucket.tuned_ms()) : "-";
+    absl::StrAppendFormat(&text, "  %-24s %5d %8.2f ms %8.2f ms %7s\n", VoxelsOf(bucket), bucket.num_scans(),
+                          bucket.default_ms(), bucket.tuned_ms(), gain);
+  }
+  absl::StrAppend(&text, result.path().empty() ? "the server could not write the plan: it is lost when it ends"
+                                               : absl::StrCat("the server wrote ", result.path()));
+  return absl::StrCat(text, "\n");
+}
+
+std::vector<Flag> ListFlags() {
+  static TuneArguments arguments;  // the flags of a help page point somewhere
+  return arguments.Flags();
+}
+
+int Run(const std::vector<std::string>& words, const Terminal& terminal) {
+  TuneArguments arguments;
+  std::vector<std::string> positionals;
+  if (absl::Status status = ParseArguments(words, arguments.Flags(), &positionals); !status.ok()) {
+    return FailUsage("tune", status);
+  }
+  if (!positionals.empty()) {
+    return FailUsage("tune", absl::InvalidArgumentError("it takes no arguments: the scans are those that are served"));
+  }
+  if (arguments.model.empty()) return FailUsage("tune", absl::InvalidArgumentError("--model is missing"));
+  const absl::StatusOr<std::unique_ptr<Client>> client = arguments.connection.Connect();
+  if (!client.ok()) return Fail(client.status());
+  ProgressReport report(terminal);
+  const absl::StatusOr<v1::TunePlanResult> result =
+      (*client)->TunePlan({.model = arguments.model,
+                           .version = arguments.version,
+                           .num_scans = static_cast<int>(arguments.num_scans),
+                           .max_wait = arguments.max_wait,
+                           .timeout = arguments.connection.timeout},
+                          [&report](const v1::TunePlanProgress& progress) { report.Show(progress); });
+  report.Finish();
+  if (!result.ok()) return Fail(result.status());
+  std::cout << FormatResult(arguments.model, *result);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command TuneCommand() {
+  return {
+      {"tune", "--model NAME [--scans N] [FLAGS]", "lets the server search a faster plan for a model",
+       "The server keeps the clouds of the next requests, measures on them which plan is fastest on its device, and "
+       "swaps it in; it answers requests meanwhile. Something must send it scans: it makes none up. Ending this "
+       "command ends the search.",
+       "  voxserve-client tune --model minkunet\n"
+       "  voxserve-client tune --model minkunet --scans 50 --max_wait 10m     # where scans are rare\n"},
+      ListFlags,
+      Run};
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,23 @@
+#pragma once
+
+// A model on a device: its program there, and what a tuned plan for it must be true for.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/model_config.h"
+#include "engine/graph/program.h"
+#include "engine/serving/devices.h"
+#include "engine/tuner/tuned_plan.h"
+
+namespace voxserve {
+
+// Compiled with the default plan, its weights on the device. INVALID_ARGUMENT where a weight is beyond its type,
+// RESOURCE_EXHAUSTED for memory.
+absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device);
+
+PlanKey MakePlanKey(const Graph& graph, const ModelConfig& config, const Device& device,
+                    const std::string& engine_version);
+
+}  // namespace voxserve

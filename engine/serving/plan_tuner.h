@@ -1,0 +1,97 @@
+#pragma once
+
+// Searches plans for models in service, in the background.
+//
+// A search waits until enough of its model's requests came by, keeps copies of their clouds until it ends (the one
+// place where something of a cloud outlives its request), and runs them on a context of its own, whose stream has the
+// device's lowest priority. What it finds goes to the plan store and into the model's plans; batches under way keep
+// those that they began with.
+//
+// Thread-safe. One thread; searches run one after the other.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/serving/devices.h"
+#include "engine/serving/engine.h"
+#include "engine/serving/served_models.h"
+#include "engine/tuner/plan_store.h"
+#include "kernels/thread_pool.h"
+
+namespace voxserve {
+
+class PlanTuner {
+ public:
+  // All outlive the tuner.
+  struct Options {
+    const std::vector<Device>* devices = nullptr;
+    const std::vector<std::unique_ptr<SharedMemory>>* shared_memory = nullptr;  // by device
+    kernels::ThreadPool* pool = nullptr;
+    PlanStore* store = nullptr;
+    EngineObserver* observer = nullptr;  // may be null
+  };
+
+  explicit PlanTuner(Options options);
+  // Stops.
+  ~PlanTuner();
+
+  // FAILED_PRECONDITION (ALREADY_TUNING) and UNAVAILABLE (DRAINING) leave task.done to the caller.
+  absl::Status Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder, TuneTask& task);
+  void Cancel(uint64_t ticket);
+
+  // A request's cloud, copied where a search waits for it. Costs nothing where none does.
+  void Offer(const ServedModel& model, const PointCloud& cloud) {
+    if (num_collecting_ > 0) Collect(model, cloud);
+  }
+
+  // Cancels all searches and takes no more. Waits for the one under way.
+  void Stop();
+
+ private:
+  struct Search {
+    uint64_t ticket = 0;
+    ModelHandle model;
+    std::filesystem::path version_folder;
+    TuneTask task;
+    absl::Time deadline;  // for its scans
+    std::vector<PointCloud> scans;
+    std::atomic<bool> is_cancelled{false};
+    bool was_told = false;  // that it waits; under the tuner's lock, as the next
+    bool has_ended = false;
+
+    bool has_all_scans() const { return scans.size() >= static_cast<size_t>(task.num_scans); }
+  };
+
+  void Collect(const ServedModel& model, const PointCloud& cloud);
+  void Loop();
+  // Progress of searches that are new; lets go of the lock meanwhile.
+  void TellWhoWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next search that can begin, or null where the tuner has stopped and none is left.
+  std::shared_ptr<Search> Next();
+  absl::StatusOr<TuneResult> RunCatching(Search& search);
+  absl::StatusOr<TuneResult> Run(Search& search);
+  // On one device, for all devices of its kind.
+  absl::StatusOr<TuneResult> RunOn(size_t device, Search& search);
+
+  const Options options_;
+  std::atomic<int> num_collecting_{0};
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Search>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Search> running_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,485 @@
+#include "engine/tuner/plan_search.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/tuner/plan_candidates.h"
+#include "engine/tuner/result_guard.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kLowestBoundary = int64_t{16} << 10;  // voxels; the next ones are doubles
+constexpr int64_t kHighestBoundary = int64_t{1} << 20;
+constexpr size_t kMaxScansOfBucket = 16;  // that are measured
+constexpr size_t kShortlist = 4;          // candidates of a convolution that are measured on all of them
+constexpr int kCandidateRepeats = 3;      // of the first, coarse measurement, at most
+constexpr int kFinalRuns = 20;            // of the last one, at least
+constexpr double kWorthwhile = 0.99;      // of the default's time
+
+// Where the stages end, as shares of the search and of a bucket.
+constexpr double kSizesEnd = 0.1;
+constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
+
+struct SizedScan {
+  const PointCloud* cloud = nullptr;
+  int64_t num_voxels = 0;
+  RulebookSizes sizes;  // on a GPU
+};
+
+struct ScanBucket {
+  int64_t min_voxels = 0;
+  int64_t max_voxels = PlanTable::kNoLimit;
+  std::vector<SizedScan> scans;  // by voxels
+};
+
+// Parts scans by their voxels. A part without scans goes to the nearest that has some, of two as near to the larger.
+std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans) {
+  std::stable_sort(scans.begin(), scans.end(),
+                   [](const SizedScan& a, const SizedScan& b) { return a.num_voxels < b.num_voxels; });
+  std::vector<ScanBucket> parts(1);
+  for (int64_t boundary = kLowestBoundary; boundary <= kHighestBoundary; boundary *= 2) {
+    parts.back().max_voxels = boundary;
+    parts.push_back({.min_voxels = boundary});
+  }
+  for (SizedScan& scan : scans) {
+    const auto part =
+        std::find_if(parts.begin(), parts.end(), [&](const ScanBucket& p) { return scan.num_voxels < p.max_voxels; });
+    part->scans.push_back(std::move(scan));
+  }
+  std::vector<ScanBucket> buckets;
+  size_t previous = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].scans.empty()) continue;
+    if (buckets.empty()) {
+      parts[i].min_voxels = 0;
+    } else {
+      const size_t first_of_this = previous + (i - previous - 1) / 2 + 1;
+      buckets.back().max_voxels = parts[i].min_voxels = parts[first_of_this].min_voxels;
+    }
+    parts[i].max_voxels = PlanTable::kNoLimit;
+    buckets.push_back(std::move(parts[i]));
+    previous = i;
+  }
+  return buckets;
+}
+
+// What the stages of one bucket know.
+struct BucketState {
+  NetworkPlan defaults;
+  std::vector<const PointCloud*> scans;  // that are measured
+  const SizedScan* middle = nullptr;
+  SampleOutput expected;                           // the default's result on the middle scan
+  std::vector<NetworkPlan> shortlist;              // by convolution
+  std::vector<NetworkPlan> measured;               // by convolution: the default and what is left of the shortlist
+  std::vector<std::vector<absl::Duration>> times;  // of those, sums over the scans
+};
+
+class PlanSearch {
+ public:
+  PlanSearch(const Program& program, const RunScan& run, const SearchOptions& options)
+      : program_(program),
+        options_(options),
+        is_on_cuda_(!program.convs.empty() && program.convs.front().is_on_cuda),
+        timer_(program, run,
+               {.time_limit = options.time_limit, .on_progress = options.on_progress, .now = options.now}) {}
+
+  absl::StatusOr<SearchResult> Run(absl::Span<const PointCloud> scans) {
+    ASSIGN_OR_RETURN(std::vector<SizedScan> sized, MeasureSizes(scans));
+    std::vector<ScanBucket> buckets = CutIntoBuckets(std::move(sized));
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      bucket_name_ = buckets.size() == 1 ? "" : absl::StrCat("size ", i + 1, " of ", buckets.size(), ": ");
+      bucket_begin_ = kSizesEnd + (1 - kSizesEnd) * static_cast<double>(i) / static_cast<double>(buckets.size());
+      bucket_share_ = (1 - kSizesEnd) / static_cast<double>(buckets.size());
+      RETURN_IF_ERROR(SearchBucket(buckets[i]));
+    }
+    result_.search_time = timer_.elapsed();
+    result_.num_runs = timer_.num_runs();
+    return std::move(result_);
+  }
+
+ private:
+  void BeginStage(absl::string_view name, double end, size_t num_runs) {
+    timer_.BeginStage(absl::StrCat(bucket_name_, name), bucket_begin_ + bucket_share_ * end,
+                      static_cast<int64_t>(num_runs));
+  }
+  // Once, where the same is said again and again.
+  void Note(absl::string_view note) {
+    std::string text = absl::StrCat(bucket_name_, note);
+    if (result_.notes.empty() || result_.notes.back() != text) result_.notes.push_back(std::move(text));
+  }
+  size_t repeats() const { return static_cast<size_t>(std::max(options_.repeats, 1)); }
+  // Whose pairs or neighbours the convolution reads, either way round.
+  size_t SearchedRulebook(size_t conv) const {
+    const auto index = static_cast<size_t>(program_.convs[conv].rulebook);
+    const int swap_of = program_.rulebooks[index].swap_of;
+    return swap_of >= 0 ? static_cast<size_t>(swap_of) : index;
+  }
+
+  absl::StatusOr<std::vector<SizedScan>> MeasureSizes(absl::Span<const PointCloud> scans);
+  absl::Status SearchBucket(const ScanBucket& bucket);
+
+  absl::Status MakeShortlist(BucketState& state);
+  std::vector<ConvPlan> BestOf(const BucketState& state, size_t conv, const std::vector<NetworkPlan>& runs,
+                               const std::vector<PlanTimes>& times) const;
+  absl::Status DropDeviating(BucketState& state);
+  absl::Status DropDeviating(BucketState& state, size_t rank, const std::vector<size_t>& convs,
+                             std::set<std::pair<size_t, size_t>>& dropped);
+  absl::StatusOr<std::string> WhyUnfit(const BucketState& state, const NetworkPlan& plan);
+  absl::Status MeasureShortlist(BucketState& state);
+
+  std::optional<size_t> Best(const BucketState& state, size_t conv, std::optional<Dataflow> dataflow) const;
+  std::vector<NetworkPlan> MixesOf(const BucketState& state) const;
+  absl::StatusOr<NetworkPlan> ChooseDataflows(const BucketState& state);
+  absl::StatusOr<NetworkPlan> ChooseMapSearches(const BucketState& state, NetworkPlan plan);
+  absl::Status Conclude(const ScanBucket& bucket, const BucketState& state, const std::vector<NetworkPlan>& found);
+
+  const Program& program_;
+  const SearchOptions& options_;
+  const bool is_on_cuda_;
+  PlanTimer timer_;
+  SearchResult result_;
+  std::string bucket_name_;
+  double bucket_begin_ = 0, bucket_share_ = 1;
+};
+
+absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const PointCloud> scans) {
+  if (scans.empty()) return absl::InvalidArgumentError("there is no scan to search a plan with");
+  timer_.BeginStage("sizes", kSizesEnd, static_cast<int64_t>(scans.size()));
+  std::vector<SizedScan> sized;
+  std::string refused;
+  for (size_t i = 0; i < scans.size(); ++i) {
+    if (timer_.is_out_of_time() && !sized.empty()) {
+      result_.notes.push_back(absl::StrCat("there was no time for ", scans.size() - i, " of ", scans.size(), " scans"));
+      break;
+    }
+    // Map sizes come with pairs, which gather-GEMM-scatter reads.
+    NetworkPlan plan = program_.default_plans.ForVoxels(static_cast<int64_t>(scans[i].num_points()));
+    if (is_on_cuda_) std::transform(plan.begin(), plan.end(), plan.begin(), AsGatherGemmScatter);
+    ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
+    std::string why = WhyFailed(output);
+    const int64_t num_voxels = why.empty() ? output.samples[0].counts.voxels : 0;
+    if (why.empty() && num_voxels == 0) why = "it has no voxel";
+    if (why.empty()) {
+      sized.push_back({.cloud = &scans[i], .num_voxels = num_voxels, .sizes = std::move(output.rulebook_sizes)});
+    } else {
+      const std::string name = i < options_.scan_names.size() ? options_.scan_names[i] : absl::StrCat("scan ", i + 1);
+      refused = absl::StrCat(name, " is left out: ", why);
+      result_.notes.push_back(refused);
+    }
+  }
+  if (!sized.empty()) return sized;
+  return absl::InvalidArgumentError(absl::StrCat("none of the ", scans.size(), " scans can be run; ", refused));
+}
+
+absl::Status PlanSearch::SearchBucket(const ScanBucket& bucket) {
+  BucketState state;
+  state.middle = &bucket.scans[bucket.scans.size() / 2];
+  state.defaults = program_.default_plans.ForVoxels(state.middle->num_voxels);
+  const size_t num_scans = std::min(bucket.scans.size(), kMaxScansOfBucket);
+  for (size_t i = 0; i < num_scans; ++i) {
+    state.scans.push_back(bucket.scans[(2 * i + 1) * bucket.scans.size() / (2 * num_scans)].cloud);
+  }
+  RETURN_IF_ERROR(MakeShortlist(state));
+  RETURN_IF_ERROR(DropDeviating(state));
+  RETURN_IF_ERROR(MeasureShortlist(state));
+  ASSIGN_OR_RETURN(const NetworkPlan chosen, ChooseDataflows(state));
+  ASSIGN_OR_RETURN(const NetworkPlan searched, ChooseMapSearches(state, chosen));
+  return Conclude(bucket, state, {chosen, searched});
+}
+
+absl::Status PlanSearch::MakeShortlist(BucketState& state) {
+  const std::vector<NetworkPlan> runs = CandidateRuns(program_, state.defaults, state.middle->sizes);
+  const int repeats = std::clamp(options_.repeats, 1, kCandidateRepeats);
+  BeginStage("candidates", kCandidatesEnd, runs.size() * static_cast<size_t>(repeats));
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(runs, {state.middle->cloud}, repeats, /*times_convs=*/true));
+  const auto num_lost = std::count_if(times.begin(), times.end(), [](const PlanTimes& t) { return !t.is_whole; });
+  if (num_lost > 0) {
+    Note(absl::StrCat(num_lost, " of ", times.size(), " runs of candidates ",
+                      timer_.is_out_of_time() ? "failed or had no time" : "failed"));
+  }
+  for (size_t c = 0; c < program_.convs.size(); ++c) state.shortlist.push_back(BestOf(state, c, runs, times));
+  return absl::OkStatus();
+}
+
+// Without the default; at least one of each dataflow that was measured, so that whole networks of one can be made.
+std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, const std::vector<NetworkPlan>& runs,
+                                         const std::vector<PlanTimes>& times) const {
+  std::vector<size_t> order;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    if (times[r].is_whole && conv < times[r].convs.size() && runs[r][conv] != state.defaults[conv]) order.push_back(r);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return times[a].convs[conv] < times[b].convs[conv]; });
+  const auto is_other = [&](size_t r) { return runs[r][conv].dataflow != state.defaults[conv].dataflow; };
+  const auto other = std::find_if(order.begin(), order.end(), is_other);
+  if (other != order.end() && other - order.begin() >= static_cast<std::ptrdiff_t>(kShortlist)) {
+    order[kShortlist - 1] = *other;
+  }
+  std::vector<ConvPlan> best;
+  for (size_t i = 0; i < std::min(order.size(), kShortlist); ++i) best.push_back(runs[order[i]][conv]);
+  return best;
+}
+
+// Why the plan's results may not stand in for the default's; "" where they may.
+absl::StatusOr<std::string> PlanSearch::WhyUnfit(const BucketState& state, const NetworkPlan& plan) {
+  const PlanTable table = timer_.TableOf(plan);
+  const ScanRunOptions options = {.return_scores = program_.has_scores};
+  ASSIGN_OR_RETURN(const BatchOutput first, timer_.Run(table, *state.middle->cloud, options));
+  if (std::string why = WhyFailed(first); !why.empty()) return why;
+  if (std::string why = WhyDeviates(program_, state.expected, first.samples[0]); !why.empty()) return why;
+  if (options_.may_be_nondeterministic) return "";
+  ASSIGN_OR_RETURN(const BatchOutput second, timer_.Run(table, *state.middle->cloud, options));
+  if (std::string why = WhyFailed(second); !why.empty()) return why;
+  return HaveSameBytes(first.samples[0], second.samples[0]) ? "" : "its results differ from run to run";
+}
+
+absl::Status PlanSearch::DropDeviating(BucketState& state) {
+  BeginStage("numbers", kNumbersEnd, 1 + 2 * kShortlist);
+  ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(state.defaults), *state.middle->cloud,
+                                                  {.return_scores = program_.has_scores}));
+  RETURN_IF_ERROR(output.status);
+  if (std::string why = WhyFailed(output); !why.empty()) {
+    return absl::InternalError(absl::StrCat("a scan that ran before fails by the default plan: ", why));
+  }
+  state.expected = std::move(output.samples[0]);
+  std::set<std::pair<size_t, size_t>> dropped;  // (convolution, rank)
+  for (size_t rank = 0; rank < kShortlist; ++rank) {
+    std::vector<size_t> convs;
+    for (size_t c = 0; c < state.shortlist.size(); ++c) {
+      if (rank < state.shortlist[c].size()) convs.push_back(c);
+    }
+    RETURN_IF_ERROR(DropDeviating(state, rank, convs, dropped));
+  }
+  for (size_t c = 0; c < state.shortlist.size(); ++c) {
+    NetworkPlan kept;
+    for (size_t rank = 0; rank < state.shortlist[c].size(); ++rank) {
+      if (dropped.count({c, rank}) == 0) kept.push_back(state.shortlist[c][rank]);
+    }
+    state.shortlist[c] = std::move(kept);
+  }
+  return absl::OkStatus();
+}
+
+// All at once; where that deviates, by halves.
+absl::Status PlanSearch::DropDeviating(BucketState& state, size_t rank, const std::vector<size_t>& convs,
+                                       std::set<std::pair<size_t, size_t>>& dropped) {
+  if (convs.empty()) return absl::OkStatus();
+  if (timer_.is_out_of_time()) {
+    for (const size_t c : convs) dropped.insert({c, rank});
+    Note("there was no time to check candidates");
+    return absl::OkStatus();
+  }
+  NetworkPlan plan = state.defaults;
+  for (const size_t c : convs) plan[c] = state.shortlist[c][rank];
+  ASSIGN_OR_RETURN(const std::string why, WhyUnfit(state, plan));
+  if (why.empty()) return absl::OkStatus();
+  if (convs.size() > 1) {
+    const auto half = convs.begin() + static_cast<std::ptrdiff_t>(convs.size() / 2);
+    RETURN_IF_ERROR(DropDeviating(state, rank, {convs.begin(), half}, dropped));
+    return DropDeviating(state, rank, {half, convs.end()}, dropped);
+  }
+  const size_t c = convs.front();
+  dropped.insert({c, rank});
+  Note(absl::StrCat(program_.convs[c].node, " by ", Describe(state.shortlist[c][rank]), " is left out: ", why));
+  return absl::OkStatus();
+}
+
+absl::Status PlanSearch::MeasureShortlist(BucketState& state) {
+  std::vector<NetworkPlan> runs = {state.defaults};
+  for (size_t rank = 0; rank < kShortlist; ++rank) {
+    NetworkPlan run = state.defaults;
+    for (size_t c = 0; c < run.size(); ++c) {
+      if (rank < state.shortlist[c].size()) run[c] = state.shortlist[c][rank];
+    }
+    if (run != state.defaults) runs.push_back(std::move(run));
+  }
+  BeginStage("shortlist", kShortlistEnd, runs.size() * state.scans.size() * repeats());
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(runs, state.scans, static_cast<int>(repeats()), /*times_convs=*/true));
+  state.measured.resize(program_.convs.size());
+  state.times.resize(program_.convs.size());
+  for (size_t c = 0; c < program_.convs.size(); ++c) {
+    for (size_t r = 0; r < runs.size(); ++r) {
+      if (!times[r].is_whole || c >= times[r].convs.size() || (r > 0 && runs[r][c] == state.defaults[c])) continue;
+      if (r > 0 && state.measured[c].empty()) continue;  // without the default there is nothing to compare with
+      state.measured[c].push_back(runs[r][c]);
+      state.times[c].push_back(times[r].convs[c]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The fastest, as an index into `measured`; the default (0) unless it is worth a change. Of a dataflow that the default
+// is not: the fastest, or none.
+std::optional<size_t> PlanSearch::Best(const BucketState& state, size_t conv, std::optional<Dataflow> dataflow) const {
+  const NetworkPlan& plans = state.measured[conv];
+  const std::vector<absl::Duration>& times = state.times[conv];
+  std::optional<size_t> best;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (dataflow && plans[i].dataflow != *dataflow) continue;
+    const bool is_better = !best || (*best == 0 ? times[i] < times[0] * kWorthwhile : times[i] < times[*best]);
+    if (is_better) best = i;
+  }
+  return best;
+}
+
+// Networks to compare as wholes, the default first: each convolution's best; each rulebook's better dataflow, for all
+// of its convolutions; one dataflow for all, as far as they have it.
+std::vector<NetworkPlan> PlanSearch::MixesOf(const BucketState& state) const {
+  const size_t num_convs = program_.convs.size();
+  const auto plan_of = [&](size_t conv, std::optional<Dataflow> dataflow) {
+    std::optional<size_t> best = Best(state, conv, dataflow);
+    if (!best) best = Best(state, conv, std::nullopt);
+    return best ? state.measured[conv][*best] : state.defaults[conv];
+  };
+  std::vector<NetworkPlan> mixes = {state.defaults};
+  const auto add = [&](const std::function<std::optional<Dataflow>(size_t)>& dataflow_of) {
+    NetworkPlan mix;
+    for (size_t c = 0; c < num_convs; ++c) mix.push_back(plan_of(c, dataflow_of(c)));
+    if (std::find(mixes.begin(), mixes.end(), mix) == mixes.end()) mixes.push_back(std::move(mix));
+  };
+  add([](size_t) { return std::nullopt; });
+  if (!is_on_cuda_) return mixes;
+
+  constexpr Dataflow kDataflows[] = {Dataflow::kGatherGemmScatter, Dataflow::kFetchOnDemand};
+  std::vector<Dataflow> better(program_.rulebooks.size(), Dataflow::kGatherGemmScatter);
+  for (size_t rulebook = 0; rulebook < better.size(); ++rulebook) {
+    absl::Duration least = absl::InfiniteDuration();
+    for (const Dataflow dataflow : kDataflows) {
+      absl::Duration total;
+      for (size_t c = 0; c < num_convs; ++c) {
+        if (SearchedRulebook(c) != rulebook) continue;
+        const std::optional<size_t> best = Best(state, c, dataflow);
+        total += best ? state.times[c][*best] : absl::InfiniteDuration();
+      }
+      if (total < least) {
+        least = total;
+        better[rulebook] = dataflow;
+      }
+    }
+  }
+  add([&](size_t conv) { return better[SearchedRulebook(conv)]; });
+  for (const Dataflow dataflow : kDataflows) add([&](size_t) { return dataflow; });
+  return mixes;
+}
+
+absl::StatusOr<NetworkPlan> PlanSearch::ChooseDataflows(const BucketState& state) {
+  std::vector<NetworkPlan> mixes = MixesOf(state);
+  BeginStage("dataflows", kDataflowsEnd, mixes.size() * (2 + state.scans.size() * repeats()));
+  std::vector<NetworkPlan> fit = {state.defaults};
+  for (size_t i = 1; i < mixes.size() && !timer_.is_out_of_time(); ++i) {
+    ASSIGN_OR_RETURN(const std::string why, WhyUnfit(state, mixes[i]));
+    if (why.empty()) {
+      fit.push_back(std::move(mixes[i]));
+    } else {
+      Note(absl::StrCat("a mix of candidates is left out: ", why));
+    }
+  }
+  if (fit.size() == 1) return state.defaults;
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(fit, state.scans, static_cast<int>(repeats()), /*times_convs=*/false));
+  size_t best = 0;
+  for (size_t i = 1; i < fit.size(); ++i) {
+    if (times[0].is_whole && times[i].is_whole && times[i].network_total() < times[best].network_total()) best = i;
+  }
+  return fit[best];
+}
+
+absl::StatusOr<NetworkPlan> PlanSearch::ChooseMapSearches(const BucketState& state, NetworkPlan plan) {
+  // The convolutions whose maps are found among one level's sites, in one table. Kernels of one cell need no search.
+  std::vector<std::vector<size_t>> by_level(program_.levels.size());
+  for (size_t c = 0; c < program_.convs.size(); ++c) {
+    const RulebookSpec& spec = program_.rulebooks[SearchedRulebook(c)].spec;
+    if (spec.in_level == spec.out_level && spec.geometry.NumOffsets() == 1) continue;
+    by_level[static_cast<size_t>(spec.in_level)].push_back(c);
+  }
+  struct Variant {
+    size_t level = 0;
+    kernels::MapSearch search = kernels::MapSearch::kHash;
+  };
+  std::vector<Variant> variants = {{}};  // the first is the plan as it is
+  std::vector<NetworkPlan> plans = {plan};
+  const auto change = [&](const Variant& variant, NetworkPlan& changed) {
+    for (const size_t conv : by_level[variant.level]) changed[conv].map_search = variant.search;
+  };
+  for (size_t level = 0; level < by_level.size(); ++level) {
+    for (const kernels::MapSearch search : MapSearches(is_on_cuda_)) {
+      NetworkPlan changed = plan;
+      change({level, search}, changed);
+      if (changed == plan) continue;
+      variants.push_back({level, search});
+      plans.push_back(std::move(changed));
+    }
+  }
+  if (plans.size() == 1) return plan;
+  BeginStage("map search", kMapsEnd, plans.size() * state.scans.size() * repeats());
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(plans, state.scans, static_cast<int>(repeats()), /*times_convs=*/false));
+  if (!times[0].is_whole) return plan;
+  for (size_t level = 0; level < by_level.size(); ++level) {
+    absl::Duration least = times[0].geometry_total() * kWorthwhile;
+    for (size_t v = 1; v < variants.size(); ++v) {
+      if (variants[v].level != level || !times[v].is_whole || times[v].geometry_total() >= least) continue;
+      least = times[v].geometry_total();
+      change(variants[v], plan);
+    }
+  }
+  return plan;
+}
+
+absl::Status PlanSearch::Conclude(const ScanBucket& bucket, const BucketState& state,
+                                  const std::vector<NetworkPlan>& found) {
+  std::vector<NetworkPlan> plans = {state.defaults};
+  for (const NetworkPlan& plan : found) {
+    if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
+  }
+  const size_t num_scans = state.scans.size();
+  const size_t num_repeats = std::max(repeats(), (kFinalRuns + num_scans - 1) / num_scans);
+  BeginStage("tuned against default", 1, plans.size() * num_scans * num_repeats);
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(plans, state.scans, static_cast<int>(num_repeats), /*times_convs=*/false));
+  size_t best = 0;
+  for (size_t i = 1; i < plans.size(); ++i) {
+    if (times[0].is_whole && times[i].is_whole && times[i].network_total() < times[best].network_total()) best = i;
+  }
+  if (!times[0].is_whole) {
+    Note("there was no time to compare with the default, which stays");
+  }
+  result_.buckets.push_back({.bucket = {.min_voxels = bucket.min_voxels,
+                                        .max_voxels = bucket.max_voxels,
+                                        .plan = ByNode(program_, plans[best])},
+                             .num_scans = static_cast<int>(num_scans),
+                             .default_time = times[0].network_median(),
+                             .tuned_time = times[best].network_median()});
+  std::vector<ConvReport>& reports = result_.convs.emplace_back();
+  for (size_t c = 0; c < program_.convs.size(); ++c) {
+    const ProgramConv& conv = program_.convs[c];
+    ConvReport report{
+        .node = conv.node, .in_channels = conv.in_channels, .out_channels = conv.out_channels, .plan = plans[best][c]};
+    const NetworkPlan& measured = state.measured[c];
+    if (!measured.empty()) {
+      ConvPlan plan = report.plan;
+      plan.map_search = state.defaults[c].map_search;
+      const auto index = static_cast<size_t>(std::find(measured.begin(), measured.end(), plan) - measured.begin());
+      report.default_time = state.times[c][0] / static_cast<int64_t>(num_scans);
+      report.tuned_time = state.times[c][index] / static_cast<int64_t>(num_scans);
+    }
+    reports.push_back(std::move(report));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const PointCloud> scans,
+                                        const SearchOptions& options) {
+  return PlanSearch(program, run, options).Run(scans);
+}
+
+}  // namespace voxserve

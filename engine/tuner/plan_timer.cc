@@ -1,0 +1,130 @@
+#include "engine/tuner/plan_timer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+absl::Duration StagesOf(const BatchOutput& output, std::initializer_list<absl::string_view> names) {
+  absl::Duration total;
+  for (const StageTime& stage : output.stages) {
+    if (std::find(names.begin(), names.end(), stage.name) != names.end()) total += stage.duration;
+  }
+  return total;
+}
+
+absl::Duration Sum(const std::vector<absl::Duration>& times) {
+  return std::accumulate(times.begin(), times.end(), absl::Duration());
+}
+
+// A plan's measurements of one scan, by repeat.
+struct ScanSamples {
+  std::vector<absl::Duration> network, geometry;
+  std::vector<std::vector<absl::Duration>> convs;  // by convolution
+
+  void Add(const BatchOutput& output) {
+    network.push_back(StagesOf(output, {"voxelize", "geometry", "features", "head"}));
+    geometry.push_back(StagesOf(output, {"geometry"}));
+    convs.resize(output.conv_times.size());
+    for (size_t c = 0; c < convs.size(); ++c) convs[c].push_back(output.conv_times[c]);
+  }
+};
+
+PlanTimes TimesOf(const std::vector<ScanSamples>& by_scan) {
+  PlanTimes times;
+  times.is_whole = true;
+  for (const ScanSamples& samples : by_scan) {
+    times.network.push_back(Median(samples.network));
+    times.geometry.push_back(Median(samples.geometry));
+    times.convs.resize(samples.convs.size());
+    for (size_t c = 0; c < samples.convs.size(); ++c) times.convs[c] += Median(samples.convs[c]);
+  }
+  return times;
+}
+
+}  // namespace
+
+absl::Duration Median(std::vector<absl::Duration> times) {
+  if (times.empty()) return absl::ZeroDuration();
+  std::sort(times.begin(), times.end());
+  const size_t middle = times.size() / 2;
+  return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+}
+
+absl::Duration PlanTimes::network_total() const { return Sum(network); }
+absl::Duration PlanTimes::geometry_total() const { return Sum(geometry); }
+absl::Duration PlanTimes::network_median() const { return Median(network); }
+
+std::string WhyFailed(const BatchOutput& output) {
+  if (!output.status.ok()) return std::string(output.status.message());
+  if (output.samples.size() != 1) return "the batch has no result";
+  if (!output.samples[0].status.ok()) return std::string(output.samples[0].status.message());
+  if (output.geometry_on_cpu) return "its maps do not fit the device";
+  return "";
+}
+
+PlanTimer::PlanTimer(const Program& program, const RunScan& run, Options options)
+    : program_(program), run_(run), options_(std::move(options)), start_(options_.now()) {}
+
+void PlanTimer::BeginStage(std::string name, double end_fraction, int64_t num_runs) {
+  stage_ = std::move(name);
+  stage_begin_ = stage_end_;
+  stage_end_ = std::max(stage_begin_, end_fraction);
+  stage_runs_ = std::max<int64_t>(num_runs, 1);
+  stage_done_ = 0;
+}
+
+bool PlanTimer::is_out_of_time() const {
+  return options_.time_limit != absl::InfiniteDuration() && elapsed() >= options_.time_limit * stage_end_;
+}
+
+absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const PointCloud& scan,
+                                           const ScanRunOptions& options) {
+  const double share = static_cast<double>(std::min(stage_done_, stage_runs_)) / static_cast<double>(stage_runs_);
+  const double fraction = stage_begin_ + share * (stage_end_ - stage_begin_);
+  if (options_.on_progress && !options_.on_progress({.stage = stage_, .fraction = fraction})) {
+    return WithReason(absl::CancelledError("the search was cancelled"), error_reason::kCancelled);
+  }
+  ++stage_done_;
+  ++num_runs_;
+  BatchOutput output = run_(plans, scan, options);
+  if (ReasonOf(output.status) == error_reason::kDeviceFailed) return output.status;
+  return output;
+}
+
+PlanTable PlanTimer::TableOf(const NetworkPlan& plan) const {
+  return PlanTable(program_, {{.plan = ByNode(program_, plan)}});
+}
+
+absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<NetworkPlan>& plans,
+                                                       const std::vector<const PointCloud*>& scans, int repeats,
+                                                       bool times_convs) {
+  std::vector<PlanTable> tables;
+  for (const NetworkPlan& plan : plans) tables.push_back(TableOf(plan));
+  std::vector<std::vector<ScanSamples>> samples(plans.size(), std::vector<ScanSamples>(scans.size()));
+  std::vector<bool> has_failed(plans.size(), false);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    for (size_t p = 0; p < plans.size(); ++p) {
+      for (size_t s = 0; s < scans.size() && !has_failed[p] && !is_out_of_time(); ++s) {
+        const absl::StatusOr<BatchOutput> output = Run(tables[p], *scans[s], {.times_convs = times_convs});
+        if (!output.ok()) return output.status();
+        has_failed[p] = !WhyFailed(*output).empty();
+        samples[p][s].Add(*output);
+      }
+    }
+  }
+  std::vector<PlanTimes> times(plans.size());
+  for (size_t p = 0; p < plans.size(); ++p) {
+    const bool is_measured = std::all_of(samples[p].begin(), samples[p].end(),
+                                         [](const ScanSamples& of_scan) { return !of_scan.network.empty(); });
+    if (is_measured && !has_failed[p]) times[p] = TimesOf(samples[p]);
+  }
+  return times;
+}
+
+}  // namespace voxserve

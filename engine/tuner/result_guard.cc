@@ -1,0 +1,54 @@
+#include "engine/tuner/result_guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+
+namespace voxserve {
+namespace {
+
+constexpr double kMaxScoreError = 0.02;      // of the largest score
+constexpr double kMaxChangedLabels = 0.005;  // of the points
+
+std::string WhyScoresDeviate(const std::vector<float>& expected, const std::vector<float>& result) {
+  double largest = 0, largest_error = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(expected[i])) continue;
+    if (!std::isfinite(result[i])) return "a score is not finite";
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    largest_error = std::max(largest_error, std::abs(static_cast<double>(result[i]) - expected[i]));
+  }
+  if (largest_error <= kMaxScoreError * largest) return "";
+  return absl::StrFormat("a score is off by %.3g, where the largest is %.3g", largest_error, largest);
+}
+
+std::string WhyLabelsDeviate(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& result,
+                             size_t bytes_per_label) {
+  const size_t num_points = expected.size() / bytes_per_label;
+  size_t num_changed = 0;
+  for (size_t i = 0; i < num_points; ++i) {
+    const size_t at = i * bytes_per_label;
+    num_changed += std::memcmp(expected.data() + at, result.data() + at, bytes_per_label) != 0 ? 1 : 0;
+  }
+  if (static_cast<double>(num_changed) <= kMaxChangedLabels * static_cast<double>(num_points)) return "";
+  return absl::StrFormat("%d of %d labels differ", num_changed, num_points);
+}
+
+}  // namespace
+
+std::string WhyDeviates(const Program& program, const SampleOutput& expected, const SampleOutput& result) {
+  if (expected.scores.size() != result.scores.size() || expected.labels.size() != result.labels.size()) {
+    return "its result has another size";
+  }
+  if (!expected.scores.empty()) return WhyScoresDeviate(expected.scores, result.scores);
+  return WhyLabelsDeviate(expected.labels, result.labels, static_cast<size_t>(SizeOf(program.label_dtype)));
+}
+
+bool HaveSameBytes(const SampleOutput& a, const SampleOutput& b) {
+  return a.labels == b.labels && a.scores.size() == b.scores.size() &&
+         (a.scores.empty() || std::memcmp(a.scores.data(), b.scores.data(), a.scores.size() * sizeof(float)) == 0);
+}
+
+}  // namespace voxserve

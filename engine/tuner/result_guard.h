@@ -1,0 +1,19 @@
+#pragma once
+
+// Whether a plan's result may stand in for the default plan's. Plans differ in the order of additions, so results agree
+// to rounding, not in bytes; one plan's runs among themselves agree in bytes unless its dataflow says otherwise.
+
+#include <string>
+
+#include "engine/graph/program.h"
+#include "engine/tensor/sample_output.h"
+
+namespace voxserve {
+
+// Why not; "" where it may. With scores: one that is off by more than 2% of the largest, or that is not finite where
+// the other is. Without: labels that differ for more than 0.5% of the points.
+std::string WhyDeviates(const Program& program, const SampleOutput& expected, const SampleOutput& result);
+
+bool HaveSameBytes(const SampleOutput& a, const SampleOutput& b);
+
+}  // namespace voxserve

@@ -1,0 +1,82 @@
+#pragma once
+
+// Tensor cores by warp-wide instructions, and what feeds them: asynchronous copies to shared memory and matrix loads
+// from there. All exist from sm_80 on; whoever calls them guards his code by __CUDA_ARCH__. Included by .cu files
+// alone.
+//
+// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. Of lane = 4 * g + t, the warp's registers hold
+//   A: a[0] = (row g, columns 2t, 2t+1), a[1] = (g + 8, same), a[2] = (g, 2t+8, 2t+9), a[3] = (g + 8, 2t+8, 2t+9)
+//   B: b[0] = (rows 2t, 2t+1, column g), b[1] = (rows 2t+8, 2t+9, column g)
+//   D: d[0] = (g, 2t), d[1] = (g, 2t+1), d[2] = (g + 8, 2t), d[3] = (g + 8, 2t+1).
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace voxserve::kernels::cuda {
+
+// Addresses in shared memory, in bytes.
+__device__ inline uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes of which the first `bytes` are read and the others become 0. Both addresses are 16-byte aligned.
+__device__ inline void CopyAsync16(uint32_t to, const void* from, int32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// Makes the thread's copies since the last call one group.
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+
+// Waits until all but the thread's last kPending groups have arrived, for the thread itself.
+template <int kPending>
+__device__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit values; lane 8 * i + r has the address of matrix i's row r. Lane 4 * g + t gets
+// (row g, columns 2t, 2t+1) of each.
+__device__ inline void LoadMatrices(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+
+// Two of them, whose rows the first 16 lanes name.
+__device__ inline void LoadMatrices(uint32_t (&to)[2], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
+               : "=r"(to[0]), "=r"(to[1])
+               : "r"(row)
+               : "memory");
+}
+
+// Four, transposed: lane 4 * g + t gets (rows 2t, 2t+1, column g) of each.
+__device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+
+template <typename T>
+__device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,30 @@
+#pragma once
+
+// voxserve-tune: reads scans, loads a model, searches its plan and writes it.
+//
+// The one place where the engine meets the client's readers of scan files.
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace voxserve::tune {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;
+
+struct Surroundings {
+  std::ostream* out = nullptr;
+  std::ostream* err = nullptr;
+  bool err_is_tty = false;               // a progress bar may redraw itself there
+  std::function<bool()> is_interrupted;  // asked between any two batches; may be empty
+  std::string version;                   // the engine's, which a plan is written for
+};
+
+// words: the command line without the program's name. Returns the exit code.
+int Run(const std::vector<std::string>& words, const Surroundings& surroundings);
+
+}  // namespace voxserve::tune

@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/graph/plan.h"
+#include "engine/tuner/plan_search.h"
+#include "engine/tuner/result_guard.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+
+// A search on a real device, with a trained network on a real scan.
+
+namespace voxserve {
+namespace {
+
+using Precision = ModelConfig::Precision;
+
+class PlanSearchCudaTest : public ::testing::TestWithParam<Precision> {};
+
+TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const absl::StatusOr<LoadedModel> model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::StatusOr<GoldenScan> scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  absl::StatusOr<std::unique_ptr<DeviceRunner>> runner = DeviceRunner::Create({.device = support::Device::kCuda});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const ConvPlan plan =
+      DefaultCudaConvPlan(ModelConfig{.precision = GetParam()}.gpu_dtype(), GetParam() == Precision::kTfloat32);
+  const absl::StatusOr<Program> program =
+      (*runner)->Compile(model->graph, {.device = support::Device::kCuda, .precision = GetParam(), .plan = plan});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto run = [&](const PlanTable& plans, const PointCloud& cloud, const ScanRunOptions& wanted) {
+    const SampleInput input{.cloud = &cloud, .return_scores = wanted.return_scores};
+    return (*runner)->executor().Run(*program, {&input, 1}, RunLimits(),
+                                     {.plans = &plans, .times_convs = wanted.times_convs});
+  };
+
+  const absl::StatusOr<SearchResult> found =
+      SearchPlan(*program, run, {&scan->cloud, 1}, {.repeats = 3, .time_limit = absl::Seconds(20)});
+  ASSERT_TRUE(found.ok()) << found.status();
+  for (const std::string& note : found->notes) GTEST_LOG_(INFO) << note;
+  ASSERT_EQ(found->buckets.size(), 1u);
+  EXPECT_GT(found->buckets[0].tuned_time, absl::ZeroDuration());
+  EXPECT_LE(found->buckets[0].tuned_time, found->buckets[0].default_time);
+  ASSERT_EQ(found->convs[0].size(), program->convs.size());
+  for (const ConvReport& conv : found->convs[0]) {
+    EXPECT_GT(conv.default_time, absl::ZeroDuration()) << conv.node;
+    EXPECT_GT(conv.tuned_time, absl::ZeroDuration()) << conv.node;
+  }
+
+  const PlanTable tuned(*program, {found->buckets[0].bucket});
+  const BatchOutput expected = run(program->default_plans, scan->cloud, {.return_scores = true});
+  const BatchOutput first = run(tuned, scan->cloud, {.return_scores = true});
+  const BatchOutput second = run(tuned, scan->cloud, {.return_scores = true});
+  ASSERT_EQ(WhyFailed(expected) + WhyFailed(first) + WhyFailed(second), "");
+  EXPECT_EQ(WhyDeviates(*program, expected.samples[0], first.samples[0]), "");
+  EXPECT_TRUE(HaveSameBytes(first.samples[0], second.samples[0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(, PlanSearchCudaTest,
+                         ::testing::Values(Precision::kFloat16, Precision::kBfloat16, Precision::kFloat32));
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,561 @@
+#include "engine/tuner/plan_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/tuner/plan_candidates.h"
+#include "engine/tuner/result_guard.h"
+
+// Searches on a device whose times are a function of the plan: there is no clock here, and no noise, so what is best is
+// known.
+
+namespace voxserve {
+namespace {
+
+using kernels::Grouping;
+using kernels::MapSearch;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kSubmanifold0 = 0, kDown = 1, kUp = 2, kSubmanifold1 = 3;  // rulebooks
+
+RulebookSpec Submanifold(int level) {
+  return {.in_level = level, .out_level = level, .geometry = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}}};
+}
+
+RulebookSpec Strided() {
+  return {.in_level = 0, .out_level = 1, .geometry = {.kernel_size = {2, 2, 2, 1}, .stride = {2, 2, 2, 1}}};
+}
+
+// Two levels: stem, down, two deep ones, up, and a convolution on every voxel. `up` has no fetch-on-demand.
+Program FakeProgram(bool is_on_cuda) {
+  Program program;
+  program.levels.resize(2);
+  program.levels[1].parent = 0;
+  program.rulebooks = {{.spec = Submanifold(0), .first_conv = 0},
+                       {.spec = Strided(), .first_conv = 1},
+                       {.spec = Strided(), .swap_of = kDown, .first_conv = 4},
+                       {.spec = Submanifold(1), .first_conv = 2}};
+  const auto add = [&](const char* node, int rulebook, std::vector<int32_t> rows) {
+    program.convs.push_back({.node = node,
+                             .step = static_cast<int>(program.convs.size()),
+                             .rulebook = rulebook,
+                             .in_channels = 32,
+                             .out_channels = 64,
+                             .is_on_cuda = is_on_cuda});
+    if (is_on_cuda) program.convs.back().fetch_on_demand_rows = std::move(rows);
+  };
+  add("stem", kSubmanifold0, {64, 128});
+  add("down", kDown, {64, 128});
+  add("deep.0", kSubmanifold1, {64, 128, 256});
+  add("deep.1", kSubmanifold1, {64, 128, 256});
+  add("up", kUp, {});
+  add("last", kSubmanifold0, {64, 128});
+  program.has_scores = true;
+  program.default_plans = PlanTable(program, {{.plan = {.fallback = is_on_cuda ? kDefaultCudaConvPlan : ConvPlan()}}});
+  return program;
+}
+
+// Maps of a scan as LiDAR makes them: the centre has every site, mirrored offsets are alike, the others shrink.
+std::vector<int64_t> SizesOf(const ProgramRulebook& rulebook, int64_t num_voxels) {
+  const int32_t num_offsets = rulebook.spec.geometry.NumOffsets();
+  std::vector<int64_t> sizes;
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    const int32_t pair = num_offsets == 27 ? std::min(k, 26 - k) : k;
+    sizes.push_back(num_offsets == 27 && k == 13 ? num_voxels : num_voxels * (pair + 1) / 20);
+  }
+  return sizes;
+}
+
+class FakeDevice {
+ public:
+  explicit FakeDevice(const Program& program) : program_(program) {}
+
+  // What a test plants. Microseconds.
+  std::function<double(size_t conv, const ConvPlan& plan, int64_t voxels)> conv_us = [](size_t, const ConvPlan&,
+                                                                                        int64_t) { return 100; };
+  std::function<double(const NetworkPlan& plans)> geometry_us = [](const NetworkPlan&) { return 50; };
+  std::function<float(const NetworkPlan& plans)> score_error = [](const NetworkPlan&) { return 0; };
+  std::function<bool(const NetworkPlan& plans)> is_nondeterministic = [](const NetworkPlan&) { return false; };
+  std::function<absl::Status(const NetworkPlan& plans)> fails = [](const NetworkPlan&) { return absl::OkStatus(); };
+  int64_t refused_above = 1 << 30;  // points
+  absl::Duration run_takes;         // by the fake clock
+
+  absl::Time now() const { return now_; }
+  int64_t num_runs() const { return num_runs_; }
+
+  RunScan AsRunScan() {
+    return [this](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& options) {
+      return Run(plans, scan, options);
+    };
+  }
+
+ private:
+  BatchOutput Run(const PlanTable& table, const PointCloud& scan, const ScanRunOptions& options) {
+    ++num_runs_;
+    now_ += run_takes;
+    const auto voxels = static_cast<int64_t>(scan.num_points());
+    const NetworkPlan& plans = table.ForVoxels(voxels);
+    BatchOutput output;
+    output.status = fails(plans);
+    if (!output.status.ok()) return output;
+    SampleOutput& sample = output.samples.emplace_back();
+    sample.counts.voxels = voxels;
+    if (voxels > refused_above) {
+      sample.status = absl::InvalidArgumentError("too many voxels");
+      return output;
+    }
+    double features_us = 0;
+    for (size_t c = 0; c < plans.size(); ++c) features_us += conv_us(c, plans[c], voxels);
+    output.stages = {{"copy_in", absl::Milliseconds(num_runs_)},  // noise that must not count
+                     {"voxelize", absl::Microseconds(10)},
+                     {"geometry", absl::Microseconds(geometry_us(plans))},
+                     {"features", absl::Microseconds(features_us)},
+                     {"head", absl::Microseconds(5)}};
+    sample.labels.assign(100, 1);
+    if (options.return_scores) {
+      sample.scores.assign(100, 4.0f);
+      sample.scores[7] += score_error(plans);
+      if (is_nondeterministic(plans)) sample.scores[8] += 1e-6f * static_cast<float>(num_runs_ % 100);
+    }
+    if (options.times_convs) {
+      for (size_t c = 0; c < plans.size(); ++c) {
+        output.conv_times.push_back(absl::Microseconds(conv_us(c, plans[c], voxels)));
+      }
+      for (const ProgramRulebook& rulebook : program_.rulebooks) {
+        output.rulebook_sizes.push_back(SizesOf(rulebook, voxels));
+      }
+    }
+    return output;
+  }
+
+  const Program& program_;
+  absl::Time now_ = absl::UnixEpoch();
+  int64_t num_runs_ = 0;
+};
+
+PointCloud Scan(int64_t num_points) {
+  const std::vector<float> points(static_cast<size_t>(num_points), 0.0f);
+  return *PointCloud::FromFloats({"x"}, points.data(), static_cast<uint64_t>(num_points));
+}
+
+std::vector<PointCloud> Scans(const std::vector<int64_t>& sizes) {
+  std::vector<PointCloud> scans;
+  for (const int64_t size : sizes) scans.push_back(Scan(size));
+  return scans;
+}
+
+bool IsFetchOnDemand(const ConvPlan& plan) { return plan.dataflow == Dataflow::kFetchOnDemand; }
+
+class PlanSearchTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<SearchResult> Search(const std::vector<int64_t>& sizes) {
+    scans_ = Scans(sizes);
+    return SearchPlan(program_, device_.AsRunScan(), scans_, options_);
+  }
+  // Of the only bucket.
+  NetworkPlan SearchOne(int64_t size = 50000) {
+    result_ = *Search({size});
+    EXPECT_EQ(result_.buckets.size(), 1u);
+    return PlanOf(result_, 0);
+  }
+  NetworkPlan PlanOf(const SearchResult& result, size_t bucket) const {
+    NetworkPlan plan;
+    for (const ProgramConv& conv : program_.convs) {
+      EXPECT_EQ(result.buckets[bucket].bucket.plan.by_node.count(conv.node), 1u) << conv.node;
+      plan.push_back(result.buckets[bucket].bucket.plan.ForNode(conv.node));
+    }
+    return plan;
+  }
+  NetworkPlan Defaults() const { return program_.default_plans.ForVoxels(0); }
+
+  Program program_ = FakeProgram(/*is_on_cuda=*/true);
+  FakeDevice device_{program_};
+  SearchOptions options_{.now = [this] { return device_.now(); }};
+  std::vector<PointCloud> scans_;
+  SearchResult result_;
+};
+
+TEST_F(PlanSearchTest, KeepsTheDefaultWhereNothingIsFaster) {
+  EXPECT_EQ(SearchOne(), Defaults());
+  EXPECT_EQ(result_.buckets[0].default_time, absl::Microseconds(10 + 50 + 600 + 5));
+  EXPECT_EQ(result_.buckets[0].tuned_time, result_.buckets[0].default_time);
+  EXPECT_EQ(result_.buckets[0].bucket.min_voxels, 0);
+  EXPECT_EQ(result_.buckets[0].bucket.max_voxels, PlanTable::kNoLimit);
+  EXPECT_THAT(result_.notes, IsEmpty());
+  EXPECT_EQ(result_.num_runs, device_.num_runs());
+}
+
+TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    switch (conv) {
+      case 0:
+        return IsFetchOnDemand(plan) && plan.block_rows == 128 ? 20 : 100;
+      case 2:
+        return IsFetchOnDemand(plan) && plan.block_rows == 256 ? 30 : 100;
+      case 3:
+        return IsFetchOnDemand(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
+      case 4:
+        return plan.grouping.grouping == Grouping::kSeparate ? 70 : 100;
+      default:
+        return 100;
+    }
+  };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_TRUE(IsFetchOnDemand(plan[0]));
+  EXPECT_EQ(plan[0].block_rows, 128);
+  EXPECT_EQ(plan[1], Defaults()[1]);
+  EXPECT_TRUE(IsFetchOnDemand(plan[2]));
+  EXPECT_EQ(plan[2].block_rows, 256);
+  EXPECT_EQ(plan[3].grouping.grouping, Grouping::kSeparate);
+  EXPECT_EQ(plan[4].grouping.grouping, Grouping::kSeparate);
+  EXPECT_EQ(plan[5], Defaults()[5]);
+  ASSERT_EQ(result_.convs.size(), 1u);
+  EXPECT_EQ(result_.convs[0][0].node, "stem");
+  EXPECT_EQ(result_.convs[0][0].default_time, absl::Microseconds(100));
+  EXPECT_EQ(result_.convs[0][0].tuned_time, absl::Microseconds(20));
+  EXPECT_EQ(result_.convs[0][0].plan, plan[0]);
+  EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
+}
+
+// Of 1,050 parameters the best, although few are measured.
+TEST_F(PlanSearchTest, FindsTheBestGroupingParameters) {
+  constexpr int64_t kVoxels = 50000;
+  const auto cost_us = [&](const ProgramRulebook& rulebook, const kernels::GroupingOptions& options) {
+    std::vector<int64_t> begin = {0};
+    for (const int64_t size : SizesOf(rulebook, kVoxels)) begin.push_back(begin.back() + size);
+    const auto num_offsets = static_cast<int32_t>(begin.size()) - 1;
+    const bool is_symmetric = rulebook.spec.geometry.IsSymmetric();
+    const kernels::MatmulGrouping grouping =
+        kernels::GroupMatmuls({.num_offsets = num_offsets,
+                               .offset_begin = begin.data(),
+                               .is_symmetric = is_symmetric,
+                               .identity_offset = is_symmetric ? num_offsets / 2 : -1},
+                              options);
+    return 9.0 * static_cast<double>(grouping.groups.size()) + 2e-4 * static_cast<double>(grouping.num_gathered_rows);
+  };
+  device_.conv_us = [&](size_t conv, const ConvPlan& plan, int64_t) {
+    if (IsFetchOnDemand(plan)) return 1e4;
+    return cost_us(program_.rulebooks[static_cast<size_t>(program_.convs[conv].rulebook)], plan.grouping);
+  };
+  const NetworkPlan plan = SearchOne(kVoxels);
+  for (const size_t conv : {size_t{0}, size_t{1}, size_t{2}}) {
+    const ProgramRulebook& rulebook = program_.rulebooks[static_cast<size_t>(program_.convs[conv].rulebook)];
+    double least = cost_us(rulebook, Defaults()[conv].grouping);
+    for (int e = 0; e <= 100; ++e) {
+      for (int64_t rows = 256; rows < int64_t{1} << 21; rows = rows * 6 / 5) {
+        least = std::min(least, cost_us(rulebook, {.epsilon = e * 0.01, .bmm_max_rows = rows}));
+      }
+    }
+    EXPECT_LE(cost_us(rulebook, plan[conv].grouping), least * 1.0001) << conv;
+  }
+  EXPECT_LT(device_.num_runs(), 1000);
+}
+
+TEST_F(PlanSearchTest, AdvantagesBelowOnePercentAreNone) {
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
+    return IsFetchOnDemand(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 99.1 : 100;
+  };
+  EXPECT_EQ(SearchOne(), Defaults());
+}
+
+TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
+    if (conv != 2) return 100;
+    return IsFetchOnDemand(plan) == (voxels < 30000) ? 50 : 100;
+  };
+  const absl::StatusOr<SearchResult> result = Search({20000, 150000, 21000, 140000});
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->buckets.size(), 2u);
+  // Parts of 16k, 32k, 64k and 128k: the two between are shared.
+  EXPECT_EQ(result->buckets[0].bucket.min_voxels, 0);
+  EXPECT_EQ(result->buckets[0].bucket.max_voxels, 65536);
+  EXPECT_EQ(result->buckets[1].bucket.min_voxels, 65536);
+  EXPECT_EQ(result->buckets[1].bucket.max_voxels, PlanTable::kNoLimit);
+  EXPECT_EQ(result->buckets[0].num_scans, 2);
+  EXPECT_TRUE(IsFetchOnDemand(PlanOf(*result, 0)[2]));
+  EXPECT_FALSE(IsFetchOnDemand(PlanOf(*result, 1)[2]));
+}
+
+// One bucket, where half of the scans want the one and half the other: sums decide, not the middle scan.
+TEST_F(PlanSearchTest, AllScansOfABucketCount) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
+    if (conv != 2 || !IsFetchOnDemand(plan)) return 100;
+    return voxels > 40000 ? 90 : 190;
+  };
+  EXPECT_EQ(PlanOf(*Search({35000, 45000}), 0), Defaults());
+}
+
+TEST_F(PlanSearchTest, SixteenScansOfABucketAreMeasured) {
+  const absl::StatusOr<SearchResult> result = Search(std::vector<int64_t>(100, 5000));
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->buckets[0].num_scans, 16);
+}
+
+TEST_F(PlanSearchTest, WhatComputesSomethingElseIsDropped) {
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
+    return !IsFetchOnDemand(plan) ? 100 : plan.block_rows == 64 ? 30 : 50;
+  };
+  // Of 4.0: 2% is 0.08.
+  device_.score_error = [](const NetworkPlan& plans) {
+    return IsFetchOnDemand(plans[3]) && plans[3].block_rows == 64 ? 0.15f : 0.05f;
+  };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_EQ(plan[0].block_rows, 64);
+  EXPECT_EQ(plan[2].block_rows, 64);
+  EXPECT_TRUE(IsFetchOnDemand(plan[3]));
+  EXPECT_NE(plan[3].block_rows, 64);
+  ASSERT_EQ(result_.notes.size(), 1u);
+  EXPECT_THAT(result_.notes[0], HasSubstr("deep.1 by fetch_on_demand 64 rows"));
+  EXPECT_THAT(result_.notes[0], HasSubstr("a score is off by 0.1"));  // 0.15 against the default's 0.05
+}
+
+TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    return conv == 1 && IsFetchOnDemand(plan) ? 30 : 100;
+  };
+  device_.is_nondeterministic = [](const NetworkPlan& plans) { return IsFetchOnDemand(plans[1]); };
+  EXPECT_EQ(SearchOne(), Defaults());
+  ASSERT_EQ(result_.notes.size(), 2u);  // 64 and 128 rows
+  EXPECT_THAT(result_.notes[0], HasSubstr("its results differ from run to run"));
+  options_.may_be_nondeterministic = true;
+  EXPECT_TRUE(IsFetchOnDemand(SearchOne()[1]));
+}
+
+TEST_F(PlanSearchTest, LabelsAreComparedWithoutScores) {
+  program_.has_scores = false;
+  SampleOutput expected, result;
+  expected.labels.assign(1000, 3);
+  result.labels = expected.labels;
+  for (size_t i = 0; i < 5; ++i) result.labels[i] = 4;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+  result.labels[5] = 4;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "6 of 1000 labels differ");
+  program_.label_dtype = DType::kUint16;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "3 of 500 labels differ");
+}
+
+TEST_F(PlanSearchTest, ScoresThatAreNotFiniteDeviate) {
+  SampleOutput expected, result;
+  expected.scores = {1, 2, INFINITY};
+  result.scores = {1, 2, 5};
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+  result.scores[0] = NAN;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "a score is not finite");
+  result.scores.pop_back();
+  EXPECT_NE(WhyDeviates(program_, expected, result), "");
+}
+
+// Both forms of a rulebook cost more than a convolution wins by its own dataflow.
+TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    return conv == 2 && IsFetchOnDemand(plan) ? 80 : conv == 3 && IsFetchOnDemand(plan) ? 110 : 100;
+  };
+  const auto forms = [this](const NetworkPlan& plans) {
+    std::set<std::pair<int, Dataflow>> made;
+    for (size_t c = 0; c < plans.size(); ++c) made.insert({program_.convs[c].rulebook, plans[c].dataflow});
+    return static_cast<double>(made.size());
+  };
+  device_.geometry_us = [&](const NetworkPlan& plans) { return 5 * forms(plans); };
+  EXPECT_FALSE(IsFetchOnDemand(SearchOne()[3]));
+  EXPECT_TRUE(IsFetchOnDemand(SearchOne()[2]));
+  device_.geometry_us = [&](const NetworkPlan& plans) { return 15 * forms(plans); };
+  const NetworkPlan both = SearchOne();  // by fetch-on-demand: 190 against 200 and against 180 + 15
+  EXPECT_TRUE(IsFetchOnDemand(both[2]));
+  EXPECT_TRUE(IsFetchOnDemand(both[3]));
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    return conv == 2 && IsFetchOnDemand(plan) ? 90 : IsFetchOnDemand(plan) ? 120 : 100;
+  };
+  EXPECT_EQ(SearchOne(), Defaults());
+}
+
+TEST_F(PlanSearchTest, FindsHowEachLevelIsSearched) {
+  device_.geometry_us = [](const NetworkPlan& plans) {
+    double us = 100;
+    us += plans[0].map_search == MapSearch::kGrid ? 20 : 0;   // level 0
+    us -= plans[2].map_search == MapSearch::kGrid ? 10 : 0;   // level 1
+    us -= plans[1].map_search == MapSearch::kGrid ? 0.5 : 0;  // level 0 again
+    return us;
+  };
+  const NetworkPlan plan = SearchOne();
+  for (const size_t level0 : {0, 1, 4, 5}) EXPECT_EQ(plan[level0].map_search, MapSearch::kHash) << level0;
+  for (const size_t level1 : {2, 3}) EXPECT_EQ(plan[level1].map_search, MapSearch::kGrid) << level1;
+  EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(10));
+}
+
+// Every convolution looks faster; the whole network is slower.
+TEST_F(PlanSearchTest, KeepsTheDefaultWhereTheWholeDoesNotWin) {
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.geometry_us = [](const NetworkPlan& plans) {
+    return std::any_of(plans.begin(), plans.end(), IsFetchOnDemand) ? 5000 : 50;
+  };
+  EXPECT_EQ(SearchOne(), Defaults());
+}
+
+TEST_F(PlanSearchTest, CandidatesThatFailAreNotes) {
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.fails = [](const NetworkPlan& plans) {
+    return plans[0].block_rows == 128 || plans[1].block_rows == 128 ? absl::ResourceExhaustedError("no memory")
+                                                                    : absl::OkStatus();
+  };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_EQ(plan[0].block_rows, 64);
+  EXPECT_THAT(result_.notes, ElementsAre(HasSubstr("runs of candidates failed")));
+}
+
+TEST_F(PlanSearchTest, AFailedDeviceEndsTheSearch) {
+  device_.fails = [](const NetworkPlan& plans) {
+    return IsFetchOnDemand(plans[0])
+               ? WithReason(absl::UnavailableError("an illegal address"), error_reason::kDeviceFailed)
+               : absl::OkStatus();
+  };
+  EXPECT_EQ(Search({5000}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PlanSearchTest, RefusedScansAreLeftOut) {
+  device_.refused_above = 10000;
+  const absl::StatusOr<SearchResult> result = Search({5000, 20000, 0, 6000});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->buckets.size(), 1u);
+  EXPECT_EQ(result->buckets[0].num_scans, 2);
+  EXPECT_THAT(result->notes, ElementsAre("scan 2 is left out: too many voxels", "scan 3 is left out: it has no voxel"));
+}
+
+TEST_F(PlanSearchTest, WithoutAScanThereIsNoPlan) {
+  EXPECT_EQ(Search({}).status().code(), absl::StatusCode::kInvalidArgument);
+  device_.refused_above = 10;
+  options_.scan_names = {"a.bin", "b.bin"};
+  const absl::Status status = Search({5000, 20000}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "none of the 2 scans can be run; b.bin is left out: too many voxels");
+}
+
+TEST_F(PlanSearchTest, CanBeStoppedBetweenAnyTwoBatches) {
+  ASSERT_TRUE(Search({5000}).ok());
+  const int64_t all = device_.num_runs();
+  for (const int64_t stop_at : {int64_t{0}, int64_t{1}, all / 2, all - 1}) {
+    int64_t calls = 0;
+    options_.on_progress = [&](const SearchProgress&) { return calls++ < stop_at; };
+    const int64_t before = device_.num_runs();
+    EXPECT_EQ(Search({5000}).status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(device_.num_runs() - before, stop_at);
+  }
+}
+
+TEST_F(PlanSearchTest, ProgressNeverFalls) {
+  double last = 0;
+  std::vector<std::string> stages;
+  options_.on_progress = [&](const SearchProgress& progress) {
+    EXPECT_GE(progress.fraction, last);
+    EXPECT_LE(progress.fraction, 1);
+    last = progress.fraction;
+    if (stages.empty() || stages.back() != progress.stage) stages.push_back(progress.stage);
+    return true;
+  };
+  ASSERT_TRUE(Search({5000, 200000}).ok());
+  EXPECT_GT(last, 0.95);
+  EXPECT_EQ(stages.front(), "sizes");
+  EXPECT_EQ(stages[1], "size 1 of 2: candidates");
+  EXPECT_EQ(stages.back(), "size 2 of 2: tuned against default");
+}
+
+TEST_F(PlanSearchTest, EndsWithinItsTime) {
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.run_takes = absl::Milliseconds(10);
+  options_.repeats = 50;
+  for (const int64_t runs : {1, 30, 300, 1000, 3000}) {
+    options_.time_limit = runs * device_.run_takes;
+    const int64_t before = device_.num_runs();
+    const absl::StatusOr<SearchResult> result = Search({5000, 6000, 90000});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_LE(device_.num_runs() - before, runs + 10) << runs;
+    EXPECT_FALSE(result->buckets.empty());
+    // Enough is a matter of the runs that candidates need; then the plan is found although much was left out.
+    if (runs >= 1000) {
+      EXPECT_TRUE(IsFetchOnDemand(PlanOf(*result, 0)[0])) << runs;
+    }
+    if (runs == 1) {
+      EXPECT_EQ(PlanOf(*result, 0), Defaults());
+      EXPECT_THAT(result->notes, testing::Contains(HasSubstr("there was no time")));
+    }
+  }
+}
+
+TEST_F(PlanSearchTest, IsDeterministic) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
+    const size_t hash = std::hash<std::string>()(absl::StrCat(Describe(plan), conv, voxels));
+    return 50 + static_cast<double>(hash % 100);
+  };
+  const absl::StatusOr<SearchResult> first = Search({5000, 9000, 100000});
+  const absl::StatusOr<SearchResult> second = Search({5000, 9000, 100000});
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_EQ(first->buckets.size(), second->buckets.size());
+  for (size_t i = 0; i < first->buckets.size(); ++i) {
+    EXPECT_EQ(PlanOf(*first, i), PlanOf(*second, i));
+    EXPECT_LE(first->buckets[i].tuned_time, first->buckets[i].default_time);
+  }
+}
+
+class CpuPlanSearchTest : public PlanSearchTest {
+ protected:
+  CpuPlanSearchTest() { program_ = FakeProgram(/*is_on_cuda=*/false); }
+};
+
+TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    return conv == 1 && plan.block_rows == 512 ? 40 : conv == 3 && plan.block_rows == 64 ? 90 : 100;
+  };
+  device_.geometry_us = [](const NetworkPlan& plans) { return plans[2].map_search == MapSearch::kHash ? 50 : 60; };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_EQ(plan[0].block_rows, 0);
+  EXPECT_EQ(plan[1].block_rows, 512);
+  EXPECT_EQ(plan[3].block_rows, 64);
+  EXPECT_EQ(plan[0].map_search, MapSearch::kMerge);
+  EXPECT_EQ(plan[2].map_search, MapSearch::kHash);
+  for (const ConvPlan& conv : plan) EXPECT_TRUE(IsFetchOnDemand(conv));
+}
+
+// Every run of a candidate gives each convolution one: nothing is measured twice.
+TEST(PlanCandidates, AreDistinct) {
+  const Program program = FakeProgram(/*is_on_cuda=*/true);
+  RulebookSizes sizes;
+  for (const ProgramRulebook& rulebook : program.rulebooks) sizes.push_back(SizesOf(rulebook, 92000));
+  const NetworkPlan defaults = program.default_plans.ForVoxels(0);
+  const std::vector<NetworkPlan> runs = CandidateRuns(program, defaults, sizes);
+  EXPECT_EQ(runs[0], defaults);
+  EXPECT_GT(runs.size(), 20u);
+  EXPECT_LT(runs.size(), 400u);
+  for (size_t conv = 0; conv < defaults.size(); ++conv) {
+    std::set<std::string> seen;
+    for (const NetworkPlan& run : runs) {
+      if (run[conv] == defaults[conv]) continue;
+      EXPECT_TRUE(seen.insert(Describe(run[conv])).second) << Describe(run[conv]);
+    }
+    EXPECT_GT(seen.size(), 2u);
+  }
+}
+
+TEST(PlanCandidates, MapsOfOneOffsetHaveOneGrouping) {
+  const int64_t offset_begin[] = {0, 1000};
+  EXPECT_THAT(DistinctGroupings({.num_offsets = 1, .offset_begin = offset_begin}, {}),
+              ElementsAre(kernels::GroupingOptions()));
+}
+
+TEST(PlanCandidates, AreDescribed) {
+  EXPECT_EQ(Describe(kDefaultCudaConvPlan), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
+  EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block_rows = 128}), "fetch_on_demand 128 rows GRID");
+}
+
+}  // namespace
+}  // namespace voxserve
