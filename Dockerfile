@@ -1,4 +1,4 @@
-# The server and its command-line client in a small image, with the demo's model in /models.
+# The server, its command-line client and the plan search (voxserve-tune) in a small image, with the demo's model in /models.
 #
 #   docker build -t voxserve .
 #   docker run --rm -p 8500:8500 -p 8080:8080 voxserve
@@ -29,11 +29,12 @@ COPY kernels kernels
 COPY engine engine
 COPY server server
 COPY client/cpp client/cpp
-RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client' \
+RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
  && mkdir -p /out/bin \
  && strip -o /out/bin/voxserve build/release/server/voxserve \
  && strip -o /out/bin/voxserve-client build/release/client/cpp/voxserve-client \
- && deploy/install.sh --runtime-packages /out/bin/voxserve /out/bin/voxserve-client > /out/packages.txt \
+ && strip -o /out/bin/voxserve-tune build/release/server/voxserve-tune \
+ && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt
 
 FROM ${BASE_RUNTIME}

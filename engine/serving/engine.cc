@@ -23,6 +23,7 @@
 #include "engine/serving/model_repository.h"
 #include "engine/serving/plan_tuner.h"
 #include "engine/serving/served_models.h"
+#include "engine/serving/warm_up.h"
 #include "engine/serving/worker.h"
 #include "engine/tuner/plan_file.h"
 #include "engine/tuner/plan_store.h"
@@ -258,6 +259,7 @@ class EngineImpl final : public Engine {
     if (!made.ok()) return Fail(name, version, {std::string(made.status().message())});
     const std::shared_ptr<ServedModel> model = *std::move(made);
     const bool has_plans = FindPlans(*model);
+    WarmUpGpus(*model);
     Log(LogLevel::kInfo, "model ready",
         {{"model", name},
          {"version", version},
@@ -275,6 +277,23 @@ class EngineImpl final : public Engine {
     ObserveState(name, version, true);
     if (options_.tune_on_load && !has_plans) {
       Tune({.model = name, .version = version, .max_wait = absl::InfiniteDuration()});
+    }
+  }
+
+  // So that the first request is as quick as the others. A GPU without room for it serves all the same.
+  void WarmUpGpus(const ServedModel& model) {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      if (!devices_[i].is_cuda() || stop_loading_) continue;
+      absl::StatusOr<ExecutionContext> context = MakeContext(devices_[i], &pool_, StreamPriority::kLow);
+      absl::Status status = context.status();
+      if (status.ok()) {
+        absl::ReaderMutexLock lock(&shared_memory_[i]->mutex);
+        status = WarmUp(model.programs[i], model.plans->Get(i).get(), model.limits, model.info.max_points, *context);
+      }
+      if (!status.ok()) {
+        Log(LogLevel::kWarning, "a model's first requests will be slow: it could not be warmed up",
+            {{"model", model.info.name}, {"device", devices_[i].id}, {"error", std::string(status.message())}});
+      }
     }
   }
 

@@ -1,0 +1,47 @@
+#include "engine/serving/warm_up.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+class WarmUpTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  // By the demo's network with another voxelize node.
+  static absl::Status Run(const RunLimits& limits, int64_t max_points, bool has_range) {
+    auto runner = *DeviceRunner::Create({.device = GetParam()});
+    const auto model = LoadMinkUNetModel();
+    EXPECT_TRUE(model.ok()) << model.status();
+    Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+    program.voxelize.has_range = has_range;
+    program.voxelize.range_min = {100, 100, 100, 0};
+    program.voxelize.range_max = {101, 101, 101, 0};
+    return WarmUp(program, nullptr, limits, max_points, runner->context());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, WarmUpTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
+  EXPECT_TRUE(Run({}, 2000, false).ok());
+  EXPECT_TRUE(Run({}, 1, false).ok());
+  EXPECT_TRUE(Run({.max_voxels = 3}, 2000, false).ok());
+  EXPECT_TRUE(Run({}, 2000, true).ok());
+}
+
+TEST_P(WarmUpTest, SaysWhatFailed) {
+  if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the CPU has no limit";
+  auto runner = *DeviceRunner::Create({.device = GetParam(), .device_memory_limit = int64_t{96} << 20});
+  const auto model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, runner->context()).code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace voxserve
