@@ -1,5 +1,6 @@
-// The matrix products of MinkUNet's convolutions on semantickitti-00/000000 alone, by how they are grouped: our
-// groupings (kernels/matmul_grouping.h), and cuBLAS's grouped GEMM, which needs no padding. fp16, summed in fp32.
+// The matrix products of MinkUNet's convolutions alone, by how they are grouped, as table 2 of TorchSparse (Tang et
+// al., MLSys 2022) has them for SemanticKITTI and nuScenes: our groupings (kernels/matmul_grouping.h), and cuBLAS's
+// grouped GEMM, which needs no padding. fp16, summed in fp32.
 //
 //   matmul_cuda_bench [layers]     layers: one table more a network, by convolution
 //
@@ -17,12 +18,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/cuda_devices.h"
+#include "engine/tensor/point_cloud.h"
 #include "kernels/gather_gemm_scatter.h"
 #include "kernels/gemm_cuda.h"
+#include "kernels/matmul_grouping.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/scan_convolutions.h"
+#include "tests/support/real_scans.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::bench {
@@ -41,19 +46,43 @@ constexpr int kNumRuns = 20;
 struct NamedGrouping {
   const char* name;
   GroupingOptions options;
-  double paper = 0;  // speed-up on SemanticKITTI in TorchSparse (Tang et al., MLSys 2022); 0: not in it
 };
 
 // The first is what the others are measured against.
 const std::vector<NamedGrouping>& Groupings() {
   static const std::vector<NamedGrouping> groupings = {
-      {"separate", {.grouping = Grouping::kSeparate}, 1.00},
-      {"symmetric", {.grouping = Grouping::kSymmetric}, 1.02},
-      {"fixed", {.grouping = Grouping::kFixed}, 0.87},
-      {"adaptive, by default", {}, 1.39},
+      {"separate", {.grouping = Grouping::kSeparate}},
+      {"symmetric", {.grouping = Grouping::kSymmetric}},
+      {"fixed", {.grouping = Grouping::kFixed}},
+      {"adaptive, by default", {}},
       {"adaptive, epsilon 1: one batch", {.epsilon = 1, .bmm_max_rows = kernels::kNoLimit}},
   };
   return groupings;
+}
+
+struct Workload {
+  std::string name;
+  double width;
+  PointCloud cloud;
+  float voxel_size_m;
+  std::vector<double> paper;  // its speed-ups by grouping, as far as it has them
+};
+
+std::vector<Workload> Workloads() {
+  const auto read = [](const support::RealScan& scan) {
+    absl::StatusOr<PointCloud> cloud = support::ReadScan(scan.format, scan.path());
+    if (cloud.ok()) return *std::move(cloud);
+    std::fprintf(stderr, "%s\n", cloud.status().ToString().c_str());
+    std::exit(1);
+  };
+  const PointCloud kitti = read(support::kSemanticKittiScan);
+  const std::vector<double> kitti_paper = {1.00, 1.02, 0.87, 1.39};
+  return {
+      {"semantickitti-00/000000", 0.5, kitti, 0.05f, kitti_paper},
+      {"semantickitti-00/000000", 1.0, kitti, 0.05f, kitti_paper},
+      {"nuScenes, 1 frame", 1.0, read(support::kNuScenesKeyFrame), 0.1f, {}},
+      {"nuScenes, 3 frames", 1.0, NewestSweeps(support::kNuScenesSweeps, 3), 0.1f, {1.00, 1.39, 1.50, 1.54}},
+  };
 }
 
 MatmulGrouping Group(const ScanConvolution& conv, const GroupingOptions& options) {
@@ -62,6 +91,20 @@ MatmulGrouping Group(const ScanConvolution& conv, const GroupingOptions& options
                                 .is_symmetric = conv.is_symmetric,
                                 .identity_offset = conv.tables.identity_offset},
                                options);
+}
+
+// The largest 1 - n_min / n_max of its groups, where n are the sizes of a group's maps.
+double LargestSpread(const ScanConvolution& conv, const MatmulGrouping& grouping) {
+  double largest = 0;
+  for (const kernels::MatmulGroup& group : grouping.groups) {
+    int64_t n_min = group.rows;
+    for (int32_t position = group.first; position < group.first + group.count; ++position) {
+      const int32_t k = kernels::OffsetAt(position, conv.tables.num_offsets, conv.is_symmetric);
+      n_min = std::min(n_min, conv.tables.offset_begin[k + 1] - conv.tables.offset_begin[k]);
+    }
+    largest = std::max(largest, 1 - static_cast<double>(n_min) / static_cast<double>(group.rows));
+  }
+  return largest;
 }
 
 // What all products read and write, large enough for every convolution and grouping.
@@ -157,6 +200,7 @@ struct Products {
   double device_us = 0;    // the device alone
   double launched_us = 0;  // from an idle stream, with the host's launches
   double macs = 0;         // with padding
+  double spread = 0;       // LargestSpread
 };
 
 class Bench {
@@ -174,8 +218,8 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  void Run(double width, bool by_layer) {
-    const ScanConvolutions convs(width);
+  void Run(const Workload& workload, bool by_layer) {
+    const ScanConvolutions convs(workload.width, workload.cloud, workload.voxel_size_m);
     const Buffers buffers(convs.all());
     std::vector<std::vector<Products>> ours(Groupings().size());  // by grouping and convolution
     std::vector<Products> grouped;
@@ -186,8 +230,11 @@ class Bench {
       }
       grouped.push_back(MeasureGrouped(conv, ours.front().back(), buffers));
     }
-    std::printf("\n### MinkUNet %.1fx, sums over its convolutions\n\n", width);
-    PrintSums(convs.all(), ours, grouped);
+    std::printf("\n### MinkUNet %.1fx, %s, %g cm, sums over its convolutions\n\n", workload.width,
+                workload.name.c_str(), static_cast<double>(workload.voxel_size_m) * 100);
+    std::printf("%llu points, %lld voxels.\n\n", static_cast<unsigned long long>(workload.cloud.num_points()),
+                static_cast<long long>(convs.all().front().tables.num_in_rows));
+    PrintSums(convs.all(), workload.paper, ours, grouped);
     if (by_layer) PrintLayers(convs.all(), ours, grouped);
     std::fflush(stdout);
   }
@@ -234,8 +281,10 @@ class Bench {
   }
 
   Products Measure(const ScanConvolution& conv, const MatmulGrouping& grouping, const Buffers& buffers) {
-    return Time(static_cast<double>(grouping.num_product_rows) * conv.in_channels * conv.out_channels,
-                [&] { ExpectCudaSuccess(Queue(conv, grouping, buffers)); });
+    Products products = Time(static_cast<double>(grouping.num_product_rows) * conv.in_channels * conv.out_channels,
+                             [&] { ExpectCudaSuccess(Queue(conv, grouping, buffers)); });
+    products.spread = LargestSpread(conv, grouping);
+    return products;
   }
 
   // The grouped GEMM. `separate`: our time for the convolution, which stands in where cuBLAS refuses it.
@@ -274,33 +323,44 @@ class Bench {
     }
   }
 
-  void PrintSums(const std::vector<ScanConvolution>& convs, const std::vector<std::vector<Products>>& ours,
-                 const std::vector<Products>& grouped) const {
-    std::puts("| grouping | device ms | TFLOP/s | speed-up | paper | with launches ms | speed-up | padding |");
-    std::puts("|---|--:|--:|--:|--:|--:|--:|--:|");
+  void PrintSums(const std::vector<ScanConvolution>& convs, const std::vector<double>& paper,
+                 const std::vector<std::vector<Products>>& ours, const std::vector<Products>& grouped) const {
+    std::puts(
+        "| grouping | device ms | TFLOP/s | speed-up | paper | with launches ms | speed-up | padding | "
+        "1 - n_min/n_max |");
+    std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     Products base;
     int num_convs = 0;
     for (const ScanConvolution& conv : convs) num_convs += conv.count;
-    const auto print = [&](const std::string& name, double paper, const std::vector<Products>& products) {
+    const auto print = [&](const std::string& name, const std::string& speed_up_in_paper,
+                           const std::vector<Products>& products) {
       Products sum;
-      double true_macs = 0;
+      double true_macs = 0, weighted_spread = 0;
       for (size_t i = 0; i < convs.size(); ++i) {
         sum.device_us += products[i].device_us * convs[i].count;
         sum.launched_us += products[i].launched_us * convs[i].count;
         sum.macs += products[i].macs * convs[i].count;
         true_macs += TrueMacs(convs[i]) * convs[i].count;
+        weighted_spread += products[i].spread * products[i].macs * convs[i].count;
       }
       if (base.device_us == 0) base = sum;
-      std::printf("| %s | %.3f | %.1f | %.2fx | %s | %.3f | %.2fx | %.1f%% |\n", name.c_str(), sum.device_us * 1e-3,
-                  2 * true_macs / sum.device_us * 1e-6, base.device_us / sum.device_us,
-                  paper == 0 ? "" : absl::StrFormat("%.2fx", paper).c_str(), sum.launched_us * 1e-3,
-                  base.launched_us / sum.launched_us, 100 * (1 - true_macs / sum.macs));
+      std::printf("| %s | %.3f | %.1f | %.2fx | %s | %.3f | %.2fx | %.1f%% | %.1f%% |\n", name.c_str(),
+                  sum.device_us * 1e-3, 2 * true_macs / sum.device_us * 1e-6, base.device_us / sum.device_us,
+                  speed_up_in_paper.c_str(), sum.launched_us * 1e-3, base.launched_us / sum.launched_us,
+                  100 * (1 - true_macs / sum.macs), 100 * weighted_spread / sum.macs);
     };
-    for (size_t g = 0; g < Groupings().size(); ++g) print(Groupings()[g].name, Groupings()[g].paper, ours[g]);
+    for (size_t g = 0; g < Groupings().size(); ++g) {
+      print(Groupings()[g].name, g < paper.size() ? absl::StrFormat("%.2fx", paper[g]) : "", ours[g]);
+    }
     print(absl::StrFormat("cuBLAS's grouped GEMM; it refuses %d of %d convolutions, where separate products stand in",
                           num_stand_ins_, num_convs),
-          0, grouped);
-    std::puts("\nThe paper's speed-ups are those of TorchSparse on SemanticKITTI, on another GPU.");
+          "", grouped);
+    std::puts("\nPadding is 1 - theoretical / actual FLOPs. 1 - n_min/n_max is the largest of a convolution's groups,");
+    std::puts(
+        "averaged over convolutions by their actual FLOPs. Adaptive grouping bounds 1 - n_min/n_max by epsilon: it");
+    std::puts(
+        "never falls as a group grows, as padding may, and a group's padding, 1 - n_mean/n_max, is never above it.");
+    if (!paper.empty()) std::puts("The paper's speed-ups are those of TorchSparse on this data set, on another GPU.");
   }
 
   static void PrintLayers(const std::vector<ScanConvolution>& convs, const std::vector<std::vector<Products>>& ours,
@@ -339,10 +399,10 @@ int Main(int argc, char** argv) {
     std::puts("skipped: no CUDA device here");
     return 0;
   }
-  std::printf("%s, CUDA %s, medians of %d runs, semantickitti-00/000000, 5 cm, batch 1, fp16\n",
-              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kNumRuns);
+  std::printf("%s, CUDA %s, medians of %d runs, batch 1, fp16\n", ListCudaDevices().front().name.c_str(),
+              CudaVersion().c_str(), kNumRuns);
   Bench bench;
-  for (const double width : {0.5, 1.0}) bench.Run(width, by_layer);
+  for (const Workload& workload : Workloads()) bench.Run(workload, by_layer);
   return bench.are_equal() ? 0 : 1;
 }
 

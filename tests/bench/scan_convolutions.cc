@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "engine/graph/cuda_executor.h"
 #include "engine/ops/sparse_conv.h"
 #include "tests/support/minkunet.h"
-#include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
 namespace {
@@ -22,12 +23,13 @@ T OrDie(absl::StatusOr<T> value) {
 
 }  // namespace
 
-ScanConvolutions::ScanConvolutions(double width) {
-  const support::RealScan& scan = support::kSemanticKittiScan;
+ScanConvolutions::ScanConvolutions(double width, const support::RealScan& scan, float voxel_size_m)
+    : ScanConvolutions(width, OrDie(support::ReadScan(scan.format, scan.path())), voxel_size_m) {}
+
+ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float voxel_size_m) {
   const support::NetworkOptions network{
-      .width = width, .features = support::FeaturesOf(scan.format), .voxel_size_m = 0.05f};
+      .width = width, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = voxel_size_m};
   const Graph graph = OrDie(support::LoadNetwork(support::MinkUNet(network)));
-  const PointCloud cloud = OrDie(support::ReadScan(scan.format, scan.path()));
   runner_ = OrDie(DeviceRunner::Create({.device = support::Device::kCuda}));
   program_ = OrDie(runner_->Compile(
       graph,
@@ -62,5 +64,25 @@ ScanConvolutions::ScanConvolutions(double width) {
 
 // The weights go back to the runner's pool before it goes.
 ScanConvolutions::~ScanConvolutions() { program_ = Program(); }
+
+PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {
+  const PointCloud all = OrDie(support::ReadScan(scan.format, scan.path()));
+  const PointField* dt = all.FindField("dt");
+  std::vector<float> ages(all.num_points());
+  if (dt != nullptr) all.ReadField(*dt, 0, all.num_points(), ages.data(), /*out_step=*/1);
+  const std::set<float> sweeps(ages.begin(), ages.end());
+  if (dt == nullptr || std::ssize(sweeps) < num_sweeps) {
+    std::cerr << scan.path() << " has no " << num_sweeps << " sweeps" << std::endl;
+    std::exit(1);
+  }
+  const float oldest = *std::next(sweeps.begin(), num_sweeps - 1);
+  PointCloudLayout layout = all.layout();  // packed, as all of ReadScan's
+  std::string bytes;
+  for (size_t i = 0; i < ages.size(); ++i) {
+    if (ages[i] <= oldest) bytes += all.bytes().substr(i * layout.point_step, layout.point_step);
+  }
+  layout.num_points = bytes.size() / layout.point_step;
+  return OrDie(PointCloud::Create(std::move(layout), std::move(bytes)));
+}
 
 }  // namespace voxserve::bench

@@ -1,7 +1,7 @@
 #pragma once
 
-// The convolutions of MinkUNet on semantickitti-00/000000 at 5 cm, with their rulebooks on the GPU: what benchmarks of
-// single kernels are fed with. Errors end the program.
+// The convolutions of MinkUNet on a real scan, with their rulebooks on the GPU: what benchmarks of single kernels are
+// fed with. Errors end the program.
 
 #include <cstdint>
 #include <memory>
@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "engine/graph/program.h"
+#include "engine/tensor/point_cloud.h"
 #include "kernels/gather_scatter.h"
 #include "tests/engine/device_runner.h"
+#include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
 
@@ -31,7 +33,10 @@ struct ScanConvolution {
 
 class ScanConvolutions {
  public:
-  explicit ScanConvolutions(double width);
+  // The network takes x, y, z and intensity, which clouds of all formats have.
+  ScanConvolutions(double width, const PointCloud& cloud, float voxel_size_m);
+  explicit ScanConvolutions(double width, const support::RealScan& scan = support::kSemanticKittiScan,
+                            float voxel_size_m = 0.05f);
   ~ScanConvolutions();
 
   // In the network's order. Tables are valid as long as this object.
@@ -42,5 +47,8 @@ class ScanConvolutions {
   Program program_;
   std::vector<ScanConvolution> all_;
 };
+
+// The points of the newest sweeps alone of a scan of several: dt, a sweep's age, tells them apart.
+PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps);
 
 }  // namespace voxserve::bench
