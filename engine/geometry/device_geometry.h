@@ -81,10 +81,6 @@ class DeviceGeometry : public BatchCounts {
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                               const kernels::RulebookView& made);
 
-  // Gives back what is kept from batch to batch (the grid).
-  void ReleaseMemory() { grid_cells_ = DeviceBuffer(); }
-  int64_t allocated_bytes() const { return grid_cells_.bytes(); }
-
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const;
@@ -174,9 +170,7 @@ class DeviceGeometry : public BatchCounts {
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
-  DeviceBuffer grid_cells_;    // all -1 but while a grid is searched
-  bool is_grid_clean_ = true;  // false where a batch failed meanwhile
-  int64_t num_grids_ = 0;      // asked for
+  int64_t num_grids_ = 0;  // asked for
   int64_t num_grid_fallbacks_ = 0;
 };
 

@@ -74,10 +74,10 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
   rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
   num_grids_ = num_grid_fallbacks_ = 0;
   searches_.clear();
-  if (!is_grid_clean_ && grid_cells_.data() != nullptr) {  // the batch before failed half-way
-    RETURN_IF_CUDA_ERROR(
-        cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
-    is_grid_clean_ = true;
+  if (!context_->is_grid_clean && context_->grid_cells.data() != nullptr) {  // the batch before failed half-way
+    RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context_->grid_cells.data(), 0xFF,
+                                         static_cast<size_t>(context_->grid_cells.bytes()), stream().get()));
+    context_->is_grid_clean = true;
   }
   const int64_t count = CutSizes(nullptr).count;
   RETURN_IF_ERROR(context.download.Reserve(count * static_cast<int64_t>(sizeof(int64_t))));
@@ -254,8 +254,8 @@ absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceGeometry::Make
                       .keys = level.keys,
                       .capacity = level.capacity,
                       .num_keys = level.num_sites,
-                      .grid_cells = is_grid ? reinterpret_cast<int32_t*>(grid_cells_.data()) : nullptr,
-                      .max_grid_cells = is_grid ? grid_cells_.bytes() / kCellBytes : 0});
+                      .grid_cells = is_grid ? reinterpret_cast<int32_t*>(context_->grid_cells.data()) : nullptr,
+                      .max_grid_cells = is_grid ? context_->grid_cells.bytes() / kCellBytes : 0});
     memory_begin.push_back(memory_bytes);
     memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
   }
@@ -292,13 +292,13 @@ absl::Status DeviceGeometry::SearchByHash() {
 
 absl::Status DeviceGeometry::ReserveGrid(int64_t max_grid_bytes) {
   const int64_t bytes = max_grid_bytes / kCellBytes * kCellBytes;
-  if (grid_cells_.bytes() == bytes) return absl::OkStatus();
+  if (context_->grid_cells.bytes() == bytes) return absl::OkStatus();
   absl::StatusOr<DeviceBuffer> cells = DeviceBuffer::Create(*context_->pool, bytes, stream());
   // Without room for it, the hash table serves in its place.
   if (ReasonOf(cells.status()) == error_reason::kOutOfMemory) return absl::OkStatus();
-  ASSIGN_OR_RETURN(grid_cells_, std::move(cells));
-  RETURN_IF_CUDA_ERROR(
-      cudaMemsetAsync(grid_cells_.data(), 0xFF, static_cast<size_t>(grid_cells_.bytes()), stream().get()));
+  ASSIGN_OR_RETURN(context_->grid_cells, std::move(cells));
+  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context_->grid_cells.data(), 0xFF,
+                                       static_cast<size_t>(context_->grid_cells.bytes()), stream().get()));
   return absl::OkStatus();
 }
 
@@ -316,7 +316,7 @@ absl::Status DeviceGeometry::SearchByGrid() {
     }
     if (params.empty()) continue;
     RETURN_IF_ERROR(ReserveGrid(max_grid_bytes));
-    is_grid_clean_ = false;
+    context_->is_grid_clean = false;
     ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
                      MakeTables({index}, kernels::MapSearch::kGrid));
     const kernels::cuda::CoordinateTable& table = tables.front();
@@ -327,7 +327,7 @@ absl::Status DeviceGeometry::SearchByGrid() {
                                          cudaMemcpyDeviceToDevice, stream().get()));
     const Level& level = levels_[static_cast<size_t>(index)];
     RETURN_IF_CUDA_ERROR(kernels::cuda::ResetGrid(table, level.keys, level.capacity, level.num_sites, stream().get()));
-    is_grid_clean_ = true;
+    context_->is_grid_clean = true;
   }
   return absl::OkStatus();
 }

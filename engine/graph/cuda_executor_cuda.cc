@@ -52,7 +52,6 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
   context_->cuda->ReleaseMemory();
-  geometry_.ReleaseMemory();
   return output;
 }
 
@@ -71,7 +70,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     made = geometry_.TakeSizes();
   }
-  if (IsOutOfMemory(made)) {
+  if (IsOutOfMemory(made) && options.may_make_maps_on_cpu) {
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
   } else {
     RETURN_IF_ERROR(made);
@@ -82,7 +81,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
   absl::Status ran = RunSteps(program, inputs, limits, options, output);
-  if (IsOutOfMemory(ran) && !output.geometry_on_cpu) {
+  if (IsOutOfMemory(ran) && options.may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
     ran = RunSteps(program, inputs, limits, options, output);
@@ -187,7 +186,6 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   output.geometry_on_cpu = true;
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   cuda.ReleaseMemory();
-  geometry_.ReleaseMemory();
   BatchGeometry made;  // rare: its memory is not kept
   std::vector<uint8_t> is_valid;
   RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
@@ -312,7 +310,7 @@ void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) cons
 
 int64_t CudaExecutor::allocated_bytes() const {
   const CudaContext& cuda = *context_->cuda;
-  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + geometry_.allocated_bytes();
+  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
 }
 
 }  // namespace voxserve

@@ -36,6 +36,7 @@ struct RunLimits {
 struct RunOptions {
   const PlanTable* plans = nullptr;  // of the program; null: its default_plans
   bool times_convs = false;          // BatchOutput::conv_times
+  bool may_make_maps_on_cpu = true;  // of a GPU's batch whose maps do not fit; else RESOURCE_EXHAUSTED
 };
 
 struct BatchOutput {
@@ -48,7 +49,7 @@ struct BatchOutput {
   // that were made as pairs).
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
-  bool geometry_on_cpu = false;            // of a GPU's batch: its maps did not fit the device and were made on the CPU
+  bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
 };
 
 class Executor {

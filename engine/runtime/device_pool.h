@@ -37,6 +37,8 @@ class DevicePool {
   // The memory must not be used by work that is queued on the stream later.
   void Free(void* data, int64_t bytes, StreamView stream);
 
+  // Makes the device the calling thread's.
+  absl::Status MakeCurrent() const;
   int device() const { return options_.device; }
   int64_t limit_bytes() const { return options_.limit_bytes; }
   int64_t used_bytes() const { return used_bytes_; }  // allocated and not freed

@@ -45,6 +45,11 @@ DevicePool::~DevicePool() {
   }
 }
 
+absl::Status DevicePool::MakeCurrent() const {
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.device));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
   // Counted only where it fits: what is refused here must not get others refused.
   int64_t used_before = used_bytes_;

@@ -24,7 +24,7 @@ struct CudaContext {
   static constexpr int kNumStages = 5;  // of a batch's run on the device
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool,
-                                                            StreamPriority priority = StreamPriority::kNormal);
+                                                             StreamPriority priority = StreamPriority::kNormal);
   ~CudaContext();
 
   // Makes the device the calling thread's; before a thread's first use of the context.
@@ -38,6 +38,8 @@ struct CudaContext {
   DeviceBuffer gemm_workspace;
   std::unique_ptr<kernels::cuda::Gemm> gemm;
   DeviceArena batch;                             // points and geometry of the batch under way
+  DeviceBuffer grid_cells;                       // the coordinate grid: all -1 but while it is searched
+  bool is_grid_clean = true;                     // false where a batch failed meanwhile
   DeviceArena features;                          // the feature pass's buffers and scratch
   PinnedBuffer upload;                           // what goes to the device
   PinnedBuffer download;                         // what comes back

@@ -33,14 +33,13 @@ CudaContext::~CudaContext() {
   }
 }
 
-absl::Status CudaContext::MakeCurrent() const {
-  RETURN_IF_CUDA_ERROR(cudaSetDevice(pool->device()));
-  return absl::OkStatus();
-}
+absl::Status CudaContext::MakeCurrent() const { return pool->MakeCurrent(); }
 
 void CudaContext::ReleaseMemory() {
   batch.Release();
   features.Release();
+  grid_cells = DeviceBuffer();
+  is_grid_clean = true;
 }
 
 }  // namespace voxserve

@@ -46,6 +46,9 @@ std::string CpuModelName() {
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
   if (!device.is_cuda()) return Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
+  if constexpr (kernels::kHasCuda) {
+    RETURN_IF_ERROR(device.pool->MakeCurrent());  // the compiler asks it what it can
+  }
   Program program = Compile(graph, plan,
                             {.bytes_per_label = config.bytes_per_label(),
                              .on_cuda = true,

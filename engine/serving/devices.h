@@ -36,14 +36,6 @@ struct Device {
 // one that is named and has no code in this build (unnamed ones are passed over with a warning).
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes);
 
-// The contexts of one GPU, and who may use the memory that the others keep. Batches run under a reader's lock, side by
-// side. One that found no room runs again under the writer's, alone, with everything given back by everybody: then it
-// has room or nobody has.
-struct SharedMemory {
-  absl::Mutex mutex;
-  std::vector<CudaContext*> contexts ABSL_GUARDED_BY(mutex);
-};
-
 // A context of the device's own: on a GPU with its own stream and memory.
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
                                              StreamPriority priority = StreamPriority::kNormal);

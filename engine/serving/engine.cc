@@ -107,23 +107,17 @@ class EngineImpl final : public Engine {
         contexts.emplace_back(device, std::move(context));
       }
     }
-    for (auto& [device, context] : contexts) {
-      if (context.cuda == nullptr) continue;
-      SharedMemory& shared = *shared_memory_[device];
-      absl::MutexLock lock(&shared.mutex);
-      shared.contexts.push_back(context.cuda.get());
-    }
+    for (auto& [device, context] : contexts) shared_memory_[device]->Add(context.cuda.get());
     num_working_workers_ = static_cast<int>(contexts.size());
     for (auto& [device, context] : contexts) {
-      workers_.push_back(std::make_unique<Worker>(
-          Worker::Options{.device = device,
-                          .batcher = &batcher_,
-                          .observer = options_.observer,
-                          .num_working_workers = &num_working_workers_,
-                          .batch_bytes = &batch_bytes_[device],
-                          .shared_memory = devices_[device].is_cuda() ? shared_memory_[device].get() : nullptr,
-                          .on_device_failed = options_.on_device_failed},
-          std::move(context)));
+      workers_.push_back(std::make_unique<Worker>(Worker::Options{.device = device,
+                                                                  .batcher = &batcher_,
+                                                                  .observer = options_.observer,
+                                                                  .num_working_workers = &num_working_workers_,
+                                                                  .batch_bytes = &batch_bytes_[device],
+                                                                  .shared_memory = shared_memory_[device].get(),
+                                                                  .on_device_failed = options_.on_device_failed},
+                                                  std::move(context)));
     }
     return absl::OkStatus();
   }
@@ -210,8 +204,11 @@ class EngineImpl final : public Engine {
       return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
                         error_reason::kDeadlineExpired);
     }
-    tuner_->Offer(model, task.cloud);
-    return batcher_.Push(queued);
+    const PointCloud cloud = task.cloud;  // shares its bytes
+    const ModelHandle handle = queued.model;
+    RETURN_IF_ERROR(batcher_.Push(queued));
+    tuner_->Offer(*handle, cloud);
+    return absl::OkStatus();
   }
 
   absl::Status StartTuning(uint64_t ticket, TuneTask& task) {
@@ -280,16 +277,18 @@ class EngineImpl final : public Engine {
     }
   }
 
+  absl::Status WarmUpOn(size_t device, const ServedModel& model) {
+    ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(devices_[device], &pool_, StreamPriority::kLow));
+    const SharedContext shared_context(*shared_memory_[device], context.cuda.get());
+    return WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits, model.info.max_points,
+                  *shared_memory_[device], context);
+  }
+
   // So that the first request is as quick as the others. A GPU without room for it serves all the same.
   void WarmUpGpus(const ServedModel& model) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       if (!devices_[i].is_cuda() || stop_loading_) continue;
-      absl::StatusOr<ExecutionContext> context = MakeContext(devices_[i], &pool_, StreamPriority::kLow);
-      absl::Status status = context.status();
-      if (status.ok()) {
-        absl::ReaderMutexLock lock(&shared_memory_[i]->mutex);
-        status = WarmUp(model.programs[i], model.plans->Get(i).get(), model.limits, model.info.max_points, *context);
-      }
+      const absl::Status status = WarmUpOn(i, model);
       if (!status.ok()) {
         Log(LogLevel::kWarning, "a model's first requests will be slow: it could not be warmed up",
             {{"model", model.info.name}, {"device", devices_[i].id}, {"error", std::string(status.message())}});

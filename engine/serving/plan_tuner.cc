@@ -1,6 +1,7 @@
 #include "engine/serving/plan_tuner.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <string>
 #include <utility>
@@ -20,26 +21,8 @@ absl::Status Cancelled() {
   return WithReason(absl::CancelledError("the search was cancelled"), error_reason::kCancelled);
 }
 
-// While it lives, the context's memory is among what a batch without room may have given back.
-class SharedContext {
- public:
-  SharedContext(SharedMemory& shared, CudaContext* context) : shared_(shared), context_(context) {
-    if (context_ == nullptr) return;
-    absl::MutexLock lock(&shared_.mutex);
-    shared_.contexts.push_back(context_);
-  }
-  ~SharedContext() {
-    if (context_ == nullptr) return;
-    absl::MutexLock lock(&shared_.mutex);
-    shared_.contexts.erase(std::find(shared_.contexts.begin(), shared_.contexts.end(), context_));
-  }
-  SharedContext(const SharedContext&) = delete;
-  SharedContext& operator=(const SharedContext&) = delete;
-
- private:
-  SharedMemory& shared_;
-  CudaContext* const context_;
-};
+// A search that takes longer concludes from what it has measured.
+constexpr absl::Duration kTimeLimit = absl::Minutes(10);
 
 }  // namespace
 
@@ -57,8 +40,12 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
     return WithReason(absl::UnavailableError("the server is draining"), error_reason::kDraining);
   }
   const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
-    return search != nullptr && !search->has_ended && search->model == model;
+    return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
   };
+  // One that the engine began by itself and that still waits for scans makes way.
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (is_of_model(search) && !search->task.done) search->is_cancelled = true;
+  }
   if (is_of_model(running_) || std::any_of(waiting_.begin(), waiting_.end(), is_of_model)) {
     return WithReason(absl::FailedPreconditionError(absl::StrCat("a plan for model \"", model->info.name, "\" version ",
                                                                  model->info.version, " is being searched already")),
@@ -86,9 +73,10 @@ void PlanTuner::Cancel(uint64_t ticket) {
 }
 
 void PlanTuner::Collect(const ServedModel& model, const PointCloud& cloud) {
+  if (cloud.num_points() == 0) return;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
-    if (search->model.get() != &model || search->has_all_scans()) continue;
+    if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
     search->scans.push_back(cloud);
     changed_.SignalAll();
   }
@@ -161,6 +149,8 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
     return Run(search);
   } catch (const std::bad_alloc&) {
     return WithReason(absl::ResourceExhaustedError("the search does not fit into memory"), error_reason::kOutOfMemory);
+  } catch (const std::exception& error) {  // of the standard library: files, random devices
+    return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
   }
 }
 
@@ -197,11 +187,12 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   const SharedContext shared_context(shared, context.cuda.get());
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
   const auto run = [&](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& wanted) {
-    absl::ReaderMutexLock lock(&shared.mutex);
     const SampleInput input{.cloud = &scan, .return_scores = wanted.return_scores};
-    return executor->Run(program, {&input, 1}, model.limits, {.plans = &plans, .times_convs = wanted.times_convs});
+    return shared.Run({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
+      return executor->Run(program, {&input, 1}, model.limits, options);
+    });
   };
-  SearchOptions options;
+  SearchOptions options{.time_limit = kTimeLimit};
   options.on_progress = [&](const SearchProgress& progress) {
     if (search.task.on_progress) search.task.on_progress({.stage = progress.stage, .fraction = progress.fraction});
     return !search.is_cancelled;

@@ -7,6 +7,8 @@
 // device's lowest priority. What it finds goes to the plan store and into the model's plans; batches under way keep
 // those that they began with.
 //
+// On a CPU there is no such context: a search takes its turns with the requests in the one thread pool.
+//
 // Thread-safe. One thread; searches run one after the other.
 
 #include <atomic>
@@ -26,6 +28,7 @@
 #include "engine/serving/devices.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/served_models.h"
+#include "engine/serving/shared_memory.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/thread_pool.h"
 

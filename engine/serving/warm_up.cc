@@ -44,13 +44,18 @@ absl::StatusOr<PointCloud> MakeGround(const VoxelizeOp& voxelize, int64_t num_po
 }  // namespace
 
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    ExecutionContext& context) {
+                    SharedMemory& shared_memory, ExecutionContext& context) {
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
   for (const int64_t num_points : kNumPoints) {
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeGround(program.voxelize, std::min(num_points, max_points)));
     for (const bool return_scores : {false, program.has_scores}) {
       const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
-      RETURN_IF_ERROR(executor->Run(program, {&input, 1}, limits, {.plans = plans}).status);
+      RETURN_IF_ERROR(shared_memory
+                          .Run({.plans = plans},
+                               [&](const RunOptions& options) {
+                                 return executor->Run(program, {&input, 1}, limits, options);
+                               })
+                          .status);
     }
   }
   return absl::OkStatus();

@@ -1,7 +1,6 @@
 #include "engine/serving/worker.h"
 
 #include <chrono>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -10,19 +9,6 @@
 
 namespace voxserve {
 namespace {
-
-// Without this a request that asks for more than the machine has would end the process.
-BatchOutput RunCatching(Executor& executor, const Program& program, const std::vector<SampleInput>& inputs,
-                        const RunLimits& limits, const RunOptions& options) {
-  try {
-    return executor.Run(program, inputs, limits, options);
-  } catch (const std::bad_alloc&) {
-    BatchOutput output;
-    output.status =
-        WithReason(absl::ResourceExhaustedError("the batch does not fit into memory"), error_reason::kOutOfMemory);
-    return output;
-  }
-}
 
 InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
                        absl::Duration queued, const std::string& device) {
@@ -72,22 +58,10 @@ void Worker::Loop() {
 }
 
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
-  const Program& program = model.programs[options_.device];
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const RunOptions options{.plans = plans.get()};
-  SharedMemory* const shared = options_.shared_memory;
-  if (shared == nullptr) return RunCatching(*executor_, program, inputs, model.limits, options);
-  {
-    absl::ReaderMutexLock lock(&shared->mutex);
-    BatchOutput output = RunCatching(*executor_, program, inputs, model.limits, options);
-    if (ReasonOf(output.status) != error_reason::kOutOfMemory) return output;
-  }
-  if constexpr (kernels::kHasCuda) {
-    absl::WriterMutexLock lock(&shared->mutex);
-    for (CudaContext* context : shared->contexts) context->ReleaseMemory();
-    return RunCatching(*executor_, program, inputs, model.limits, options);
-  }
-  return {};
+  return options_.shared_memory->Run({.plans = plans.get()}, [&](const RunOptions& options) {
+    return executor_->Run(model.programs[options_.device], inputs, model.limits, options);
+  });
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs) {

@@ -19,6 +19,7 @@
 #include "engine/serving/batcher.h"
 #include "engine/serving/devices.h"
 #include "engine/serving/engine_observer.h"
+#include "engine/serving/shared_memory.h"
 
 namespace voxserve {
 
@@ -30,7 +31,7 @@ class Worker {
     EngineObserver* observer = nullptr;                         // may be null
     std::atomic<int>* num_working_workers = nullptr;            // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;                // that all contexts of the device hold for batches
-    SharedMemory* shared_memory = nullptr;                      // of the context's GPU; null on the CPU
+    SharedMemory* shared_memory = nullptr;                      // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 

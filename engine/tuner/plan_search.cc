@@ -446,7 +446,8 @@ absl::Status PlanSearch::Conclude(const ScanBucket& bucket, const BucketState& s
                    timer_.Time(plans, state.scans, static_cast<int>(num_repeats), /*times_convs=*/false));
   size_t best = 0;
   for (size_t i = 1; i < plans.size(); ++i) {
-    if (times[0].is_whole && times[i].is_whole && times[i].network_total() < times[best].network_total()) best = i;
+    const absl::Duration to_beat = times[best].network_total() * (best == 0 ? kWorthwhile : 1.0);
+    if (times[0].is_whole && times[i].is_whole && times[i].network_total() < to_beat) best = i;
   }
   if (!times[0].is_whole) {
     Note("there was no time to compare with the default, which stays");

@@ -15,7 +15,8 @@
 //  4. a rulebook whose convolutions mix dataflows must be made in both their forms, which no convolution's time shows:
 //     whole networks are compared, of mixed dataflows and of one;
 //  5. maps: how each level is searched, by the time of the geometry pass;
-//  6. the plan against the default, whole networks in turns. Where it is not faster the bucket keeps the default.
+//  6. the plan against the default, whole networks in turns. Where it is not 1% faster the bucket keeps the
+//     default.
 //
 // Runs batches through a function, so that it does not know whose device, context and memory they use.
 

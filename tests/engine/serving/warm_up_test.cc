@@ -21,7 +21,9 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     program.voxelize.has_range = has_range;
     program.voxelize.range_min = {100, 100, 100, 0};
     program.voxelize.range_max = {101, 101, 101, 0};
-    return WarmUp(program, nullptr, limits, max_points, runner->context());
+    SharedMemory shared;
+    const SharedContext shared_context(shared, runner->context().cuda.get());
+    return WarmUp(program, nullptr, limits, max_points, shared, runner->context());
   }
 };
 
@@ -40,7 +42,10 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   const auto model = LoadMinkUNetModel();
   ASSERT_TRUE(model.ok()) << model.status();
   const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
-  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, runner->context()).code(), absl::StatusCode::kResourceExhausted);
+  SharedMemory shared;
+  const SharedContext shared_context(shared, runner->context().cuda.get());
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->context()).code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

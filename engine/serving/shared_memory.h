@@ -1,0 +1,52 @@
+#pragma once
+
+// The contexts of one GPU, and who may use the memory that the others keep. Batches run side by side. One that found no
+// room runs again alone, with everything given back by everybody: then it has room or nobody has.
+//
+// Thread-safe.
+
+#include <functional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/graph/executor.h"
+#include "engine/runtime/execution_context.h"
+
+namespace voxserve {
+
+class SharedMemory {
+ public:
+  // One batch, of whatever size. The options' plans are the caller's; the rest is decided here.
+  using RunBatch = std::function<BatchOutput(const RunOptions&)>;
+
+  // Runs it up to three times: as it is; alone, with the maps on the CPU where the GPU has no room for them even so;
+  // and then by the default plan, which may need less than a tuned one. Memory of the host that is missing counts
+  // likewise.
+  BatchOutput Run(const RunOptions& options, const RunBatch& run);
+
+  // A context takes part while it is here. Null (a CPU's): nothing happens.
+  void Add(CudaContext* context);
+  void Remove(CudaContext* context);
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Adds the context for as long as it lives.
+class SharedContext {
+ public:
+  SharedContext(SharedMemory& shared, CudaContext* context) : shared_(shared), context_(context) {
+    shared_.Add(context_);
+  }
+  ~SharedContext() { shared_.Remove(context_); }
+  SharedContext(const SharedContext&) = delete;
+  SharedContext& operator=(const SharedContext&) = delete;
+
+ private:
+  SharedMemory& shared_;
+  CudaContext* const context_;
+};
+
+}  // namespace voxserve
