@@ -91,14 +91,40 @@ __device__ float ReadField(const PointColumn& column, const char* from, bool is_
   return 0.0F;
 }
 
-__device__ float ReadColumn(const PointColumn& column, const char* point, bool is_bigendian) {
-  const float value = column.has_field ? ReadField(column, point + column.offset, is_bigendian) : column.default_value;
+__device__ float ScaleColumn(float value, const PointColumn& column) {
   if (column.scale == 1.0F && column.shift == 0.0F) return value;
   return __fadd_rn(__fmul_rn(value, column.scale), column.shift);
 }
 
-// A thread reads a point. kIsPlain: every column is an aligned float32 of this machine's byte order, taken as it is.
-template <bool kIsPlain>
+__device__ float ReadColumn(const PointColumn& column, const char* point, bool is_bigendian) {
+  const float value = column.has_field ? ReadField(column, point + column.offset, is_bigendian) : column.default_value;
+  return ScaleColumn(value, column);
+}
+
+__device__ float PlaceAxis(const float row[4], float3 point) {
+  const float xy = __fadd_rn(__fmul_rn(row[0], point.x), __fmul_rn(row[1], point.y));
+  return __fadd_rn(__fadd_rn(xy, __fmul_rn(row[2], point.z)), row[3]);
+}
+
+__device__ float3 PlacePoint(const DecodePointsParams& params, const char* from) {
+  const PointPlacement& placement = params.placement;
+  const auto read = [&](int32_t axis) {
+    return ReadColumn(params.columns[placement.axis_columns[axis]], from, params.is_bigendian);
+  };
+  const float3 point = make_float3(read(0), read(1), read(2));
+  const float* const rows = placement.transform;
+  return make_float3(PlaceAxis(rows, point), PlaceAxis(rows + 4, point), PlaceAxis(rows + 8, point));
+}
+
+// What is read of a cloud's points.
+enum class Reading {
+  kPlain,   // every column is an aligned float32 of this machine's byte order, taken as it is
+  kAny,     // columns of any kind
+  kPlaced,  // likewise, and the points are moved
+};
+
+// A thread reads a point.
+template <Reading kReading>
 __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid_constant__ DecodePointsParams params) {
   extern __shared__ float tile[];  // [kBlockThreads, pitch] the block's rows: written by point, stored as one run
   const int num_columns = params.num_columns;
@@ -110,10 +136,18 @@ __global__ void __launch_bounds__(kBlockThreads) DecodePointsKernel(const __grid
     const uint64_t row = params.width == 0 ? 0 : index / params.width;
     const char* from = params.bytes + row * params.row_step + (index - row * params.width) * params.point_step;
     bool is_valid = true;
+    float3 placed = {};
+    if constexpr (kReading == Reading::kPlaced) placed = PlacePoint(params, from);
     for (int c = 0; c < num_columns; ++c) {
       const PointColumn& column = params.columns[c];
-      const float value = kIsPlain ? *reinterpret_cast<const float*>(from + column.offset)
-                                   : ReadColumn(column, from, params.is_bigendian);
+      float value;
+      if constexpr (kReading == Reading::kPlain) {
+        value = *reinterpret_cast<const float*>(from + column.offset);
+      } else if (kReading == Reading::kPlaced && column.axis >= 0) {
+        value = ScaleColumn(column.axis == 0 ? placed.x : (column.axis == 1 ? placed.y : placed.z), column);
+      } else {
+        value = ReadColumn(column, from, params.is_bigendian);
+      }
       tile[static_cast<int>(threadIdx.x) * pitch + c] = value;
       is_valid = is_valid && fabsf(value) <= FLT_MAX;
     }
@@ -141,21 +175,31 @@ bool IsPlain(const DecodePointsParams& params) {
   return !params.is_bigendian && (places & kMisaligned) == 0;
 }
 
+bool HasItsAxes(const DecodePointsParams& params) {
+  for (const int32_t column : params.placement.axis_columns) {
+    if (column < 0 || column >= params.num_columns) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream) {
   const NvtxRange range("DecodePoints");
   if (params.num_columns < 0 || params.num_columns > kMaxPointColumns) return cudaErrorInvalidValue;
+  if (params.placement.is_moved && !HasItsAxes(params)) return cudaErrorInvalidValue;
   if (params.num_points == 0) return cudaSuccess;
   DecodePointsParams rows = params;
   // Packed rows are one row: no division by the width then.
   if (rows.row_step == 0 || rows.row_step == rows.width * rows.point_step) rows.width = rows.row_step = 0;
   const unsigned num_blocks = NumBlocks(rows.num_points);
   const size_t tile_bytes = sizeof(float) * kBlockThreads * static_cast<size_t>(TilePitch(rows.num_columns));
-  if (IsPlain(rows)) {
-    DecodePointsKernel<true><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
+  if (rows.placement.is_moved) {
+    DecodePointsKernel<Reading::kPlaced><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
+  } else if (IsPlain(rows)) {
+    DecodePointsKernel<Reading::kPlain><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
   } else {
-    DecodePointsKernel<false><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
+    DecodePointsKernel<Reading::kAny><<<num_blocks, kBlockThreads, tile_bytes, stream>>>(rows);
   }
   return LaunchStatus(stream);
 }

@@ -10,6 +10,9 @@
 //      clamped to float32's range first, so that finite stays finite; infinities and NaN pass.
 // Then of every column: value * scale + shift in float32, where they are not 1 and 0. Products and sums are rounded one
 // by one.
+//
+// Points may be moved into other coordinates on the way (PointPlacement): then a column that is the cloud's x, y or z
+// has the moved one, before its own scale and shift.
 
 #include <cstdint>
 #include <type_traits>
@@ -42,6 +45,15 @@ struct PointColumn {
   float default_value = 0.0F;
   float scale = 1.0F;
   float shift = 0.0F;
+  int32_t axis = -1;  // 0, 1, 2: the column is x, y, z of the cloud; of meaning where points are placed
+};
+
+// x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z' with the next rows. An x that leaves
+// float32's range makes its point invalid.
+struct PointPlacement {
+  bool is_moved = false;                // else points stay as they are, to the bit
+  float transform[12] = {};             // row-major [3, 4]
+  int32_t axis_columns[3] = {0, 1, 2};  // columns that are x, y and z as the cloud has them: scale 1, shift 0
 };
 
 struct DecodePointsParams {
@@ -54,6 +66,7 @@ struct DecodePointsParams {
 
   int32_t num_columns = 0;  // C, at most kMaxPointColumns
   PointColumn columns[kMaxPointColumns];
+  PointPlacement placement;
 
   float* points = nullptr;      // [N, C]
   uint8_t* is_valid = nullptr;  // [N] 1; 0 where a column is NaN or infinite
@@ -62,7 +75,7 @@ static_assert(std::is_trivially_copyable_v<DecodePointsParams>);
 
 namespace cuda {
 
-// cudaErrorInvalidValue for more columns than kMaxPointColumns.
+// cudaErrorInvalidValue for more columns than kMaxPointColumns, or axes of a placement that are not among them.
 cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -5,7 +5,9 @@
 //
 // A Gemm belongs to one execution context: it is bound to one stream and to a workspace on the device, and is not
 // thread-safe. Which algorithm a product gets depends on its shape, layout and types alone, never on what ran before,
-// so results are the same bytes in every run.
+// so results are the same bytes in every run. The choice is made once a process for each shape, with the rows rounded
+// up (RoundedRows): a convolution's products have other numbers of rows in every scan, and to choose anew for each
+// takes longer than the products.
 
 #include <cstddef>
 #include <cstdint>
@@ -72,13 +74,25 @@ class Gemm {
   // Whether float32 products may round their factors to TensorFloat-32. False at first.
   void set_allow_tf32(bool allow);
 
+  // Whether an algorithm is chosen without regard to the number of rows and of products, and sums nothing in parts:
+  // then a row's result does not depend on which others it is multiplied with. False at first.
+  void set_deterministic(bool is_deterministic);
+
   cudaStream_t stream() const;
 
   // cudaErrorInvalidValue where k is 0 and C has values.
   cudaError_t Multiply(const MultiplyParams& params);
 
-  // cudaErrorNotSupported, with nothing launched, where cuBLASLt has no algorithm for these layouts. The choice of an
-  // algorithm is kept by shape, with m rounded up to a power of two.
+  // Chooses the algorithm, and runs the product where its kernel has not run on the device: CUDA loads a kernel's code
+  // then, which takes milliseconds.
+  cudaError_t Prepare(const MultiplyParams& params);
+
+  // Products whose rows round up to the same number run by the same algorithm: 1, 2, ... 8, 10, 12, 14, 16, 20, ...,
+  // four numbers an octave.
+  static int64_t RoundedRows(int64_t rows);
+
+  // cudaErrorNotSupported, with nothing launched, where cuBLASLt has no algorithm for these layouts. Rows are rounded
+  // up to a power of two.
   cudaError_t MultiplyFused(const FusedMultiplyParams& params);
 
  private:

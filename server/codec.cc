@@ -1,14 +1,41 @@
 #include "server/codec.h"
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
 
 namespace voxserve {
 namespace {
 
 // Labels and scores are sent as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
+
+constexpr uint32_t kMaxSweeps = 64;
+// Of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
+constexpr int64_t kMaxSweepBytes = int64_t{128} << 20;
+
+absl::Status BadStream(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
+}
+
+// A time span that is to be more than 0.
+absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::protobuf::Duration& message) {
+  constexpr int64_t kMostSeconds = 315'576'000'000;  // of a google.protobuf.Duration
+  const absl::Duration duration = absl::Seconds(message.seconds()) + absl::Nanoseconds(message.nanos());
+  const bool is_normal = message.seconds() >= 0 && message.seconds() <= kMostSeconds && message.nanos() >= 0 &&
+                         message.nanos() < 1'000'000'000;
+  if (!is_normal || duration <= absl::ZeroDuration()) {
+    return BadStream(absl::StrCat(name, " is ", message.seconds(), " s and ", message.nanos(),
+                                  " ns, must be more than 0 and a valid google.protobuf.Duration"));
+  }
+  return duration;
+}
 
 v1::ModelState EncodeState(ModelState state) {
   switch (state) {
@@ -50,6 +77,62 @@ absl::Time StampOf(const v1::PointCloud& message) {
   const bool is_set = message.has_stamp() && (stamp.seconds() != 0 || stamp.nanos() != 0);
   if (!is_set || stamp.nanos() < 0 || stamp.nanos() >= 1'000'000'000) return absl::InfinitePast();
   return absl::FromUnixSeconds(stamp.seconds()) + absl::Nanoseconds(stamp.nanos());
+}
+
+int PriorityOf(uint32_t priority) {
+  return static_cast<int>(std::min<uint32_t>(priority, std::numeric_limits<int>::max()));
+}
+
+absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message) {
+  StreamSession::Config config;
+  config.model = message.model();
+  config.version = message.version();
+  config.return_scores = message.return_scores();
+  config.priority = PriorityOf(message.priority());
+  switch (message.policy()) {
+    case v1::STREAM_POLICY_UNSPECIFIED:
+    case v1::STREAM_POLICY_LATEST:
+      break;
+    case v1::STREAM_POLICY_QUEUE:
+      config.policy = StreamPolicy::kQueue;
+      break;
+    default:
+      return BadStream(absl::StrCat("policy is ", static_cast<int>(message.policy()), ", must be LATEST (",
+                                    static_cast<int>(v1::STREAM_POLICY_LATEST), ") or QUEUE (",
+                                    static_cast<int>(v1::STREAM_POLICY_QUEUE), ")"));
+  }
+  if (message.has_frame_timeout()) {
+    ASSIGN_OR_RETURN(config.frame_timeout, DecodeDuration("frame_timeout", message.frame_timeout()));
+  }
+  if (message.max_queued_frames() > StreamSession::kMaxQueuedFrames) {
+    return BadStream(absl::StrCat("max_queued_frames is ", message.max_queued_frames(), ", must be 1 to ",
+                                  StreamSession::kMaxQueuedFrames, ", or 0 for the default"));
+  }
+  if (message.max_queued_frames() != 0) config.max_queued_frames = static_cast<int>(message.max_queued_frames());
+  if (!message.has_sweeps()) return config;
+
+  const v1::SweepAccumulation& sweeps = message.sweeps();
+  if (sweeps.num_sweeps() < 1 || sweeps.num_sweeps() > kMaxSweeps) {
+    return BadStream(absl::StrCat("sweeps.num_sweeps is ", sweeps.num_sweeps(), ", must be 1 to ", kMaxSweeps));
+  }
+  config.sweeps.emplace();
+  config.sweeps->num_sweeps = static_cast<int>(sweeps.num_sweeps());
+  config.sweeps->max_bytes = kMaxSweepBytes;
+  if (sweeps.has_max_age()) {
+    ASSIGN_OR_RETURN(config.sweeps->max_age, DecodeDuration("sweeps.max_age", sweeps.max_age()));
+  }
+  config.age_feature = sweeps.age_feature();
+  return config;
+}
+
+Pose DecodePose(const v1::Pose& message) {
+  return {.x = message.x(),
+          .y = message.y(),
+          .z = message.z(),
+          .qw = message.qw(),
+          .qx = message.qx(),
+          .qy = message.qy(),
+          .qz = message.qz()};
 }
 
 void EncodeResult(const InferResult& result, v1::InferResponse* response) {

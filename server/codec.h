@@ -2,12 +2,14 @@
 
 // Between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
 
-#include <vector>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
+#include "engine/serving/stream_session.h"
 #include "engine/tensor/point_cloud.h"
+#include "engine/tensor/sweep.h"
 #include "voxserve/v1/inference.pb.h"
 #include "voxserve/v1/point_cloud.pb.h"
 
@@ -20,6 +22,16 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message);
 // When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
 // for "unknown") or says nonsense.
 absl::Time StampOf(const v1::PointCloud& message);
+
+// As InferTask wants it: levels beyond any model's stay beyond.
+int PriorityOf(uint32_t priority);
+
+// INVALID_ARGUMENT, reason BAD_STREAM, naming the field, its value and what is allowed. Models are the engine's to
+// know.
+absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
+
+// Unchecked.
+Pose DecodePose(const v1::Pose& message);
 
 // Fills everything but request_id and the server's own stages, which the caller puts around.
 void EncodeResult(const InferResult& result, v1::InferResponse* response);

@@ -7,7 +7,6 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 
 namespace voxserve {
 namespace {
@@ -24,9 +23,7 @@ std::string Shortened(absl::string_view message) {
 
 }  // namespace
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-
+google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
   details.set_message(Shortened(status.message()));
@@ -44,6 +41,12 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
     details.add_details()->PackFrom(retry);
   }
+  return details;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status details = ToRpcStatus(status);
   // The numbers of absl::StatusCode are gRPC's.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
 }

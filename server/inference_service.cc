@@ -1,63 +1,34 @@
 #include "server/inference_service.h"
 
 #include <atomic>
-#include <chrono>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
-#include "engine/base/logging.h"
 #include "server/codec.h"
 #include "server/grpc_status.h"
 
 namespace voxserve {
-namespace {
-
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
-}
-
-absl::Status QueueFull(std::string message) {
-  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
-  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(std::move(message)), error_reason::kQueueFull),
-                        kRetryDelay);
-}
-
-// What a client chose may be long; a log line need not be.
-std::string Clipped(const std::string& text) {
-  constexpr size_t kMaxBytes = 128;
-  return text.size() <= kMaxBytes ? text : absl::StrCat(text.substr(0, kMaxBytes), "...");
-}
-
-// Faults of the caller are news; faults of the server are warnings.
-LogLevel LevelOf(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-      return LogLevel::kInfo;
-    default:
-      return LogLevel::kWarning;
-  }
-}
-
-}  // namespace
-
 // One Infer. gRPC calls OnCancel and OnDone after Infer has returned, and OnDone last; `done` may come at any time
 // after Submit was called, within it too.
 class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
  public:
   InferCall(InferenceService* service, grpc::CallbackServerContext* context, v1::InferRequest* request,
             v1::InferResponse* response)
-      : service_(service), context_(context), request_(request), response_(response), deadline_(DeadlineOf(*context)) {}
+      : service_(service),
+        context_(context),
+        request_(request),
+        response_(response),
+        deadline_(DeadlineOf(*context)),
+        record_({.model = request->model(),
+                 .version = request->version(),
+                 .request_id = request->request_id(),
+                 .peer = context->peer()},
+                service->answer_options_) {}
 
   void Start() {
-    const absl::Status accepted = service_->Accept();
+    const absl::Status accepted = service_->limits_.AcceptCall();
     accepted_ = accepted.ok();
     if (!accepted_) {
       service_->metrics_->OnDropped(request_->model(), absl::IsUnavailable(accepted) ? "draining" : "queue_full");
@@ -66,19 +37,17 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!request_->has_cloud()) {
       return Fail(WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud));
     }
-    v1::PointCloud* const message = request_->mutable_cloud();
-    num_points_ = message->num_points();
-    stamp_ = StampOf(*message);
-    absl::StatusOr<PointCloud> cloud = DecodeCloud(message);
-    decode_time_ = absl::Now() - started_;
+    absl::StatusOr<PointCloud> cloud = record_.Decode(request_->mutable_cloud());
     if (!cloud.ok()) return Fail(cloud.status());
-    ticket_ = service_->engine_->Submit(
-        {.model = request_->model(),
-         .version = request_->version(),
-         .cloud = *std::move(cloud),
-         .return_scores = request_->return_scores(),
-         .deadline = deadline_,
-         .done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); }});
+    InferTask task;
+    task.model = request_->model();
+    task.version = request_->version();
+    task.cloud = *std::move(cloud);
+    task.return_scores = request_->return_scores();
+    task.priority = PriorityOf(request_->priority());
+    task.deadline = deadline_;
+    task.done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); };
+    ticket_ = service_->engine_->Submit(std::move(task));
     submitted_ = true;
   }
 
@@ -88,7 +57,8 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   }
 
   void OnDone() override {
-    if (accepted_) service_->Release(answer_bytes_);
+    service_->limits_.ReleaseAnswer(answer_bytes_);
+    if (accepted_) service_->limits_.ReleaseCall();
     delete this;
   }
 
@@ -104,57 +74,15 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     }
     if (!result.ok()) return Fail(result.status());
 
-    const absl::Time encode_start = absl::Now();
     response_->set_request_id(request_->request_id());
-    AppendStage("decode", decode_time_, response_);
-    EncodeResult(*result, response_);
-    const int64_t bytes = static_cast<int64_t>(response_->ByteSizeLong());
-    if (bytes > service_->options_.max_response_bytes) {
-      response_->Clear();
-      return Fail(WithReason(absl::ResourceExhaustedError(
-                                 absl::StrCat("the response takes ", bytes, " bytes, more than the server's limit ",
-                                              "of ", service_->options_.max_response_bytes, " (--max_message_bytes)")),
-                             error_reason::kResponseTooLarge));
-    }
-    if (const absl::Status held = service_->HoldAnswer(bytes); !held.ok()) {
-      response_->Clear();
-      return Fail(held);
-    }
-    answer_bytes_ = bytes;
-    const absl::Time now = absl::Now();
-    const absl::Duration encode_time = now - encode_start;
-    AppendStage("encode", encode_time, response_);
-
-    Metrics& metrics = *service_->metrics_;
-    metrics.OnStage(result->model, "decode", decode_time_);
-    metrics.OnStage(result->model, "encode", encode_time);
-    metrics.OnRequest(result->model, result->version, absl::StatusCode::kOk, now - started_);
-    if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result->model, now - stamp_);
-    Log(LogLevel::kDebug, "answered",
-        {{"model", result->model},
-         {"version", result->version},
-         {"points", num_points_},
-         {"voxels", result->counts.voxels},
-         {"ms", absl::ToDoubleMilliseconds(now - started_)},
-         {"request_id", Clipped(request_->request_id())},
-         {"frame_id", Clipped(request_->cloud().frame_id())},
-         {"peer", context_->peer()}});
+    const absl::StatusOr<int64_t> bytes = record_.Answer(*result, response_);
+    if (!bytes.ok()) return Finish(ToGrpcStatus(bytes.status(), context_));
+    answer_bytes_ = *bytes;
     Finish(grpc::Status::OK);
   }
 
   void Fail(const absl::Status& status) {
-    const absl::Duration duration = absl::Now() - started_;
-    service_->metrics_->OnRequest(request_->model(), request_->version(), status.code(), duration);
-    Log(LevelOf(status.code()), "not answered",
-        {{"model", Clipped(request_->model())},
-         {"version", request_->version()},
-         {"code", absl::StatusCodeToString(status.code())},
-         {"reason", ReasonOf(status)},
-         {"message", Clipped(std::string(status.message()))},
-         {"points", num_points_},
-         {"ms", absl::ToDoubleMilliseconds(duration)},
-         {"request_id", Clipped(request_->request_id())},
-         {"peer", context_->peer()}});
+    record_.Fail(status);
     Finish(ToGrpcStatus(status, context_));
   }
 
@@ -162,11 +90,8 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   v1::InferRequest* const request_;
   v1::InferResponse* const response_;
-  const absl::Time started_ = absl::Now();
   const absl::Time deadline_;
-  absl::Time stamp_ = absl::InfinitePast();
-  absl::Duration decode_time_;
-  uint64_t num_points_ = 0;
+  RequestRecord record_;
   bool accepted_ = false;
   bool submitted_ = false;
   uint64_t ticket_ = 0;
@@ -174,12 +99,23 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   std::atomic<bool> cancelled_{false};
 };
 
+InferenceService::InferenceService(const Options& options, Engine* engine, Metrics* metrics)
+    : engine_(engine),
+      metrics_(metrics),
+      limits_(options.limits),
+      answer_options_({.max_message_bytes = options.max_response_bytes, .limits = &limits_, .metrics = metrics}),
+      streams_(answer_options_, engine) {}
+
 grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* context, const v1::InferRequest* request,
                                                   v1::InferResponse* response) {
   // The request is this call's alone and was not made const: its points are moved out rather than copied.
   auto* call = new InferCall(this, context, const_cast<v1::InferRequest*>(request), response);
   call->Start();
   return call;
+}
+
+InferStreams::Reactor* InferenceService::InferStream(grpc::CallbackServerContext* context) {
+  return streams_.Open(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
@@ -202,46 +138,10 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
 }
 
 void InferenceService::StartDraining() {
-  absl::MutexLock lock(&mutex_);
-  draining_ = true;
+  limits_.StartDraining();
+  streams_.StartDraining();
 }
 
-int64_t InferenceService::AwaitAnswers(absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithDeadline(absl::Condition(
-                               +[](int64_t* num_accepted) { return *num_accepted == 0; }, &num_accepted_),
-                           deadline);
-  return num_accepted_;
-}
-
-absl::Status InferenceService::Accept() {
-  absl::MutexLock lock(&mutex_);
-  if (draining_) {
-    return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
-  }
-  if (num_accepted_ >= options_.max_accepted_requests) {
-    return QueueFull(absl::StrCat("the server holds ", num_accepted_, " requests that wait, run or have answers to ",
-                                  "send; its limit is ", options_.max_accepted_requests));
-  }
-  ++num_accepted_;
-  return absl::OkStatus();
-}
-
-absl::Status InferenceService::HoldAnswer(int64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  if (unsent_bytes_ > 0 && unsent_bytes_ + bytes > options_.max_unsent_bytes) {
-    return QueueFull(absl::StrCat("answers of ", unsent_bytes_, " bytes wait for their clients to read them; with ",
-                                  bytes, " more they exceed the server's limit of ", options_.max_unsent_bytes,
-                                  " (--grpc_memory_bytes)"));
-  }
-  unsent_bytes_ += bytes;
-  return absl::OkStatus();
-}
-
-void InferenceService::Release(int64_t answer_bytes) {
-  absl::MutexLock lock(&mutex_);
-  --num_accepted_;
-  unsent_bytes_ -= answer_bytes;
-}
+int64_t InferenceService::AwaitAnswers(absl::Time deadline) { return limits_.AwaitReleases(deadline); }
 
 }  // namespace voxserve

@@ -100,6 +100,8 @@ int Serve(const Options& options) {
                                .device_memory_limit = options.device_memory_limit,
                                .plan_dir = options.plan_dir,
                                .engine_version = VOXSERVE_VERSION,
+                               .model_poll_interval = absl::Seconds(options.model_poll_seconds),
+                               .deterministic = options.deterministic,
                                .tune_on_load = options.tune_on_load,
                                .observer = observer,
                                .on_device_failed = [&device_failed](const absl::Status& status) {

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/recent_rate.h"
 
 namespace voxserve {
 namespace {
@@ -17,36 +16,12 @@ namespace {
 using prometheus::BuildCounter;
 using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
-using prometheus::Histogram;
 
 constexpr std::string_view kUnknown = "_unknown";
 
-// Seconds, from 0.1 ms, six to seven a decade: percentiles read off them are within about a tenth.
-const Histogram::BucketBoundaries& DurationBuckets() {
-  static const auto* buckets = new Histogram::BucketBoundaries{
-      0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02,
-      0.03,   0.05,    0.075,  0.1,    0.15,   0.2,     0.3,   0.5,    0.75,  1,     1.5,   2,      3,    5,     10};
-  return *buckets;
-}
-
-const Histogram::BucketBoundaries& RequestBuckets() {
-  static const auto* buckets = new Histogram::BucketBoundaries{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64};
-  return *buckets;
-}
-
-// Points and voxels.
-const Histogram::BucketBoundaries& SizeBuckets() {
-  static const auto* buckets =
-      new Histogram::BucketBoundaries{0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7};
-  return *buckets;
-}
-
-// A request meets them in this order; others come after them.
-int StageRank(std::string_view stage) {
-  constexpr std::string_view kStages[] = {"decode",   "queue", "copy_in",  "voxelize", "geometry",
-                                          "features", "head",  "copy_out", "encode"};
-  return static_cast<int>(std::find(std::begin(kStages), std::end(kStages), stage) - std::begin(kStages));
-}
+// Why a cloud did not run. Each has a series from the start, so that rates see the first event.
+constexpr std::string_view kDropReasons[] = {"superseded", "unmeetable", "expired",
+                                             "cancelled",  "queue_full", "draining"};
 
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
   for (const auto& label : metric.label) {
@@ -59,44 +34,9 @@ std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(co
 
 }  // namespace
 
-struct Metrics::ModelMetrics {
-  prometheus::Counter& frames;
-  prometheus::Counter& used;
-  prometheus::Counter& invalid;
-  prometheus::Counter& out_of_range;
-  prometheus::Counter& dropped;
-  prometheus::Counter& negative_ages;
-  Histogram& request_duration;
-  Histogram& frame_age;
-  Histogram& batch_requests;
-  Histogram& batch_points;
-  Histogram& batch_voxels;
-  prometheus::Gauge& queue_depth;
-  std::string label;
-  std::vector<std::pair<std::string, Histogram*>> stages;
-  RecentRate recent_frames;
-  int64_t failures = 0;
-};
-
-double HistogramQuantile(const std::vector<double>& boundaries, const std::vector<uint64_t>& counts, double q) {
-  uint64_t total = 0;
-  for (const uint64_t count : counts) total += count;
-  if (total == 0) return 0;
-  const double rank = q * static_cast<double>(total);
-  double below = 0;
-  for (size_t i = 0; i < boundaries.size(); ++i) {
-    const double count = static_cast<double>(counts[i]);
-    if (count > 0 && below + count >= rank) {
-      const double lower = i == 0 ? 0 : boundaries[i - 1];
-      return lower + (boundaries[i] - lower) * (rank - below) / count;
-    }
-    below += count;
-  }
-  return boundaries.back();
-}
-
-Metrics::Metrics()
-    : requests_total_(BuildCounter()
+Metrics::Metrics(std::function<absl::Time()> now)
+    : now_(std::move(now)),
+      requests_total_(BuildCounter()
                           .Name("voxserve_requests_total")
                           .Help("Requests by status code; models that are not there are _unknown")
                           .Register(registry_)),
@@ -111,7 +51,8 @@ Metrics::Metrics()
                         .Register(registry_)),
       frames_dropped_total_(BuildCounter()
                                 .Name("voxserve_frames_dropped_total")
-                                .Help("Point clouds that were refused or left the queue without running")
+                                .Help("Point clouds that did not run, by reason: superseded, unmeetable, expired, "
+                                      "cancelled, queue_full, draining")
                                 .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
@@ -154,7 +95,12 @@ Metrics::Metrics()
       batch_points_(BuildHistogram().Name("voxserve_batch_points").Help("Points in a batch").Register(registry_)),
       batch_voxels_(
           BuildHistogram().Name("voxserve_batch_voxels").Help("Occupied voxels in a batch").Register(registry_)),
+      latency_prediction_error_ratio_(BuildHistogram()
+                                          .Name("voxserve_latency_prediction_error_ratio")
+                                          .Help("|predicted - actual| / actual of a batch's time")
+                                          .Register(registry_)),
       queue_depth_(BuildGauge().Name("voxserve_queue_depth").Help("Requests waiting").Register(registry_)),
+      streams_(BuildGauge().Name("voxserve_streams").Help("Streams that are open").Register(registry_)),
       device_memory_bytes_(BuildGauge()
                                .Name("voxserve_device_memory_bytes")
                                .Help("Bytes that a device's context holds, by kind")
@@ -185,21 +131,26 @@ void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
 
 void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
-  const auto announced = announced_versions_.find(model);
-  const bool is_version_known = announced != announced_versions_.end() && announced->second.contains(version);
-  ModelMetrics& metrics = Of(model);
+  // What is asked of a model that was unloaded is no longer that model's.
+  const bool is_gone = code == absl::StatusCode::kNotFound && !listed_versions_.contains(model);
+  ModelMetrics& metrics = Of(is_gone ? kUnknown : model);
+  // An answer names its version, which may have been unloaded meanwhile; a refusal repeats what the client asked for.
+  const bool is_version_known =
+      IsListed(model, version) || (code == absl::StatusCode::kOk && metrics.label != kUnknown);
   requests_total_
       .Add({{"model", metrics.label},
             {"version", is_version_known ? absl::StrCat(version) : std::string(kUnknown)},
             {"code", CodeName(code)}})
       .Increment();
   if (code != absl::StatusCode::kOk) {
-    ++metrics.failures;
+    ++metrics.failures[CodeName(code)];
     return;
   }
+  const absl::Time now = now_();
   metrics.frames.Increment();
-  metrics.recent_frames.Add(absl::Now());
+  metrics.recent_frames.Add(now);
   metrics.request_duration.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent_latency.Observe(absl::ToDoubleSeconds(duration), now);
 }
 
 void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
@@ -207,22 +158,49 @@ void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
   ModelMetrics& metrics = Of(model);
   if (age < absl::ZeroDuration()) {
     metrics.negative_ages.Increment();
-  } else {
-    metrics.frame_age.Observe(absl::ToDoubleSeconds(age));
+    return;
   }
+  metrics.frame_age.Observe(absl::ToDoubleSeconds(age));
+  metrics.recent_frame_age.Observe(absl::ToDoubleSeconds(age), now_());
+}
+
+void Metrics::OnStreamOpened(std::string_view model) { AddStreams(model, 1); }
+
+void Metrics::OnStreamClosed(std::string_view model) { AddStreams(model, -1); }
+
+void Metrics::AddStreams(std::string_view model, int64_t change) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.open_streams += change;
+  if (metrics.streams != nullptr) metrics.streams->Set(static_cast<double>(metrics.open_streams));
 }
 
 void Metrics::OnStage(std::string_view model, std::string_view stage, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
-  StageOf(Of(model), stage).Observe(absl::ToDoubleSeconds(duration));
+  StageMetrics& metrics = StageOf(Of(model), stage);
+  metrics.total.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent.Observe(absl::ToDoubleSeconds(duration), now_());
 }
 
 void Metrics::OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) {
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
+  const absl::Time now = now_();
   metrics.batch_requests.Observe(static_cast<double>(requests));
   metrics.batch_points.Observe(static_cast<double>(points));
   metrics.batch_voxels.Observe(static_cast<double>(voxels));
+  metrics.recent_batch_requests.Observe(static_cast<double>(requests), now);
+  metrics.recent_batch_points.Observe(static_cast<double>(points), now);
+  metrics.recent_batch_voxels.Observe(static_cast<double>(voxels), now);
+}
+
+void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) {
+  if (actual <= absl::ZeroDuration()) return;  // has no ratio
+  const double ratio = std::abs(absl::FDivDuration(predicted - actual, actual));
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.prediction_error.Observe(ratio);
+  metrics.recent_prediction_error.Observe(ratio, now_());
 }
 
 void Metrics::OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) {
@@ -231,24 +209,54 @@ void Metrics::OnPoints(std::string_view model, int64_t used, int64_t invalid, in
   metrics.used.Increment(static_cast<double>(used));
   metrics.invalid.Increment(static_cast<double>(invalid));
   metrics.out_of_range.Increment(static_cast<double>(out_of_range));
-  metrics.dropped.Increment(static_cast<double>(dropped));
+  metrics.dropped_points.Increment(static_cast<double>(dropped));
 }
 
 void Metrics::OnDropped(std::string_view model, std::string_view reason) {
   absl::MutexLock lock(&mutex_);
-  frames_dropped_total_.Add({{"model", Of(model).label}, {"reason", std::string(reason)}}).Increment();
+  ModelMetrics& metrics = Of(model);
+  auto found = metrics.dropped.find(reason);
+  if (found == metrics.dropped.end()) {
+    prometheus::Counter& total = frames_dropped_total_.Add({{"model", metrics.label}, {"reason", std::string(reason)}});
+    found = metrics.dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}}).first;
+  }
+  found->second.total.Increment();
+  found->second.recent.Add(now_());
 }
 
 void Metrics::OnQueueDepth(std::string_view model, int64_t tasks) {
   absl::MutexLock lock(&mutex_);
-  Of(model).queue_depth.Set(static_cast<double>(tasks));
+  ModelMetrics& metrics = Of(model);
+  metrics.queue_tasks = tasks;
+  if (metrics.queue_depth != nullptr) metrics.queue_depth->Set(static_cast<double>(tasks));
 }
 
 void Metrics::OnModelState(std::string_view model, int64_t version, bool ready) {
+  const std::string name(model);
   absl::MutexLock lock(&mutex_);
-  announced_versions_[std::string(model)].insert(version);
-  Of(model);  // from now on its series stand at 0, so that rates see the first event
-  model_ready_.Add({{"model", std::string(model)}, {"version", absl::StrCat(version)}}).Set(ready ? 1 : 0);
+  listed_versions_[name].insert(version);
+  ModelMetrics& metrics = Of(model);  // from now on its series stand at 0, so that rates see the first event
+  metrics.queue_depth = &queue_depth_.Add({{"model", name}});
+  metrics.queue_depth->Set(static_cast<double>(metrics.queue_tasks));
+  metrics.streams = &streams_.Add({{"model", name}});
+  metrics.streams->Set(static_cast<double>(metrics.open_streams));
+  model_ready_.Add({{"model", name}, {"version", absl::StrCat(version)}}).Set(ready ? 1 : 0);
+  PublishPlans(name);
+}
+
+void Metrics::OnModelRemoved(std::string_view model, int64_t version) {
+  const std::string name(model);
+  absl::MutexLock lock(&mutex_);
+  if (!IsListed(model, version)) return;
+  listed_versions_[name].erase(version);
+  model_ready_.Remove(&model_ready_.Add({{"model", name}, {"version", absl::StrCat(version)}}));
+  for (auto& [device, plans] : plans_[name]) plans.source_of_version.erase(version);
+  PublishPlans(name);
+  if (!listed_versions_[name].empty()) return;
+  listed_versions_.erase(name);
+  ModelMetrics& metrics = Of(model);
+  queue_depth_.Remove(std::exchange(metrics.queue_depth, nullptr));
+  streams_.Remove(std::exchange(metrics.streams, nullptr));
 }
 
 void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
@@ -258,16 +266,32 @@ void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
 void Metrics::OnPlanLookup(bool found) { (found ? plan_cache_hits_ : plan_cache_misses_).Increment(); }
 
 void Metrics::OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) {
-  const auto series_of = [&](const std::string& of) -> prometheus::Gauge& {
-    return plan_info_.Add({{"model", std::string(model)}, {"device", std::string(device)}, {"source", of}});
-  };
+  const std::string name(model);
   absl::MutexLock lock(&mutex_);
-  std::map<int64_t, std::string>& sources = plan_sources_[{std::string(model), std::string(device)}];
-  const std::string old = std::exchange(sources[version], std::string(source));
-  series_of(sources[version]).Set(1);
-  const bool is_old_in_use =
-      std::any_of(sources.begin(), sources.end(), [&](const auto& entry) { return entry.second == old; });
-  if (!old.empty() && !is_old_in_use) plan_info_.Remove(&series_of(old));
+  plans_[name][std::string(device)].source_of_version[version] = std::string(source);
+  PublishPlans(name);
+}
+
+void Metrics::PublishPlans(const std::string& model) {
+  for (auto& [device, plans] : plans_[model]) {
+    std::set<std::string> sources;
+    for (const auto& [version, source] : plans.source_of_version) {
+      if (IsListed(model, version)) sources.insert(source);
+    }
+    const auto series_of = [&, &device = device](const std::string& source) -> prometheus::Gauge& {
+      return plan_info_.Add({{"model", model}, {"device", device}, {"source", source}});
+    };
+    for (const std::string& source : plans.published) {
+      if (!sources.contains(source)) plan_info_.Remove(&series_of(source));
+    }
+    for (const std::string& source : sources) series_of(source).Set(1);
+    plans.published = std::move(sources);
+  }
+}
+
+bool Metrics::IsListed(std::string_view model, int64_t version) const {
+  const auto versions = listed_versions_.find(model);
+  return versions != listed_versions_.end() && versions->second.contains(version);
 }
 
 void Metrics::OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {
@@ -287,34 +311,17 @@ std::string Metrics::Text() const {
 }
 
 ModelStatistics Metrics::StatisticsOf(std::string_view model) const {
-  ModelStatistics statistics;
   absl::MutexLock lock(&mutex_);
   const auto found = models_.find(model);
-  if (found == models_.end()) return statistics;
-  const ModelMetrics& metrics = *found->second;
-  statistics.frames = std::llround(metrics.frames.Value());
-  statistics.failures = metrics.failures;
-  statistics.frames_history = metrics.recent_frames.History(absl::Now());
-  statistics.queue_depth = std::llround(metrics.queue_depth.Value());
-
-  std::vector<uint64_t> counts;
-  uint64_t before = 0;
-  for (const auto& bucket : metrics.request_duration.Collect().histogram.bucket) {
-    counts.push_back(bucket.cumulative_count - before);
-    before = bucket.cumulative_count;
+  if (found == models_.end()) return {};
+  ModelStatistics statistics = found->second->Statistics(now_());
+  if (const auto by_device = plans_.find(model); by_device != plans_.end()) {
+    for (const auto& [device, plans] : by_device->second) {
+      for (const auto& [version, source] : plans.source_of_version) {
+        if (IsListed(model, version)) statistics.plans.push_back({version, device, source});
+      }
+    }
   }
-  statistics.p50_seconds = HistogramQuantile(DurationBuckets(), counts, 0.50);
-  statistics.p95_seconds = HistogramQuantile(DurationBuckets(), counts, 0.95);
-  statistics.p99_seconds = HistogramQuantile(DurationBuckets(), counts, 0.99);
-
-  for (const auto& [stage, histogram] : metrics.stages) {
-    const auto collected = histogram->Collect().histogram;
-    if (collected.sample_count == 0) continue;
-    statistics.stage_mean_seconds.emplace_back(stage,
-                                               collected.sample_sum / static_cast<double>(collected.sample_count));
-  }
-  std::stable_sort(statistics.stage_mean_seconds.begin(), statistics.stage_mean_seconds.end(),
-                   [](const auto& a, const auto& b) { return StageRank(a.first) < StageRank(b.first); });
   return statistics;
 }
 
@@ -341,40 +348,44 @@ std::vector<DeviceStatistics> Metrics::DeviceStatisticsByName() const {
   return statistics;
 }
 
-Metrics::ModelMetrics& Metrics::Of(std::string_view model) {
-  if (announced_versions_.find(model) == announced_versions_.end()) model = kUnknown;
+ModelMetrics& Metrics::Of(std::string_view model) {
   if (const auto found = models_.find(model); found != models_.end()) return *found->second;
+  if (listed_versions_.find(model) == listed_versions_.end()) {
+    if (const auto found = models_.find(kUnknown); found != models_.end()) return *found->second;
+    model = kUnknown;
+  }
   const std::string label(model);
   const auto points = [&](const char* fate) -> prometheus::Counter& {
     return points_total_.Add({{"model", label}, {"fate", fate}});
   };
   auto metrics = std::make_unique<ModelMetrics>(
-      ModelMetrics{.frames = frames_total_.Add({{"model", label}}),
+      ModelMetrics{.label = label,
+                   .frames = frames_total_.Add({{"model", label}}),
                    .used = points("used"),
                    .invalid = points("invalid"),
                    .out_of_range = points("out_of_range"),
-                   .dropped = points("dropped"),
+                   .dropped_points = points("dropped"),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .batch_requests = batch_requests_.Add({{"model", label}}, RequestBuckets()),
                    .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),
                    .batch_voxels = batch_voxels_.Add({{"model", label}}, SizeBuckets()),
-                   .queue_depth = queue_depth_.Add({{"model", label}}),
-                   .label = label,
-                   .stages = {},
-                   .recent_frames = {}});
+                   .prediction_error = latency_prediction_error_ratio_.Add({{"model", label}}, ErrorRatioBuckets())});
+  for (const std::string_view reason : kDropReasons) {
+    prometheus::Counter& total = frames_dropped_total_.Add({{"model", label}, {"reason", std::string(reason)}});
+    metrics->dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}});
+  }
   return *models_.emplace(label, std::move(metrics)).first->second;
 }
 
-prometheus::Histogram& Metrics::StageOf(ModelMetrics& metrics, std::string_view stage) {
-  for (const auto& [name, histogram] : metrics.stages) {
-    if (name == stage) return *histogram;
+StageMetrics& Metrics::StageOf(ModelMetrics& metrics, std::string_view stage) {
+  for (StageMetrics& one : metrics.stages) {
+    if (one.name == stage) return one;
   }
-  Histogram& histogram =
+  prometheus::Histogram& total =
       stage_duration_seconds_.Add({{"model", metrics.label}, {"stage", std::string(stage)}}, DurationBuckets());
-  metrics.stages.emplace_back(stage, &histogram);
-  return histogram;
+  return metrics.stages.emplace_back(StageMetrics{.name = std::string(stage), .total = total});
 }
 
 }  // namespace voxserve

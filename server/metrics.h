@@ -3,8 +3,9 @@
 // The process's Prometheus metrics: names, labels and buckets in one place. The engine tells it through EngineObserver,
 // the server's request path through the methods below.
 //
-// Thread-safe. Every call is a few atomic additions behind one short lock, and never calls back. Names of models that
-// the engine has not announced (OnModelState) are labelled `_unknown`, so that clients cannot make up time series.
+// Thread-safe. Every call is a few additions behind one short lock, and never calls back. Names of models that the
+// engine has not announced (OnModelState) are labelled `_unknown`, so that clients cannot make up time series. Of a
+// model that was removed the gauges go, and the counters stand: what it had accepted still counts.
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -13,6 +14,7 @@
 #include <prometheus/registry.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,39 +26,23 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine_observer.h"
-#include "server/recent_rate.h"
+#include "server/model_metrics.h"
 
 namespace voxserve {
 
-// What the status page says of a model, since the process started.
-struct ModelStatistics {
-  int64_t frames = 0;
-  int64_t failures = 0;                 // requests with another code than OK
-  std::vector<int64_t> frames_history;  // per second of the last minute, oldest first
-  // Seconds from request to answer, of the answered ones; interpolated within a bucket. 0 where there were none.
-  double p50_seconds = 0;
-  double p95_seconds = 0;
-  double p99_seconds = 0;
-  int64_t queue_depth = 0;
-  std::vector<std::pair<std::string, double>> stage_mean_seconds;  // in the order in which a request meets them
-};
-
 struct DeviceStatistics {
   std::string device;
-  double busy_seconds = 0;                                    // of its compute stream
+  double busy_seconds = 0;                                    // of its compute streams
   std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by kind, by name
 };
 
-// The value below which the share q of the observations lies, as Prometheus' histogram_quantile computes it: linear
-// within a bucket; the last boundary where it lies beyond it; 0 without observations. counts has one more entry (+Inf)
-// than boundaries and is not cumulative.
-double HistogramQuantile(const std::vector<double>& boundaries, const std::vector<uint64_t>& counts, double q);
-
 class Metrics : public EngineObserver {
  public:
-  Metrics();
+  // now: what "the last minute" is counted by.
+  explicit Metrics(std::function<absl::Time()> now = absl::Now);
   ~Metrics() override;
 
   // Label `backend`: "cpu" or "cuda".
@@ -70,13 +56,19 @@ class Metrics : public EngineObserver {
   // apart.
   void OnFrameAge(std::string_view model, absl::Duration age);
 
+  // A stream to a listed model opened; it closed.
+  void OnStreamOpened(std::string_view model);
+  void OnStreamClosed(std::string_view model);
+
   // Also for the server's own stages: decode, encode.
   void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
   void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) override;
+  void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) override;
   void OnDropped(std::string_view model, std::string_view reason) override;
   void OnQueueDepth(std::string_view model, int64_t tasks) override;
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
+  void OnModelRemoved(std::string_view model, int64_t version) override;
   void OnGridFallback() override;
   void OnGeometryFallback() override;
   void OnPlanLookup(bool found) override;
@@ -91,11 +83,20 @@ class Metrics : public EngineObserver {
   std::vector<DeviceStatistics> DeviceStatisticsByName() const;
 
  private:
-  struct ModelMetrics;  // one model's time series, looked up once
+  // The sources of a model's plans on a device, and of which of them voxserve_plan_info has a series.
+  struct DevicePlans {
+    std::map<int64_t, std::string> source_of_version;
+    std::set<std::string> published;
+  };
 
   ModelMetrics& Of(std::string_view model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  prometheus::Histogram& StageOf(ModelMetrics& metrics, std::string_view stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StageMetrics& StageOf(ModelMetrics& metrics, std::string_view stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsListed(std::string_view model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddStreams(std::string_view model, int64_t change);
+  // Plans may be told before their version is listed, or after it is gone.
+  void PublishPlans(const std::string& model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::function<absl::Time()> now_;
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_total_;
   prometheus::Family<prometheus::Counter>& frames_total_;
@@ -113,7 +114,9 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Histogram>& batch_requests_;
   prometheus::Family<prometheus::Histogram>& batch_points_;
   prometheus::Family<prometheus::Histogram>& batch_voxels_;
+  prometheus::Family<prometheus::Histogram>& latency_prediction_error_ratio_;
   prometheus::Family<prometheus::Gauge>& queue_depth_;
+  prometheus::Family<prometheus::Gauge>& streams_;
   prometheus::Family<prometheus::Gauge>& device_memory_bytes_;
   prometheus::Family<prometheus::Gauge>& model_ready_;
   prometheus::Family<prometheus::Gauge>& plan_info_;
@@ -124,10 +127,10 @@ class Metrics : public EngineObserver {
   prometheus::Counter& plan_cache_misses_;
 
   mutable absl::Mutex mutex_;
-  std::map<std::string, std::set<int64_t>, std::less<>> announced_versions_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<int64_t>, std::less<>> listed_versions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<ModelMetrics>, std::less<>> models_ ABSL_GUARDED_BY(mutex_);
-  // The sources of a model's plans on a device, by version; voxserve_plan_info has a series for each that is there.
-  std::map<std::pair<std::string, std::string>, std::map<int64_t, std::string>> plan_sources_ ABSL_GUARDED_BY(mutex_);
+  // By model, then by device.
+  std::map<std::string, std::map<std::string, DevicePlans>, std::less<>> plans_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace voxserve

@@ -80,6 +80,9 @@ std::string AbslUnparseFlag(LogLevel level) {
 
 ABSL_FLAG(std::string, model_repository, voxserve::Options().model_repository,
           "Folder of model folders (<model>/<version>/model.textproto). Required.");
+ABSL_FLAG(double, model_poll_seconds, voxserve::Options().model_poll_seconds,
+          "How often to look through the repository for versions that are new, changed or gone; 0: only when LoadModel "
+          "asks for one.");
 ABSL_FLAG(int, threads, voxserve::Options().threads,
           "CPU threads that compute; 0: as many as this process may use (affinity, container quota).");
 ABSL_FLAG(std::string, devices, voxserve::Options().devices,
@@ -99,6 +102,9 @@ ABSL_FLAG(
     bool, tune_on_load, voxserve::Options().tune_on_load,
     "Search a plan for each model that has none that fits this machine, in the background, on the first scans that "
     "it serves. --tune_on_load alone means true.");
+ABSL_FLAG(bool, deterministic, voxserve::Options().deterministic,
+          "Answer with bytes that do not depend on which requests share a batch. Models run by the default plan then. "
+          "--deterministic alone means true.");
 ABSL_FLAG(std::string, host, voxserve::Options().host,
           "Address that both ports listen on. There is no TLS and no login, so by default only this machine gets in; "
           "0.0.0.0 or [::] opens the ports to the network (in a container: always needed).");
@@ -131,8 +137,9 @@ struct FlagGroup {
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* groups = new std::vector<FlagGroup>{
       {"Models and computing",
-       {"model_repository", "devices", "streams_per_device", "device_memory_limit", "threads", "max_grid_bytes"}},
-      {"Tuned plans", {"plan_dir", "tune_on_load"}},
+       {"model_repository", "model_poll_seconds", "devices", "streams_per_device", "device_memory_limit", "threads",
+        "max_grid_bytes"}},
+      {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
       {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
       {"Life of the process", {"drain_timeout", "log_level"}},
@@ -206,6 +213,11 @@ absl::Status Options::Validate() const {
     return absl::InvalidArgumentError(
         "--model_repository is required: the folder of model folders, for example --model_repository deploy/models");
   }
+  // Not in this range: NaN too.
+  if (!(model_poll_seconds >= 0 && model_poll_seconds <= 86'400)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model_poll_seconds=", model_poll_seconds, " is out of range: 0 to 86400"));
+  }
   std::error_code ignored;
   if (!plan_dir.empty() && std::filesystem::exists(plan_dir, ignored) &&
       !std::filesystem::is_directory(plan_dir, ignored)) {
@@ -276,6 +288,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   CommandLine line;
   Options& options = line.options;
   options.model_repository = absl::GetFlag(FLAGS_model_repository);
+  options.model_poll_seconds = absl::GetFlag(FLAGS_model_poll_seconds);
   options.host = absl::GetFlag(FLAGS_host);
   options.port = absl::GetFlag(FLAGS_port);
   options.http_port = absl::GetFlag(FLAGS_http_port);
@@ -289,6 +302,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.max_grid_bytes = absl::GetFlag(FLAGS_max_grid_bytes).bytes;
   options.plan_dir = absl::GetFlag(FLAGS_plan_dir);
   options.tune_on_load = absl::GetFlag(FLAGS_tune_on_load);
+  options.deterministic = absl::GetFlag(FLAGS_deterministic);
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);

@@ -18,6 +18,7 @@ namespace voxserve {
 
 struct Options {
   std::string model_repository;
+  double model_poll_seconds = 0;
   std::string host = "127.0.0.1";
   int port = 8500;
   int http_port = 8080;
@@ -31,6 +32,7 @@ struct Options {
   int64_t max_grid_bytes = int64_t{512} << 20;
   std::string plan_dir;
   bool tune_on_load = false;
+  bool deterministic = false;
   int64_t grpc_memory_bytes = int64_t{2} << 30;
   absl::Duration drain_timeout = absl::Seconds(30);
   LogLevel log_level = LogLevel::kInfo;

@@ -1,5 +1,8 @@
 #include "server/readiness.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/base/error_reason.h"
 
 namespace voxserve {
@@ -11,11 +14,11 @@ absl::Status Readiness::Get() const {
 
 void Readiness::OnModelState(std::string_view model, int64_t version, bool ready) {
   absl::MutexLock lock(&mutex_);
-  const std::pair<std::string, int64_t> key(model, version);
+  std::set<int64_t>& versions = ready_versions_[std::string(model)];
   if (ready) {
-    ready_models_.insert(key);
+    versions.insert(version);
   } else {
-    ready_models_.erase(key);
+    versions.erase(version);
   }
   Tell();
 }
@@ -32,28 +35,35 @@ void Readiness::SetDraining() {
   Tell();
 }
 
-void Readiness::SetListener(std::function<void(bool)> listener) {
+void Readiness::SetListener(Listener listener) {
   absl::MutexLock lock(&mutex_);
   listener_ = std::move(listener);
-  if (!listener_) return;
-  told_ = GetLocked().ok();
-  listener_(told_);
+  told_.clear();
+  Tell();
 }
 
 absl::Status Readiness::GetLocked() const {
   if (draining_) return WithReason(absl::UnavailableError("draining"), error_reason::kDraining);
   if (!loaded_) return WithReason(absl::UnavailableError("loading models"), error_reason::kModelLoading);
-  if (ready_models_.empty()) {
+  const bool is_any_ready = std::any_of(ready_versions_.begin(), ready_versions_.end(),
+                                        [](const auto& model) { return !model.second.empty(); });
+  if (!is_any_ready) {
     return WithReason(absl::UnavailableError("no model is ready"), error_reason::kModelFailed);
   }
   return absl::OkStatus();
 }
 
 void Readiness::Tell() {
-  const bool ready = GetLocked().ok();
-  if (ready == told_) return;
-  told_ = ready;
-  if (listener_) listener_(ready);
+  TellOf("", GetLocked().ok());
+  for (const auto& [model, versions] : ready_versions_) TellOf(model, !draining_ && !versions.empty());
+}
+
+void Readiness::TellOf(const std::string& model, bool ready) {
+  if (!listener_) return;
+  const auto told = told_.find(model);
+  if (told != told_.end() && told->second == ready) return;
+  told_[model] = ready;
+  listener_(model, ready);
 }
 
 }  // namespace voxserve

@@ -31,7 +31,9 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
 // Infer calls that the service holds beyond those that wait in full queues: they run, or their answers are leaving.
 constexpr int64_t kMaxCallsBeyondQueues = 16;
-// Streams of one connection beyond the Infer calls that the service holds: health watches, and calls being refused.
+// InferStream calls: vehicles.
+constexpr int64_t kMaxStreams = 1024;
+// Streams of one connection beyond the calls that the service holds: health watches, and calls being refused.
 // A client with more on one connection keeps them back until others end.
 constexpr int64_t kMaxOtherStreams = 64;
 
@@ -40,7 +42,7 @@ int64_t MaxAcceptedRequests(const Options& options, const Engine& engine) {
   std::set<std::string> models;
   for (const ModelVersionInfo& model : engine.ListModels()) models.insert(model.name);
   const auto num_queues = static_cast<int64_t>(std::max<size_t>(models.size(), 1));
-  constexpr int64_t kMost = std::numeric_limits<int>::max() - kMaxCallsBeyondQueues - kMaxOtherStreams;
+  constexpr int64_t kMost = std::numeric_limits<int>::max() - kMaxCallsBeyondQueues - kMaxStreams - kMaxOtherStreams;
   return std::min(options.max_queue_requests, kMost / num_queues) * num_queues + kMaxCallsBeyondQueues;
 }
 
@@ -111,11 +113,13 @@ absl::Status Server::StartGrpc() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   const int64_t max_accepted_requests = MaxAcceptedRequests(options_, *engine_);
-  service_ =
-      std::make_unique<InferenceService>(InferenceService::Options{.max_response_bytes = options_.max_message_bytes,
-                                                                   .max_accepted_requests = max_accepted_requests,
-                                                                   .max_unsent_bytes = options_.grpc_memory_bytes},
-                                         engine_.get(), metrics_.get());
+  service_ = std::make_unique<InferenceService>(
+      InferenceService::Options{.max_response_bytes = options_.max_message_bytes,
+                                .limits = {.max_calls = max_accepted_requests,
+                                           .max_streams = kMaxStreams,
+                                           .max_unsent_bytes = options_.grpc_memory_bytes,
+                                           .max_frame_bytes = options_.max_queue_bytes}},
+      engine_.get(), metrics_.get());
   admin_ = std::make_unique<AdminService>(engine_.get());
 
   grpc::ResourceQuota quota("voxserve");
@@ -128,7 +132,7 @@ absl::Status Server::StartGrpc() {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             static_cast<int>(max_accepted_requests + kMaxOtherStreams));
+                             static_cast<int>(max_accepted_requests + kMaxStreams + kMaxOtherStreams));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -141,7 +145,8 @@ absl::Status Server::StartGrpc() {
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || grpc_port_ == 0) return ListenError("gRPC", options_.host, options_.port, "port");
 
-  readiness_.SetListener([health = grpc_->GetHealthCheckService()](bool ready) {
+  readiness_.SetListener([health = grpc_->GetHealthCheckService()](const std::string& model, bool ready) {
+    if (!model.empty()) return health->SetServingStatus(absl::StrCat("voxserve.model.", model), ready);
     health->SetServingStatus("", ready);
     health->SetServingStatus(v1::InferenceService::service_full_name(), ready);
   });

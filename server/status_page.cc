@@ -4,43 +4,14 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/status_page_assets.h"
 
 namespace voxserve {
 namespace {
-
-constexpr char kStyle[] = R"css(
-:root{--bg:#f5f6f8;--card:#fff;--ink:#16202c;--dim:#66717f;--line:#e3e7ec;--accent:#0a7d8c;--ok:#12805c;--bad:#c0392b;
---wait:#a86a00}
-@media(prefers-color-scheme:dark){:root{--bg:#0e1319;--card:#161d26;--ink:#e8edf3;--dim:#8b98a7;--line:#26303c;
---accent:#3cc8d8;--ok:#3ecf95;--bad:#ff7a6b;--wait:#f0b34a}}
-*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
-main{max-width:1060px;margin:0 auto;padding:28px 20px 60px}
-header{display:flex;align-items:center;gap:14px;flex-wrap:wrap;margin-bottom:22px}
-h1{font-size:24px;margin:0;letter-spacing:-.01em}h2{font-size:18px;margin:0}
-.dim{color:var(--dim)}.small{font-size:13px}.num{font-variant-numeric:tabular-nums}
-.pill{padding:2px 11px;border-radius:99px;font-size:13px;font-weight:600;border:1px solid currentColor}
-.ok{color:var(--ok)}.bad{color:var(--bad)}.wait{color:var(--wait)}
-.card{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:18px 20px;margin-bottom:16px}
-.top{display:flex;align-items:center;gap:12px;flex-wrap:wrap;margin-bottom:6px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:12px;margin:14px 0}
-.tile b{display:block;font-size:22px;font-weight:650;line-height:1.25}.tile span{color:var(--dim);font-size:12.5px}
-svg{display:block;width:100%;height:56px}.stages{display:grid;grid-template-columns:auto 1fr auto;gap:3px 12px;
-align-items:center;font-size:13px}.bar{height:8px;border-radius:4px;background:var(--accent);min-width:2px}
-.chips{display:flex;flex-wrap:wrap;gap:6px;margin-top:12px}.chip{display:flex;align-items:center;gap:6px;font-size:12.5px;
-border:1px solid var(--line);border-radius:99px;padding:1px 9px}.dot{width:9px;height:9px;border-radius:50%}
-.right{text-align:right}
-ul{margin:8px 0 0;padding-left:20px}a{color:var(--accent)}#gone{display:none;margin-bottom:16px}
-)css";
-
-constexpr char kScript[] = R"js(
-setInterval(async()=>{const gone=document.getElementById('gone');try{
-const page=new DOMParser().parseFromString(await(await fetch('/')).text(),'text/html');
-document.getElementById('live').replaceWith(page.getElementById('live'));gone.style.display='none';
-}catch(e){gone.style.display='block'}},2000);
-)js";
 
 // 3 significant digits and a unit that keeps them readable.
 std::string Milliseconds(double seconds) {
@@ -56,6 +27,11 @@ std::string Count(int64_t value) {
   if (value < 10'000) return absl::StrCat(value);
   if (value < 1'000'000) return absl::StrFormat("%.1f k", static_cast<double>(value) / 1e3);
   return absl::StrFormat("%.2f M", static_cast<double>(value) / 1e6);
+}
+
+std::string Bytes(int64_t bytes) {
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  return megabytes < 1'000 ? absl::StrFormat("%.1f MB", megabytes) : absl::StrFormat("%.2f GB", megabytes / 1e3);
 }
 
 std::string Uptime(absl::Duration uptime) {
@@ -94,24 +70,58 @@ std::string Sparkline(const std::vector<int64_t>& history) {
       width, kHeight, kHeight, points, width, kHeight, points, peak);
 }
 
-std::string Stages(const std::vector<std::pair<std::string, double>>& stages) {
+std::string Stages(const std::vector<std::pair<std::string, Distribution>>& stages) {
   double longest = 0;
-  for (const auto& [name, seconds] : stages) longest = std::max(longest, seconds);
+  for (const auto& [name, seconds] : stages) longest = std::max(longest, seconds.mean);
   if (longest == 0) return "";
   std::string html =
-      "<div class=\"dim small\" style=\"margin:14px 0 4px\">Mean time of each stage</div>"
-      "<div class=\"stages num\">";
+      "<h3>Time of each stage</h3><table class=\"num\"><tr><th></th><th class=\"wide\"></th><th>mean</th><th>p50</th>"
+      "<th>p95</th><th>p99</th></tr>";
   for (const auto& [name, seconds] : stages) {
-    absl::StrAppendFormat(
-        &html, "<span>%s</span><div class=\"bar\" style=\"width:%.1f%%\"></div><span class=\"right\">%s</span>",
-        HtmlEscaped(name), 100 * seconds / longest, Milliseconds(seconds));
+    absl::StrAppendFormat(&html,
+                          "<tr><td>%s</td><td class=\"wide\"><div class=\"bar\" style=\"width:%.1f%%\"></div></td>"
+                          "<td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>",
+                          HtmlEscaped(name), 100 * seconds.mean / longest, Milliseconds(seconds.mean),
+                          Milliseconds(seconds.p50), Milliseconds(seconds.p95), Milliseconds(seconds.p99));
+  }
+  return html + "</table>";
+}
+
+std::string Chip(std::string_view what, const std::string& value) {
+  return absl::StrCat("<span class=\"chip num\"><b>", HtmlEscaped(what), "</b>", value, "</span>");
+}
+
+// Clouds that did not run, by reason, and requests that got no answer, by code.
+std::string Refusals(const ModelStatistics& statistics) {
+  std::string html;
+  if (!statistics.dropped.empty()) {
+    absl::StrAppend(&html, "<h3>Did not run, by reason (in the last minute)</h3><div class=\"chips\">");
+    for (const ModelStatistics::Dropped& dropped : statistics.dropped) {
+      absl::StrAppend(&html,
+                      Chip(dropped.reason, absl::StrCat(Count(dropped.total), " (", Count(dropped.last_minute), ")")));
+    }
+    absl::StrAppend(&html, "</div>");
+  }
+  if (!statistics.failures.empty()) {
+    absl::StrAppend(&html, "<h3>Not answered, by code</h3><div class=\"chips\">");
+    for (const auto& [code, count] : statistics.failures) absl::StrAppend(&html, Chip(code, Count(count)));
+    absl::StrAppend(&html, "</div>");
+  }
+  return html;
+}
+
+std::string Plans(const std::vector<ModelStatistics::Plan>& plans) {
+  if (plans.empty()) return "";
+  std::string html = "<h3>Plans in use, by version and device</h3><div class=\"chips\">";
+  for (const ModelStatistics::Plan& plan : plans) {
+    absl::StrAppend(&html, Chip(plan.source, absl::StrCat("version ", plan.version, ", ", HtmlEscaped(plan.device))));
   }
   return html + "</div>";
 }
 
 std::string Classes(const std::vector<ClassInfo>& classes) {
   if (classes.empty()) return "";
-  std::string html = "<div class=\"chips\">";
+  std::string html = "<h3>Classes</h3><div class=\"chips\">";
   for (const ClassInfo& one : classes) {
     absl::StrAppendFormat(&html, "<span class=\"chip\"><span class=\"dot\" style=\"background:#%06x\"></span>%s</span>",
                           one.color_rgb & 0xFFFFFF, HtmlEscaped(one.name));
@@ -126,29 +136,56 @@ std::string Problems(const std::vector<std::string>& problems) {
   return html + "</ul>";
 }
 
+// Batches and ages have tiles where there were any.
+std::string LoadTiles(const ModelStatistics& statistics) {
+  std::string html = absl::StrCat(Tile(Count(statistics.queue_depth), "waiting"));
+  if (statistics.batch_requests.count > 0) {
+    const Distribution& requests = statistics.batch_requests;
+    absl::StrAppend(&html, Tile(absl::StrFormat("%.1f", requests.mean), "requests a batch"),
+                    Tile(absl::StrFormat("%.0f", std::ceil(requests.p95)), "p95 of them"),
+                    Tile(Count(std::llround(statistics.batch_points.mean)), "points a batch"),
+                    Tile(Count(std::llround(statistics.batch_voxels.mean)), "voxels a batch"));
+  }
+  if (statistics.prediction_error.count > 0) {
+    absl::StrAppend(&html,
+                    Tile(absl::StrFormat("%.0f%%", 100 * statistics.prediction_error.p50), "p50 prediction error"),
+                    Tile(absl::StrFormat("%.0f%%", 100 * statistics.prediction_error.p95), "p95 prediction error"));
+  }
+  if (statistics.streams > 0) absl::StrAppend(&html, Tile(Count(statistics.streams), "streams open"));
+  if (statistics.frame_age_seconds.count > 0) {
+    absl::StrAppend(&html, Tile(Milliseconds(statistics.frame_age_seconds.p50), "p50 frame age"),
+                    Tile(Milliseconds(statistics.frame_age_seconds.p99), "p99 frame age"));
+  }
+  if (statistics.negative_ages > 0) {
+    absl::StrAppend(&html, Tile(Count(statistics.negative_ages), "stamped in the future"));
+  }
+  return html;
+}
+
 std::string Traffic(const ModelStatistics& statistics) {
   constexpr int kRateSeconds = 10;
   const std::vector<int64_t>& history = statistics.frames_history;
-  std::string html = "<div class=\"tiles\">";
   const auto recent = std::min<size_t>(history.size(), kRateSeconds);
   const int64_t frames =
       std::accumulate(history.end() - static_cast<std::ptrdiff_t>(recent), history.end(), int64_t{0});
-  absl::StrAppend(&html, Tile(absl::StrFormat("%.1f", static_cast<double>(frames) / kRateSeconds), "frames a second"),
-                  Tile(Milliseconds(statistics.p50_seconds), "p50 latency"),
-                  Tile(Milliseconds(statistics.p95_seconds), "p95 latency"),
-                  Tile(Milliseconds(statistics.p99_seconds), "p99 latency"),
-                  Tile(Count(statistics.queue_depth), "waiting"), Tile(Count(statistics.frames), "frames answered"),
-                  Tile(Count(statistics.failures), "not answered"), "</div>");
+  int64_t failures = 0;
+  for (const auto& [code, count] : statistics.failures) failures += count;
+  std::string html =
+      absl::StrCat("<div class=\"tiles\">",
+                   Tile(absl::StrFormat("%.1f", static_cast<double>(frames) / kRateSeconds), "frames a second"),
+                   Tile(Milliseconds(statistics.latency_seconds.p50), "p50 latency"),
+                   Tile(Milliseconds(statistics.latency_seconds.p95), "p95 latency"),
+                   Tile(Milliseconds(statistics.latency_seconds.p99), "p99 latency"), LoadTiles(statistics),
+                   Tile(Count(statistics.frames), "frames answered"), Tile(Count(failures), "not answered"), "</div>");
   if (!history.empty()) absl::StrAppend(&html, Sparkline(history));
-  return absl::StrCat(html, Stages(statistics.stage_mean_seconds));
+  return absl::StrCat(html, Stages(statistics.stage_seconds), Refusals(statistics), Plans(statistics.plans));
 }
 
 std::string DeviceCard(const DeviceStatistics& device, absl::Duration uptime) {
   const double busy = 100 * device.busy_seconds / std::max(absl::ToDoubleSeconds(uptime), 1e-3);
   std::string facts = absl::StrFormat("computing %.1f%% of the time since the start", std::min(busy, 100.0));
   for (const auto& [kind, bytes] : device.memory_bytes) {
-    absl::StrAppend(&facts, " &middot; ", HtmlEscaped(kind), " ",
-                    absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6));
+    absl::StrAppend(&facts, " &middot; ", HtmlEscaped(kind), " ", Bytes(bytes));
   }
   return absl::StrCat("<section class=\"card\"><div class=\"top\" style=\"margin:0\"><h2>", HtmlEscaped(device.device),
                       "</h2><span class=\"dim small num\">", facts, "</span></div></section>");
@@ -222,7 +259,8 @@ std::string RenderHtml(const ServerStatus& status) {
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>voxserve</title>"
       "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript><style>",
-      kStyle, "</style></head><body><main><div id=\"gone\" class=\"pill bad\">The server does not answer.</div>",
+      kStatusPageStyle,
+      "</style></head><body><main><div id=\"gone\" class=\"pill bad\">The server does not answer.</div>",
       "<div id=\"live\"><header><h1>voxserve</h1>", readiness, "<span class=\"dim\">", HtmlEscaped(status.version),
       " &middot; ", HtmlEscaped(status.devices), " &middot; gRPC on ", HtmlEscaped(status.grpc_address),
       " &middot; up ", Uptime(status.uptime), "</span></header>");
@@ -235,10 +273,12 @@ std::string RenderHtml(const ServerStatus& status) {
   for (const DeviceStatistics& device : status.device_statistics) {
     absl::StrAppend(&html, DeviceCard(device, status.uptime));
   }
-  absl::StrAppend(&html,
-                  "<div class=\"dim small\"><a href=\"/metrics\">metrics</a> &middot; <a href=\"/healthz\">healthz</a> "
-                  "&middot; <a href=\"/readyz\">readyz</a></div></div></main><script>",
-                  kScript, "</script></body></html>\n");
+  absl::StrAppend(
+      &html,
+      "<div class=\"dim small\"><a href=\"/metrics\">metrics</a> &middot; <a href=\"/healthz\">healthz</a> "
+      "&middot; <a href=\"/readyz\">readyz</a> &middot; latencies, stages, batches and errors are those of the last "
+      "minute, counts those since the start</div></div></main><script>",
+      kStatusPageScript, "</script></body></html>\n");
   return html;
 }
 

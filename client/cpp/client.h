@@ -24,23 +24,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/error.h"
+#include "client/cpp/options.h"
 #include "client/cpp/point_cloud.h"
+#include "client/cpp/segmentation.h"
+#include "client/cpp/stream.h"
 #include "voxserve/v1/admin.pb.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {
-
-struct Options {
-  std::string address = "localhost:8500";  // host:port, or unix:path
-  // Connections to the server; calls take turns. One carries about 1.3 GB/s, so more help where several threads send
-  // large clouds at once.
-  int num_channels = 1;
-  int64_t max_message_bytes = int64_t{64} << 20;       // of a request and of an answer; the server's default too
-  absl::Duration default_timeout = absl::Seconds(30);  // of calls that name none; infinite: no deadline
-
-  // INVALID_ARGUMENT naming the option.
-  absl::Status Validate() const;
-};
 
 struct InferOptions {
   std::string model = {};                                // required
@@ -48,6 +39,7 @@ struct InferOptions {
   bool return_scores = false;                            // logits per point and class as well
   std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
   std::string request_id = {};                           // optional; stands in the server's log
+  uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
 };
 
 struct TuneOptions {
@@ -56,26 +48,6 @@ struct TuneOptions {
   int num_scans = 0;                                  // to search on; 0: the server's default
   absl::Duration max_wait = absl::ZeroDuration();     // for them; 0: the server's default
   absl::Duration timeout = absl::InfiniteDuration();  // of the call; its end ends the search
-};
-
-struct Stage {
-  std::string name;  // decode, queue, copy_in, voxelize, geometry, features, head, copy_out, encode
-  absl::Duration duration;
-};
-
-struct Segmentation {
-  std::string model;
-  int64_t version = 0;  // that answered
-  std::string device;   // "cpu" or "cuda:N"
-  std::string request_id;
-  std::vector<uint16_t> labels;  // [num_points] class ids; ignore_label where a point was not labelled
-  int bytes_per_label = 1;       // 1 or 2: what a label needs when stored
-  uint16_t ignore_label = 255;
-  int num_classes = 0;
-  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
-  v1::PointCounts counts;
-  std::vector<Stage> stages;  // on the server
-  absl::Duration round_trip;  // from the call to the decoded answer, as seen here
 };
 
 enum class Health { kServing, kNotServing };
@@ -99,11 +71,25 @@ class Client {
   void InferAsync(const InferOptions& options, PointCloud cloud,
                   std::function<void(absl::StatusOr<Segmentation>)> done);
 
+  // One vehicle's frames, one after the other; see stream.h. Returns at once: an address without a server, or a model
+  // that is not there, shows in on_end. INVALID_ARGUMENT for bad options. The stream may outlive the client.
+  absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options, StreamCallbacks callbacks);
+
   // Every version of every model, broken ones with their problems; documented in proto/voxserve/v1/inference.proto.
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels();
 
   // version 0: the newest that is ready.
   absl::StatusOr<v1::ModelVersion> GetModel(absl::string_view model, int64_t version = 0);
+
+  // Lets the server load a model of its repository (version 0: those that the model's version policy asks for), or load
+  // it anew where its files have changed. Blocks until it is ready; a reload costs no request. Returns the versions in
+  // service. FAILED_PRECONDITION (BAD_MODEL) tells every problem, and what was in service stays.
+  absl::StatusOr<std::vector<int64_t>> LoadModel(absl::string_view model, int64_t version = 0,
+                                                 std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Takes versions out of service (version 0: all) until LoadModel. Returns them.
+  absl::StatusOr<std::vector<int64_t>> UnloadModel(absl::string_view model, int64_t version = 0,
+                                                   std::optional<absl::Duration> timeout = std::nullopt);
 
   // Lets the server search a plan for a model on the scans that it serves, and swap it in. Blocks, for minutes;
   // on_progress (may be empty) is called on this thread. Documented in proto/voxserve/v1/admin.proto.

@@ -34,11 +34,22 @@ absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> 
   }
   point_begin.assign(1, 0);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    output.samples[i].status = CheckFields(program.voxelize, *inputs[i].cloud);
-    const int64_t num_points = output.samples[i].status.ok() ? static_cast<int64_t>(inputs[i].cloud->num_points()) : 0;
-    point_begin.push_back(point_begin.back() + num_points);
+    output.samples[i].status = CheckInput(program.voxelize, inputs[i]);
+    point_begin.push_back(point_begin.back() + (output.samples[i].status.ok() ? inputs[i].num_points() : 0));
   }
   return absl::OkStatus();
+}
+
+std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+                                      BatchOutput& output) {
+  std::vector<OutputRequest> requests;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // A sample that failed has no points.
+    const int64_t num_answers = point_begin[i] == point_begin[i + 1] ? 0 : inputs[i].num_answers();
+    requests.push_back(
+        {.return_scores = inputs[i].return_scores, .num_answers = num_answers, .output = &output.samples[i]});
+  }
+  return requests;
 }
 
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {

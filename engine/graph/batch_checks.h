@@ -14,10 +14,14 @@
 
 namespace voxserve {
 
-// Sets each sample's status by its fields, and point_begin [samples + 1]: a sample that failed has no points.
-// INVALID_ARGUMENT for more samples than a key can number.
+// Sets each sample's status by what it brings (CheckInput), and point_begin [samples + 1]: a sample that failed has no
+// points. INVALID_ARGUMENT for more samples than a key can number.
 absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
+
+// What the steps see of the samples. point_begin: as above.
+std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+                                      BatchOutput& output);
 
 // The network's part of the parameters.
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);

@@ -69,6 +69,7 @@ class Compiler {
     program_.levels = graph_.levels.levels();
     program_.default_plans = PlanTable(program_, {{.plan = plan_}});
     program_.allow_tf32 = target_.allow_tf32;
+    program_.is_deterministic = target_.is_deterministic;
     program_.num_classes = graph_.num_classes;
     program_.has_scores = graph_.scores_output >= 0;
     program_.label_dtype = label_dtype_;
@@ -329,6 +330,7 @@ class Compiler {
                               .rulebook = RulebookOf(conv, conv_index),
                               .in_channels = Node(node.inputs[0]).channels,
                               .out_channels = node.channels,
+                              .dtype = target_.dtype,
                               .is_on_cuda = target_.on_cuda});
     ProgramConv& made = program_.convs.back();
     if constexpr (kernels::kHasCuda) {

@@ -23,6 +23,7 @@ struct CompileTarget {
   int bytes_per_label = 1;        // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
   bool on_cuda = false;           // else the CPU, where dtype is float32
   DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
+  bool is_deterministic = false;  // Program's
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };
 

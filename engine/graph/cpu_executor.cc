@@ -19,8 +19,11 @@ absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInpu
   auto* points = reinterpret_cast<float*>(context.input.data());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (point_begin[i] == point_begin[i + 1]) continue;
-    ReadPoints(program.voxelize, *inputs[i].cloud, points + point_begin[i] * columns, is_valid.data() + point_begin[i],
-               *context.pool);
+    int64_t begin = point_begin[i];
+    for (const CloudPart& part : PartsOf(inputs[i])) {
+      ReadPoints(program.voxelize, part, points + begin * columns, is_valid.data() + begin, *context.pool);
+      begin += part.num_points();
+    }
   }
   return absl::OkStatus();
 }
@@ -111,10 +114,8 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .points = reinterpret_cast<const float*>(context_->input.data()),
                       .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
+                      .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    context.requests.push_back({.return_scores = inputs[i].return_scores, .output = &output.samples[i]});
-  }
   const bool wants_scores = WantsScores(inputs);
   const size_t first_head_step = FirstHeadStep(program);
   std::vector<absl::Duration> step_times(program.steps.size());

@@ -1,8 +1,8 @@
 #pragma once
 
 // Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
-// there. The host waits twice: once for the sizes of levels and rulebooks, from which it groups the matrix products,
-// and once for the result; between the two it only launches.
+// there (device_points.h). The host waits twice: once for the sizes of levels and rulebooks, from which it groups the
+// matrix products, and once for the result; between the two it only launches.
 //
 // Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
 // (BatchOutput::geometry_on_cpu). A batch that does not fit even so fails with RESOURCE_EXHAUSTED, and the context
@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/graph/device_points.h"
 #include "engine/graph/executor.h"
 
 namespace voxserve {
@@ -32,16 +33,8 @@ class CudaExecutor final : public Executor {
   const DeviceGeometry& geometry() const { return geometry_; }
 
  private:
-  // The batch under way, as it stands on the device.
-  struct DevicePoints {
-    const int64_t* point_begin = nullptr;  // [samples + 1]
-    float* points = nullptr;               // [num_points, NumPointColumns]
-    uint8_t* is_valid = nullptr;           // [num_points]
-  };
-
   absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                         const RunOptions& options, BatchOutput& output);
-  absl::Status CopyIn(const Program& program, absl::Span<const SampleInput> inputs);
   absl::Status BeginGeometry(const Program& program, int32_t num_samples);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             int32_t num_samples);
@@ -60,9 +53,8 @@ class CudaExecutor final : public Executor {
   bool has_helped_ = false;      // the CPU, with a batch's maps
   double voxels_per_point_ = 1;  // of the batch before
   std::vector<Event> step_ends_;
-  DevicePoints device_points_;
+  DevicePoints points_;
   std::vector<int64_t> point_begin_;  // [samples + 1]
-  std::vector<int64_t> bytes_begin_;  // [samples]: where a cloud's bytes begin in what is uploaded
 };
 
 }  // namespace voxserve

@@ -1,7 +1,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -24,9 +23,6 @@ enum Stage { kCopyIn = 1, kVoxelize, kGeometry, kFeatures, kHead };
 constexpr const char* kStageNames[] = {"", "copy_in", "voxelize", "geometry", "features", "head"};
 static_assert(CudaContext::kNumStages == kHead);
 
-constexpr int64_t kUploadAlignment = 256;
-constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
-
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
 }  // namespace
@@ -41,7 +37,10 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
     output.status = WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
                                error_reason::kOutOfMemory);
   }
-  if (output.status.ok()) return output;
+  if (output.status.ok()) {
+    points_.LetSweepsGo();
+    return output;
+  }
   output.samples.clear();
   // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
   // not failed, whatever a library made of its own trouble.
@@ -51,6 +50,7 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
   } else if (IsDeviceFailure(output.status)) {
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
+  points_.LetSweepsGo();
   context_->cuda->ReleaseMemory();
   return output;
 }
@@ -62,7 +62,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   cuda.batch.Reset();
   RETURN_IF_ERROR(EndStage(0));
   RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
-  RETURN_IF_ERROR(CopyIn(program, inputs));
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true}, *context_));
   RETURN_IF_ERROR(EndStage(kCopyIn));
   absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(inputs.size()));
   if (made.ok()) {
@@ -89,47 +89,6 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   return ran;
 }
 
-absl::Status CudaExecutor::CopyIn(const Program& program, absl::Span<const SampleInput> inputs) {
-  CudaContext& cuda = *context_->cuda;
-  const cudaStream_t stream = cuda.stream.view().get();
-  const int64_t num_points = point_begin_.back();
-  const auto begin_bytes = static_cast<int64_t>(point_begin_.size() * sizeof(int64_t));
-  int64_t total = (begin_bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment;
-  bytes_begin_.clear();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    bytes_begin_.push_back(total);
-    if (point_begin_[i] == point_begin_[i + 1]) continue;
-    const auto bytes = static_cast<int64_t>(inputs[i].cloud->bytes().size());
-    total += (bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment;
-  }
-  RETURN_IF_ERROR(cuda.upload.Reserve(total));
-  ASSIGN_OR_RETURN(char* uploaded, cuda.batch.Take(total));
-  ASSIGN_OR_RETURN(device_points_.points, cuda.batch.TakeArray<float>(num_points * NumPointColumns(program.voxelize)));
-  ASSIGN_OR_RETURN(device_points_.is_valid, cuda.batch.TakeArray<uint8_t>(num_points));
-  device_points_.point_begin = reinterpret_cast<const int64_t*>(uploaded);
-
-  std::memcpy(cuda.upload.data(), point_begin_.data(), static_cast<size_t>(begin_bytes));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (point_begin_[i] == point_begin_[i + 1]) continue;
-    const std::string_view bytes = inputs[i].cloud->bytes();
-    char* const pinned = cuda.upload.data() + bytes_begin_[i];
-    context_->pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
-      std::memcpy(pinned + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
-    });
-  }
-  RETURN_IF_CUDA_ERROR(
-      cudaMemcpyAsync(uploaded, cuda.upload.data(), static_cast<size_t>(total), cudaMemcpyHostToDevice, stream));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (point_begin_[i] == point_begin_[i + 1]) continue;
-    kernels::DecodePointsParams params = DecodeParams(program.voxelize, *inputs[i].cloud);
-    params.bytes = uploaded + bytes_begin_[i];
-    params.points = device_points_.points + point_begin_[i] * NumPointColumns(program.voxelize);
-    params.is_valid = device_points_.is_valid + point_begin_[i];
-    RETURN_IF_CUDA_ERROR(kernels::cuda::DecodePoints(params, stream));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_samples) {
   std::vector<int32_t> rulebook_offsets;
   for (const ProgramRulebook& rulebook : program.rulebooks) {
@@ -151,10 +110,10 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   kernels::VoxelizeParams params = FixedVoxelizeParams(program);
   params.num_points = point_begin_.back();
   params.num_samples = num_samples;
-  params.point_begin = device_points_.point_begin;
-  params.axes = device_points_.points;
+  params.point_begin = points_.point_begin();
+  params.axes = points_.points();
   params.axes_pitch = NumPointColumns(program.voxelize);
-  params.is_valid = device_points_.is_valid;
+  params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t level = 1; level < program.levels.size(); ++level) {
@@ -185,6 +144,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   }
   output.geometry_on_cpu = true;
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  points_.LetSweepsGo();
   cuda.ReleaseMemory();
   BatchGeometry made;  // rare: its memory is not kept
   std::vector<uint8_t> is_valid;
@@ -192,7 +152,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   RETURN_IF_ERROR(MakeVoxels(program, limits, point_begin_, is_valid, *context_, made));
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
 
-  RETURN_IF_ERROR(CopyIn(program, inputs));
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
   RETURN_IF_ERROR(geometry_.UploadVoxels(made));
   RETURN_IF_ERROR(EndStage(kVoxelize));
@@ -229,13 +189,11 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_begin = &buffer_begin,
-                      .points = device_points_.points,
+                      .points = points_.points(),
                       .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
+                      .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    context.requests.push_back({.return_scores = inputs[i].return_scores, .output = &output.samples[i]});
-  }
   const bool wants_scores = WantsScores(inputs);
   size_t scratch_bytes = 0;
   int64_t output_bytes = 0;
@@ -252,6 +210,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   context.host_output_rows = cuda.download.data();
 
   cuda.gemm->set_allow_tf32(program.allow_tf32);
+  cuda.gemm->set_deterministic(program.is_deterministic);
   const size_t first_head_step = FirstHeadStep(program);
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
@@ -280,9 +239,11 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
 
   const StageTimer timer("copy_out", output.stages);
   for (const QueuedOutput& queued : context.queued_outputs) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!output.samples[i].status.ok() || (!queued.is_labels && !inputs[i].return_scores)) continue;
-      TakeOutput(queued, point_begin_[i], point_begin_[i + 1], output.samples[i]);
+    int64_t end = 0;
+    for (const OutputRequest& request : context.requests) {
+      const int64_t begin = std::exchange(end, end + request.num_answers);
+      if (!request.output->status.ok() || (!queued.is_labels && !request.return_scores)) continue;
+      TakeOutput(queued, begin, end, *request.output);
     }
   }
   return absl::OkStatus();

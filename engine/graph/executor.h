@@ -13,17 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/graph/program.h"
+#include "engine/graph/sample_input.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/tensor/point_cloud.h"
 #include "engine/tensor/point_counts.h"
 #include "engine/tensor/sample_output.h"
 
 namespace voxserve {
-
-struct SampleInput {
-  const PointCloud* cloud = nullptr;
-  bool return_scores = false;
-};
 
 // What the model's configuration says about running it.
 struct RunLimits {

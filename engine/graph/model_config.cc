@@ -17,6 +17,8 @@ namespace {
 
 constexpr char kFile[] = "config.textproto";
 constexpr int kMaxLabel = 65535;
+constexpr uint32_t kMaxBatchRequests = 64;
+constexpr uint32_t kMaxPriorityLevels = 16;
 
 // Neighbouring ids lie a golden angle of hue apart, and three brightnesses take turns.
 uint32_t GeneratedColor(int id) {
@@ -85,7 +87,56 @@ ModelConfig::Precision ReadPrecision(model::v1::Precision precision, const Probl
   return ModelConfig::Precision::kFloat16;
 }
 
+ModelConfig::Batching ReadBatching(const model::v1::BatchingConfig& proto, const ProblemsAt& at) {
+  ModelConfig::Batching batching;
+  const auto read_count = [&at](const char* name, uint32_t value, int default_value, uint32_t most) {
+    if (value == 0) return default_value;
+    if (value > most) at.Add("batching: ", name, " is ", value, "; at most ", most, " is possible");
+    return static_cast<int>(std::min(value, most));
+  };
+  batching.max_batch_points =
+      ReadLimit("batching: max_batch_points", proto.max_batch_points(), batching.max_batch_points, at);
+  batching.max_batch_requests =
+      read_count("max_batch_requests", proto.max_batch_requests(), batching.max_batch_requests, kMaxBatchRequests);
+  batching.priority_levels =
+      read_count("priority_levels", proto.priority_levels(), batching.priority_levels, kMaxPriorityLevels);
+  batching.max_queue_requests = proto.max_queue_requests();
+  if (proto.max_queue_delay_ms() > 0) batching.max_queue_delay = absl::Milliseconds(proto.max_queue_delay_ms());
+  if (proto.default_timeout_ms() > 0) batching.default_timeout = absl::Milliseconds(proto.default_timeout_ms());
+  return batching;
+}
+
+VersionPolicy ReadVersionPolicy(const model::v1::VersionPolicy& proto, const ProblemsAt& at) {
+  VersionPolicy policy;
+  if (proto.has_latest()) {
+    policy.latest = proto.latest();
+    if (policy.latest == 0) at.Add("version_policy: latest is 0; it must be 1 or more");
+  }
+  if (!proto.has_specific()) return policy;
+  std::set<int64_t> versions;
+  for (const int64_t version : proto.specific().versions()) {
+    if (version < 1) at.Add("version_policy: version ", version, " cannot be; versions are 1, 2, 3, ...");
+    if (!versions.insert(version).second) at.Add("version_policy: version ", version, " stands twice");
+  }
+  if (versions.empty()) at.Add("version_policy: specific names no version");
+  policy.specific.assign(versions.begin(), versions.end());
+  return policy;
+}
+
 }  // namespace
+
+VersionPolicy::Choice VersionPolicy::Choose(const std::vector<int64_t>& present) const {
+  if (!specific.empty()) {
+    Choice choice;
+    for (const int64_t version : specific) {
+      const bool is_there = std::binary_search(present.begin(), present.end(), version);
+      (is_there ? choice.versions : choice.missing).push_back(version);
+    }
+    return choice;
+  }
+  const size_t count = latest == 0 ? present.size() : std::min<size_t>(latest, present.size());
+  return {.versions = {present.end() - static_cast<std::ptrdiff_t>(count), present.end()}, .missing = {}};
+}
 
 kernels::DType ModelConfig::gpu_dtype() const {
   switch (precision) {
@@ -128,6 +179,8 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
   config.max_points = ReadLimit("max_points", proto.max_points(), config.max_points, at);
   config.max_voxels = ReadLimit("max_voxels", proto.max_voxels(), config.max_voxels, at);
   config.precision = ReadPrecision(proto.precision(), at);
+  config.batching = ReadBatching(proto.batching(), at);
+  config.version_policy = ReadVersionPolicy(proto.version_policy(), at);
   switch (proto.voxel_overflow_policy()) {
     case model::v1::VOXEL_OVERFLOW_POLICY_UNSPECIFIED:
     case model::v1::VOXEL_OVERFLOW_POLICY_REJECT:

@@ -7,10 +7,24 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "engine/graph/problems.h"
 #include "kernels/dtype.h"
 
 namespace voxserve {
+
+// Which of the versions in a model's folder are served.
+struct VersionPolicy {
+  uint32_t latest = 0;            // so many of the highest numbers; 0: all
+  std::vector<int64_t> specific;  // ascending; if not empty, these
+
+  // Of `present` (ascending) those that the policy asks for, and of `specific` those that are missing there.
+  struct Choice {
+    std::vector<int64_t> versions;
+    std::vector<int64_t> missing;
+  };
+  Choice Choose(const std::vector<int64_t>& present) const;
+};
 
 struct ModelConfig {
   enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
@@ -18,6 +32,15 @@ struct ModelConfig {
   struct Class {
     std::string name;
     uint32_t color_rgb = 0;  // 0xRRGGBB
+  };
+  // How requests share batches and wait.
+  struct Batching {
+    int64_t max_batch_points = 600'000;  // of all clouds of a batch; a larger cloud runs alone
+    int max_batch_requests = 8;
+    absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited so long expires
+    int64_t max_queue_requests = 0;                     // waiting; 0: as many as the engine allows
+    int priority_levels = 1;
+    absl::Duration default_timeout = absl::Minutes(1);  // of requests without a deadline
   };
 
   std::vector<Class> classes;      // [num_classes], by id
@@ -27,6 +50,9 @@ struct ModelConfig {
   VoxelOverflow voxel_overflow = VoxelOverflow::kReject;
 
   Precision precision = Precision::kFloat16;  // of a GPU
+  Batching batching;
+
+  VersionPolicy version_policy;
 
   // Of features and weights on a GPU.
   kernels::DType gpu_dtype() const;

@@ -33,7 +33,8 @@ class PlanTable {
     Plan plan;
   };
 
-  PlanTable() = default;
+  // Of a program without convolutions.
+  PlanTable() : plans_(1) {}
   // Buckets ascend and do not overlap. Between and beyond them the nearest one serves.
   // A convolution whose plan its device does not serve (ProgramConv::fetch_on_demand_rows) runs by the bucket's
   // fallback.

@@ -35,6 +35,7 @@ struct ProgramConv {
   int rulebook = 0;
   int32_t in_channels = 0;
   int32_t out_channels = 0;
+  DType dtype = DType::kFloat32;  // of its products
   bool is_on_cuda = false;
   std::vector<int32_t> fetch_on_demand_rows;  // on a GPU: what block_rows may be there; empty: no fetch-on-demand
 };
@@ -53,6 +54,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   bool allow_tf32 = false;
+  bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;
   bool has_scores = false;
   DType label_dtype = DType::kUint8;  // or kUint16

@@ -46,14 +46,15 @@ struct BufferSlice {
 // One sample of the batch, as the steps that write outputs see it.
 struct OutputRequest {
   bool return_scores = false;
+  int64_t num_answers = 0;  // its first so many points get outputs
   SampleOutput* output = nullptr;
 };
 
-// Rows for the batch's points that are on their way from a GPU to host memory.
+// Rows for the batch's answers that are on their way from a GPU to host memory.
 struct QueuedOutput {
   bool is_labels = false;
   int64_t row_bytes = 0;
-  const char* rows = nullptr;  // [points of the batch, row_bytes], once the stream has been waited for
+  const char* rows = nullptr;  // [answers of the batch, row_bytes], once the stream has been waited for
 };
 
 // How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
@@ -91,6 +92,7 @@ struct StepContext {
   CudaContext* cuda() const { return execution->cuda.get(); }
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
+  int64_t num_answers() const;  // of all samples
 };
 
 // What a step does with its sums before it stores them.

@@ -31,7 +31,7 @@ absl::Status VoxelToPointStep::Run(const StepContext& context) const {
   for (size_t i = 0; i < context.requests.size(); ++i) {
     SampleOutput& output = *context.requests[i].output;
     if (!output.status.ok() || (!is_labels_ && !context.requests[i].return_scores)) continue;
-    const int64_t num_points = point_begin[i + 1] - point_begin[i];
+    const int64_t num_points = context.requests[i].num_answers;
     const int64_t row_bytes = voxels.channels * SizeOf(voxels.dtype);
     kernels::cpu::VoxelToPoint({.num_points = num_points,
                                 .point_to_voxel = context.geometry->point_to_voxel.data() + point_begin[i],
@@ -47,7 +47,7 @@ absl::Status VoxelToPointStep::Run(const StepContext& context) const {
 
 int64_t VoxelToPointStep::OutputBytes(const StepContext& context) const {
   const Tensor voxels = context.At(in_);
-  return AlignedBytes(context.num_points() * voxels.channels * SizeOf(voxels.dtype));
+  return AlignedBytes(context.num_answers() * voxels.channels * SizeOf(voxels.dtype));
 }
 
 void TakeOutput(const QueuedOutput& queued, int64_t begin, int64_t end, SampleOutput& output) {

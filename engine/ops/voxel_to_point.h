@@ -1,7 +1,7 @@
 #pragma once
 
-// An output of the network: every point gets its voxel's row. Points without a voxel get the ignore label, or scores of
-// 0. Scores that nobody asked for are passed over, and so are samples that failed.
+// An output of the network: every point that is answered gets its voxel's row. Points without a voxel get the ignore
+// label, or scores of 0. Scores that nobody asked for are passed over, and so are samples that failed.
 //
 // On the CPU each sample's output is written by itself; on a GPU the rows of the whole batch are, and go to host memory
 // in one copy, from which the executor hands each sample its own.
@@ -28,7 +28,7 @@ class VoxelToPointStep final : public Step {
   const bool is_labels_;
 };
 
-// Gives a sample the rows [begin, end) of the batch's points.
+// Gives a sample the rows [begin, end) of the batch's answers.
 void TakeOutput(const QueuedOutput& queued, int64_t begin, int64_t end, SampleOutput& output);
 
 }  // namespace voxserve

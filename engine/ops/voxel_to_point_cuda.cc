@@ -6,6 +6,30 @@
 #include "kernels/voxel_to_point.h"
 
 namespace voxserve {
+namespace {
+
+struct PointRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Those of the batch's points that are answered, in order. One range where every point is.
+std::vector<PointRange> AnsweredPoints(const StepContext& context) {
+  std::vector<PointRange> ranges;
+  for (size_t i = 0; i < context.requests.size(); ++i) {
+    const int64_t begin = (*context.point_begin)[i];
+    const int64_t end = begin + context.requests[i].num_answers;
+    if (begin == end) continue;
+    if (!ranges.empty() && ranges.back().end == begin) {
+      ranges.back().end = end;
+    } else {
+      ranges.push_back({begin, end});
+    }
+  }
+  return ranges;
+}
+
+}  // namespace
 
 absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
   const Tensor voxels = context.At(in_);
@@ -13,19 +37,26 @@ absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
   // Behind what other steps have queued.
   int64_t begin = 0;
   for (const QueuedOutput& queued : context.queued_outputs)
-    begin += AlignedBytes(queued.row_bytes * context.num_points());
+    begin += AlignedBytes(queued.row_bytes * context.num_answers());
   char* const rows = context.output_rows + begin;
   char* const host_rows = context.host_output_rows + begin;
-  RETURN_IF_CUDA_ERROR(kernels::cuda::VoxelToPoint({.num_points = context.num_points(),
-                                                    .point_to_voxel = context.device_geometry->point_to_voxel(),
-                                                    .voxels = voxels.data,
-                                                    .voxel_pitch_bytes = voxels.pitch_bytes(),
-                                                    .row_bytes = row_bytes,
-                                                    .fill_label = is_labels_ ? context.ignore_label : 0,
-                                                    .points = rows},
-                                                   context.stream()));
-  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(host_rows, rows, static_cast<size_t>(context.num_points() * row_bytes),
-                                       cudaMemcpyDeviceToHost, context.stream()));
+  int64_t num_rows = 0;  // that have been written
+  for (const PointRange& points : AnsweredPoints(context)) {
+    RETURN_IF_CUDA_ERROR(
+        kernels::cuda::VoxelToPoint({.num_points = points.end - points.begin,
+                                     .point_to_voxel = context.device_geometry->point_to_voxel() + points.begin,
+                                     .voxels = voxels.data,
+                                     .voxel_pitch_bytes = voxels.pitch_bytes(),
+                                     .row_bytes = row_bytes,
+                                     .fill_label = is_labels_ ? context.ignore_label : 0,
+                                     .points = rows + num_rows * row_bytes},
+                                    context.stream()));
+    num_rows += points.end - points.begin;
+  }
+  if (num_rows > 0) {
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(host_rows, rows, static_cast<size_t>(num_rows * row_bytes),
+                                         cudaMemcpyDeviceToHost, context.stream()));
+  }
   context.queued_outputs.push_back({.is_labels = is_labels_, .row_bytes = row_bytes, .rows = host_rows});
   return absl::OkStatus();
 }

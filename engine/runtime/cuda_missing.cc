@@ -4,6 +4,7 @@
 #include "kernels/cuda_stream.h"
 #if !VOXSERVE_CUDA
 
+#include "engine/runtime/device_copies.h"
 #include "engine/runtime/execution_context.h"
 
 namespace voxserve {
@@ -12,6 +13,7 @@ Stream::~Stream() = default;
 Event::~Event() = default;
 PinnedBuffer::~PinnedBuffer() = default;
 DevicePool::~DevicePool() = default;
+DeviceCopies::~DeviceCopies() = default;
 CudaContext::~CudaContext() = default;
 DeviceBuffer::~DeviceBuffer() = default;
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&&) noexcept { return *this; }

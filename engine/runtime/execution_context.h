@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/device_copies.h"
 #include "engine/runtime/device_pool.h"
 #include "engine/runtime/pinned_buffer.h"
 #include "engine/runtime/stream.h"
@@ -30,10 +31,11 @@ struct CudaContext {
   // Makes the device the calling thread's; before a thread's first use of the context.
   absl::Status MakeCurrent() const;
 
-  // Gives the memory of batches back to the pool.
+  // Gives the memory of batches back to the pool, and that of the device's copies, which are made again where need be.
   void ReleaseMemory();
 
-  DevicePool* pool = nullptr;  // the device's; outlives the context
+  DevicePool* pool = nullptr;      // the device's; outlives the context, as does the next
+  DeviceCopies* copies = nullptr;  // likewise; null: none are kept
   Stream stream;
   DeviceBuffer gemm_workspace;
   std::unique_ptr<kernels::cuda::Gemm> gemm;

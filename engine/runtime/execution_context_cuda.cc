@@ -40,6 +40,7 @@ void CudaContext::ReleaseMemory() {
   features.Release();
   grid_cells = DeviceBuffer();
   is_grid_clean = true;
+  if (copies != nullptr) copies->Clear();
 }
 
 }  // namespace voxserve

@@ -62,6 +62,8 @@ class Event {
   ~Event();
 
   absl::Status Record(StreamView stream);
+  // What is queued on the stream from now on waits for the work before the last Record.
+  absl::Status HoldUp(StreamView stream) const;
   // Blocks until the work before the last Record has ended.
   absl::Status Synchronize() const;
   // From `start` to this event; both have happened.

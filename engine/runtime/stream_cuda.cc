@@ -48,6 +48,11 @@ absl::Status Event::Record(StreamView stream) {
   return absl::OkStatus();
 }
 
+absl::Status Event::HoldUp(StreamView stream) const {
+  RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(stream.get(), event_, 0));
+  return absl::OkStatus();
+}
+
 absl::Status Event::Synchronize() const {
   RETURN_IF_CUDA_ERROR(cudaEventSynchronize(event_));
   return absl::OkStatus();

@@ -43,7 +43,8 @@ std::string CpuModelName() {
 
 }  // namespace
 
-absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device) {
+absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
+                                    bool is_deterministic) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
   if (!device.is_cuda()) return Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
   if constexpr (kernels::kHasCuda) {
@@ -53,6 +54,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                             {.bytes_per_label = config.bytes_per_label(),
                              .on_cuda = true,
                              .dtype = config.gpu_dtype(),
+                             .is_deterministic = is_deterministic,
                              .allow_tf32 = AllowsTf32(config)});
   WeightUploader uploader(device.pool.get(), device.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

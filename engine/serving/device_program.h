@@ -15,7 +15,8 @@ namespace voxserve {
 
 // Compiled with the default plan, its weights on the device. INVALID_ARGUMENT where a weight is beyond its type,
 // RESOURCE_EXHAUSTED for memory.
-absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device);
+absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
+                                    bool is_deterministic = false);
 
 PlanKey MakePlanKey(const Graph& graph, const ModelConfig& config, const Device& device,
                     const std::string& engine_version);

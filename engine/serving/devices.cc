@@ -15,12 +15,15 @@
 namespace voxserve {
 namespace {
 
+constexpr int64_t kSweepsShare = 4;  // sweeps may hold a quarter of a GPU's memory
+
 absl::StatusOr<Device> OpenGpu([[maybe_unused]] const CudaDevice& gpu, [[maybe_unused]] int64_t memory_limit_bytes) {
   if constexpr (kernels::kHasCuda) {
     Device device{.id = gpu.id(), .name = gpu.name, .compute_capability = gpu.compute_capability};
     ASSIGN_OR_RETURN(device.pool, DevicePool::Create({.device = gpu.ordinal, .limit_bytes = memory_limit_bytes}));
     ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(gpu.ordinal));
     device.loading = std::make_unique<Stream>(std::move(stream));
+    ASSIGN_OR_RETURN(device.copies, DeviceCopies::Create(device.pool.get(), device.pool->limit_bytes() / kSweepsShare));
     return device;
   } else {
     return absl::InternalError("this build has no CUDA");
@@ -83,12 +86,17 @@ absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t
   return devices;
 }
 
+std::string JoinIds(const std::vector<Device>& devices) {
+  return absl::StrJoin(devices, ",", [](std::string* out, const Device& device) { out->append(device.id); });
+}
+
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
                                              [[maybe_unused]] StreamPriority priority) {
   ExecutionContext context{.device = device.id, .pool = pool};
   if constexpr (kernels::kHasCuda) {
     if (device.is_cuda()) {
       ASSIGN_OR_RETURN(context.cuda, CudaContext::Create(device.pool.get(), priority));
+      context.cuda->copies = device.copies.get();
     }
   }
   return context;

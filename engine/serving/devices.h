@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/runtime/device_copies.h"
 #include "engine/runtime/device_pool.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/runtime/stream.h"
@@ -25,7 +26,8 @@ struct Device {
   std::string compute_capability;  // "9.0"
   // Of a GPU; null for the CPU. The pool goes last: streams and contexts hold memory of it.
   std::unique_ptr<DevicePool> pool;
-  std::unique_ptr<Stream> loading;  // where weights are copied
+  std::unique_ptr<Stream> loading;       // where weights are copied
+  std::unique_ptr<DeviceCopies> copies;  // sweeps that frames to come will want again
 
   bool is_cuda() const { return pool != nullptr; }
 };
@@ -35,6 +37,9 @@ struct Device {
 // that is not there (naming those that are), FAILED_PRECONDITION for
 // one that is named and has no code in this build (unnamed ones are passed over with a warning).
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes);
+
+// "cuda:0,cuda:1".
+std::string JoinIds(const std::vector<Device>& devices);
 
 // A context of the device's own: on a GPU with its own stream and memory.
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,

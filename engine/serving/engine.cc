@@ -3,79 +3,32 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/graph/point_reader.h"
-#include "engine/graph/problems.h"
 #include "engine/serving/batcher.h"
-#include "engine/serving/device_program.h"
 #include "engine/serving/devices.h"
+#include "engine/serving/model_keeper.h"
 #include "engine/serving/model_repository.h"
 #include "engine/serving/plan_tuner.h"
 #include "engine/serving/served_models.h"
-#include "engine/serving/warm_up.h"
 #include "engine/serving/worker.h"
-#include "engine/tuner/plan_file.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/thread_pool.h"
 
 namespace voxserve {
 namespace {
 
-std::string Join(const std::vector<Device>& devices) {
-  return absl::StrJoin(devices, ",", [](std::string* out, const Device& device) { out->append(device.id); });
-}
-
-absl::StatusOr<std::shared_ptr<ServedModel>> MakeServedModel(const std::string& name, int64_t version,
-                                                             const LoadedModel& loaded,
-                                                             const std::vector<Device>& devices,
-                                                             const Engine::Options& options) {
-  const Graph& graph = loaded.graph;
-  const ModelConfig& config = loaded.config;
-  auto model = std::make_shared<ServedModel>();
-  for (const Device& device : devices) {
-    ASSIGN_OR_RETURN(Program program, MakeProgram(graph, config, device));
-    model->programs.push_back(std::move(program));
-    model->plan_keys.push_back(MakePlanKey(graph, config, device, options.engine_version));
-  }
-  model->plans = std::make_unique<ModelPlans>(devices.size());
-  model->limits = {.ignore_label = config.ignore_label,
-                   .max_voxels = config.max_voxels,
-                   .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
-                   .max_grid_bytes = options.max_grid_bytes};
-  ModelVersionInfo& info = model->info;
-  info.name = name;
-  info.version = version;
-  info.state = ModelState::kReady;
-  info.description = graph.description;
-  for (size_t id = 0; id < config.classes.size(); ++id) {
-    info.classes.push_back(
-        {.id = static_cast<int>(id), .name = config.classes[id].name, .color_rgb = config.classes[id].color_rgb});
-  }
-  info.ignore_label = config.ignore_label;
-  for (const InputFeature& feature : graph.voxelize_op().features) {
-    info.features.push_back({.name = feature.name,
-                             .unit = feature.unit,
-                             .has_default = feature.default_value.has_value(),
-                             .default_value = feature.default_value.value_or(0.0f)});
-  }
-  info.max_points = config.max_points;
-  const auto& voxel_size = graph.voxelize_op().voxel_size;
-  info.voxel_size.assign(voxel_size.begin(), voxel_size.begin() + graph.dimension);
-  info.num_parameters = graph.num_parameters;
-  info.device = Join(devices);
-  info.digest = graph.digest;
-  return model;
+// By device.
+std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_device) {
+  std::vector<int> num_workers;
+  for (const Device& device : devices) num_workers.push_back(device.is_cuda() ? streams_per_device : 1);
+  return num_workers;
 }
 
 class EngineImpl final : public Engine {
@@ -85,10 +38,10 @@ class EngineImpl final : public Engine {
         devices_(std::move(devices)),
         pool_(options_.ResolvedThreads()),
         batch_bytes_(devices_.size()),
-        weight_bytes_(devices_.size()),
         plan_store_(options_.plan_dir),
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
+                  .num_workers = NumWorkers(devices_, options_.streams_per_device),
                   .observer = options_.observer}) {
     for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
@@ -100,9 +53,9 @@ class EngineImpl final : public Engine {
 
   absl::Status StartWorkers() {
     std::vector<std::pair<size_t, ExecutionContext>> contexts;  // with the index of their device
+    const std::vector<int> num_workers = NumWorkers(devices_, options_.streams_per_device);
     for (size_t device = 0; device < devices_.size(); ++device) {
-      const int count = devices_[device].is_cuda() ? options_.streams_per_device : 1;
-      for (int i = 0; i < count; ++i) {
+      for (int i = 0; i < num_workers[device]; ++i) {
         ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(devices_[device], &pool_));
         contexts.emplace_back(device, std::move(context));
       }
@@ -122,23 +75,27 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
-  ~EngineImpl() override {
-    stop_loading_ = true;
-    if (loader_.joinable()) loader_.join();
-    Drain();
-  }
+  ~EngineImpl() override { Drain(); }
 
   void StartLoading(RepositoryListing listing) {
-    for (const std::string& warning : listing.warnings) {
-      Log(LogLevel::kWarning, "model repository", {{"problem", warning}});
-    }
-    for (const ModelFolder& folder : listing.models) {
-      for (const int64_t version : folder.versions) {
-        models_.AddLoading(folder.name, version);
-        ObserveState(folder.name, version, false);
-      }
-    }
-    loader_ = std::thread([this, models = std::move(listing.models)] { Load(models); });
+    keeper_ = std::make_unique<ModelKeeper>(
+        ModelKeeper::Options{
+            .repository = options_.model_repository,
+            .poll_interval = options_.model_poll_interval,
+            .models = &models_,
+            .builder = {.devices = &devices_,
+                        .shared_memory = &shared_memory_,
+                        .pool = &pool_,
+                        .plan_store = &plan_store_,
+                        .observer = options_.observer,
+                        .max_grid_bytes = options_.max_grid_bytes,
+                        .engine_version = options_.engine_version,
+                        .is_deterministic = options_.deterministic,
+                        .warm_up_workers = [this](size_t device,
+                                                  const ServedModel& model) { return WarmUpWorkers(device, model); }},
+            .on_ready = [this](const ModelVersionInfo& model, bool has_plans) { TuneWhereWanted(model, has_plans); },
+            .on_retired = [this](const ModelHandle& model) { tuner_->CancelAllOf(model); }},
+        std::move(listing));
   }
 
   uint64_t Submit(InferTask task) override {
@@ -148,7 +105,7 @@ class EngineImpl final : public Engine {
     return ticket;
   }
 
-  bool Cancel(uint64_t ticket) override { return batcher_.Cancel(ticket); }
+  bool Cancel(uint64_t ticket, const char* fate) override { return batcher_.Cancel(ticket, fate); }
 
   uint64_t Tune(TuneTask task) override {
     const uint64_t ticket = next_ticket_.fetch_add(1);
@@ -158,15 +115,11 @@ class EngineImpl final : public Engine {
 
   void CancelTune(uint64_t ticket) override { tuner_->Cancel(ticket); }
 
-  void WaitUntilLoaded() override {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&loaded_));
-  }
+  void Load(LoadTask task) override { keeper_->Load(std::move(task)); }
+  void Unload(UnloadTask task) override { keeper_->Unload(std::move(task)); }
 
-  bool loaded() const override {
-    absl::MutexLock lock(&mutex_);
-    return loaded_;
-  }
+  void WaitUntilLoaded() override { keeper_->WaitUntilLoaded(); }
+  bool loaded() const override { return keeper_->loaded(); }
 
   std::vector<ModelVersionInfo> ListModels() const override { return models_.List(); }
 
@@ -178,9 +131,10 @@ class EngineImpl final : public Engine {
     tuner_->Stop();
     batcher_.Stop();
     batcher_.WaitUntilIdle();
+    if (keeper_ != nullptr) keeper_->Stop();  // null where the workers did not start
   }
 
-  std::string devices() const override { return Join(devices_); }
+  std::string devices() const override { return JoinIds(devices_); }
 
  private:
   // Takes the task over, or says why not.
@@ -188,30 +142,40 @@ class EngineImpl final : public Engine {
     const InferTask& task = queued.task;
     ASSIGN_OR_RETURN(queued.model, models_.Find(task.model, task.version));
     const ServedModel& model = *queued.model;
-    if (task.cloud.num_points() > static_cast<uint64_t>(model.info.max_points)) {
-      return WithReason(absl::InvalidArgumentError(absl::StrCat("the cloud has ", task.cloud.num_points(),
-                                                                " points; the limit of model \"", task.model, "\" is ",
-                                                                model.info.max_points)),
-                        error_reason::kTooManyPoints);
+    if (task.num_points() > static_cast<uint64_t>(model.info.max_points)) {
+      const std::string what =
+          task.sweeps.empty() ? "the cloud has " : absl::StrCat("the ", task.sweeps.size(), " sweeps have ");
+      return WithReason(
+          absl::InvalidArgumentError(absl::StrCat(what, task.num_points(), " points; the limit of model \"", task.model,
+                                                  "\" is ", model.info.max_points)),
+          error_reason::kTooManyPoints);
     }
-    RETURN_IF_ERROR(CheckFields(model.program().voxelize, task.cloud));
+    RETURN_IF_ERROR(CheckInput(model.program().voxelize,
+                               {.cloud = &task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature}));
     if (task.return_scores && !model.program().has_scores) {
       return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", task.model, "\" has no scores output")),
                         error_reason::kUnsupportedOutput);
     }
-    if (task.deadline <= absl::Now()) {
-      if (options_.observer != nullptr) options_.observer->OnDropped(task.model, "expired");
-      return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
-                        error_reason::kDeadlineExpired);
-    }
     const PointCloud cloud = task.cloud;  // shares its bytes
+    const bool is_whole = task.sweeps.empty();
     const ModelHandle handle = queued.model;
     RETURN_IF_ERROR(batcher_.Push(queued));
-    tuner_->Offer(*handle, cloud);
+    // A plan is searched on whole scans: a single sweep is not what the model runs.
+    if (is_whole) tuner_->Offer(*handle, cloud);
+    return absl::OkStatus();
+  }
+
+  absl::Status WarmUpWorkers(size_t device, const ServedModel& model) {
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      if (worker->device() == device) RETURN_IF_ERROR(worker->WarmUp(model));
+    }
     return absl::OkStatus();
   }
 
   absl::Status StartTuning(uint64_t ticket, TuneTask& task) {
+    if (options_.deterministic) {
+      return absl::FailedPreconditionError("a server that is started with --deterministic runs by the default plan");
+    }
     if (task.num_scans < 1 || task.num_scans > kMaxTuneScans) {
       return absl::InvalidArgumentError(
           absl::StrCat("num_scans is ", task.num_scans, "; it must be 1 to ", kMaxTuneScans));
@@ -228,109 +192,9 @@ class EngineImpl final : public Engine {
     return std::filesystem::path(options_.model_repository) / name / std::to_string(version);
   }
 
-  void Load(const std::vector<ModelFolder>& folders) {
-    for (const ModelFolder& folder : folders) {
-      for (const int64_t version : folder.versions) {
-        if (!stop_loading_) LoadVersion(folder.name, version);
-      }
-    }
-    absl::MutexLock lock(&mutex_);
-    loaded_ = true;
-  }
-
-  // A version that does not load, for whatever reason, leaves those in service alone.
-  void LoadVersion(const std::string& name, int64_t version) {
-    try {
-      LoadWithinMemory(name, version);
-    } catch (const std::bad_alloc&) {
-      Fail(name, version, {"it does not fit into memory"});
-    }
-  }
-
-  void LoadWithinMemory(const std::string& name, int64_t version) {
-    const absl::Time start = absl::Now();
-    const absl::StatusOr<LoadedModel> loaded =
-        LoadModelVersion(std::filesystem::path(options_.model_repository) / name, version);
-    if (!loaded.ok()) return Fail(name, version, ProblemsOf(loaded.status()));
-    absl::StatusOr<std::shared_ptr<ServedModel>> made = MakeServedModel(name, version, *loaded, devices_, options_);
-    if (!made.ok()) return Fail(name, version, {std::string(made.status().message())});
-    const std::shared_ptr<ServedModel> model = *std::move(made);
-    const bool has_plans = FindPlans(*model);
-    WarmUpGpus(*model);
-    Log(LogLevel::kInfo, "model ready",
-        {{"model", name},
-         {"version", version},
-         {"parameters", model->info.num_parameters},
-         {"weight_bytes", model->program().weight_bytes},
-         {"plan", model->plans->source(0)},
-         {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      weight_bytes_[i] += model->programs[i].weight_bytes;
-      if (options_.observer != nullptr) {
-        options_.observer->OnDeviceMemory(devices_[i].id, "weights", weight_bytes_[i]);
-      }
-    }
-    models_.SetReady(model);
-    ObserveState(name, version, true);
-    if (options_.tune_on_load && !has_plans) {
-      Tune({.model = name, .version = version, .max_wait = absl::InfiniteDuration()});
-    }
-  }
-
-  absl::Status WarmUpOn(size_t device, const ServedModel& model) {
-    ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(devices_[device], &pool_, StreamPriority::kLow));
-    const SharedContext shared_context(*shared_memory_[device], context.cuda.get());
-    return WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits, model.info.max_points,
-                  *shared_memory_[device], context);
-  }
-
-  // So that the first request is as quick as the others. A GPU without room for it serves all the same.
-  void WarmUpGpus(const ServedModel& model) {
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      if (!devices_[i].is_cuda() || stop_loading_) continue;
-      const absl::Status status = WarmUpOn(i, model);
-      if (!status.ok()) {
-        Log(LogLevel::kWarning, "a model's first requests will be slow: it could not be warmed up",
-            {{"model", model.info.name}, {"device", devices_[i].id}, {"error", std::string(status.message())}});
-      }
-    }
-  }
-
-  // True where every device has a tuned one.
-  bool FindPlans(const ServedModel& model) {
-    bool has_all = true;
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      std::vector<std::string> problems;
-      auto found = plan_store_.Find(model.plan_keys[i], FolderOf(model.info.name, model.info.version), problems);
-      if (found) {
-        const std::vector<std::string> more = PlanProblems(*found->plan, model.programs[i]);
-        problems.insert(problems.end(), more.begin(), more.end());
-        if (!more.empty()) found.reset();
-      }
-      for (const std::string& problem : problems) {
-        Log(LogLevel::kWarning, "tuned plan passed over", {{"model", model.info.name}, {"problem", problem}});
-      }
-      if (found) {
-        model.plans->Set(i, std::make_shared<const PlanTable>(model.programs[i], BucketsOf(*found->plan)),
-                         found->source);
-      }
-      has_all = has_all && found.has_value();
-      if (options_.observer == nullptr) continue;
-      options_.observer->OnPlanLookup(found.has_value());
-      options_.observer->OnPlan(model.info.name, model.info.version, devices_[i].id, model.plans->source(i));
-    }
-    return has_all;
-  }
-
-  void Fail(const std::string& name, int64_t version, std::vector<std::string> problems) {
-    for (const std::string& problem : problems) {
-      Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
-    }
-    models_.SetFailed(name, version, std::move(problems));
-  }
-
-  void ObserveState(const std::string& name, int64_t version, bool ready) {
-    if (options_.observer != nullptr) options_.observer->OnModelState(name, version, ready);
+  void TuneWhereWanted(const ModelVersionInfo& model, bool has_plans) {
+    if (!options_.tune_on_load || has_plans) return;
+    Tune({.model = model.name, .version = model.version, .max_wait = absl::InfiniteDuration()});
   }
 
   const Options options_;
@@ -338,19 +202,16 @@ class EngineImpl final : public Engine {
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
   std::vector<std::atomic<int64_t>> batch_bytes_;             // by device
-  std::vector<int64_t> weight_bytes_;                         // by device; the loader's alone
   std::vector<std::unique_ptr<SharedMemory>> shared_memory_;  // by device
   std::atomic<int> num_working_workers_{0};
   PlanStore plan_store_;
   ServedModels models_;
+  // Those that hold versions come after it: what they let go of it releases.
+  std::unique_ptr<ModelKeeper> keeper_;
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::atomic<uint64_t> next_ticket_{1};
-  std::atomic<bool> stop_loading_{false};
-  mutable absl::Mutex mutex_;
-  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread loader_;
 };
 
 }  // namespace
@@ -372,6 +233,10 @@ absl::Status Engine::Options::Validate() const {
   }
   if (device_memory_limit < 0) {
     return absl::InvalidArgumentError(absl::StrCat("device_memory_limit is ", device_memory_limit));
+  }
+  if (model_poll_interval < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model_poll_interval is ", absl::FormatDuration(model_poll_interval)));
   }
   return absl::OkStatus();
 }

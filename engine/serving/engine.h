@@ -20,6 +20,7 @@
 #include "engine/serving/engine_observer.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/point_counts.h"
+#include "engine/tensor/sweep.h"
 
 namespace voxserve {
 
@@ -27,12 +28,12 @@ struct InferResult {
   std::string model;
   int64_t version = 0;
   std::string device;           // "cpu", "cuda:0"
-  std::vector<uint8_t> labels;  // [num_points * bytes_per_label], little endian
+  std::vector<uint8_t> labels;  // [num_points of the cloud * bytes_per_label], little endian
   int bytes_per_label = 1;
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
-  PointCounts counts;
+  std::vector<float> scores;      // [num_points, num_classes] logits; empty unless asked for
+  PointCounts counts;             // of all points that ran: those of every sweep
   std::vector<StageTime> stages;  // queue, copy_in, voxelize, geometry, features, head, copy_out, as far as they ran
 };
 
@@ -41,9 +42,19 @@ struct InferTask {
   int64_t version = 0;  // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
-  absl::Time deadline = absl::InfiniteFuture();
+  // When the task that this one replaces began to wait: it takes that one's place in the queue.
+  absl::Time waiting_since = absl::InfiniteFuture();
+  int priority = 0;                              // 0 is the most urgent; below the model's priority_levels
+  absl::Time deadline = absl::InfiniteFuture();  // none: now + the model's default_timeout
+  // Several sweeps that are run together, newest first: `cloud` is that of the first. Empty: the cloud alone. Labels
+  // and scores are of the first sweep's points; the model's limits and the result's counts are of all points.
+  std::vector<PlacedSweep> sweeps;
+  std::string age_feature;  // of the model: what it reads there is a sweep's age_seconds; "": nothing is
   // Called exactly once, from the caller's thread (refusals) or one of the engine's. Must not block.
   std::function<void(absl::StatusOr<InferResult>)> done;
+
+  // That run, of all sweeps.
+  uint64_t num_points() const { return sweeps.empty() ? cloud.num_points() : NumPoints(sweeps); }
 };
 
 enum class ModelState { kLoading, kReady, kFailed };
@@ -65,7 +76,7 @@ struct ModelVersionInfo {
   std::string name;
   int64_t version = 0;
   ModelState state = ModelState::kLoading;
-  std::vector<std::string> problems;  // of a failed version, all of them
+  std::vector<std::string> problems;  // all of them, of a failed version or of a ready one's broken successor
   std::string description;
   std::vector<ClassInfo> classes;
   int ignore_label = 255;
@@ -110,6 +121,21 @@ struct TuneTask {
   std::function<void(absl::StatusOr<TuneResult>)> done;
 };
 
+struct LoadTask {
+  std::string model;    // name of a folder of the model repository
+  int64_t version = 0;  // 0: those that the model's version policy asks for
+  // Gets the model's versions that are in service then, ascending. Called exactly once, from the caller's thread
+  // (refusals) or one of the engine's; must not block. May be empty.
+  std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
+};
+
+struct UnloadTask {
+  std::string model;
+  int64_t version = 0;  // 0: all, and what polling finds later too
+  // Likewise; gets the versions that are listed no more, ascending.
+  std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
+};
+
 class Engine {
  public:
   static constexpr int kMaxStreamsPerDevice = 16;
@@ -126,6 +152,8 @@ class Engine {
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
     std::string plan_dir;                         // folder of tuned plans; "": the models' own
     std::string engine_version;                   // tuned plans of another are not used
+    absl::Duration model_poll_interval;           // how often the repository is looked through; zero: when asked to
+    bool deterministic = false;                   // a request's bytes do not depend on others; untuned, a little slower
     bool tune_on_load = false;                    // search a plan for each model that has none, on what it serves first
     EngineObserver* observer = nullptr;           // outlives the engine; may be null
     // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
@@ -145,12 +173,14 @@ class Engine {
 
   // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
   // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
-  // output, coordinates beyond the limits), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory),
-  // DEADLINE_EXCEEDED (passed before it ran), CANCELLED. Returns a ticket for Cancel.
+  // output, coordinates beyond the limits, sweeps that the model cannot run together), RESOURCE_EXHAUSTED (queue full,
+  // with a retry delay; out of memory), DEADLINE_EXCEEDED (it has passed, or would not be met), CANCELLED. Returns a
+  // ticket for Cancel.
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
-  virtual bool Cancel(uint64_t ticket) = 0;
+  // fate: what OnDropped says of it.
+  virtual bool Cancel(uint64_t ticket, const char* fate = "cancelled") = 0;
 
   // Searches a plan for a model on the scans that it serves, in the background, and swaps it in. Returns at once.
   // task.done gets: NOT_FOUND and UNAVAILABLE as in Submit, FAILED_PRECONDITION (ALREADY_TUNING) while a search of the
@@ -159,7 +189,17 @@ class Engine {
   virtual uint64_t Tune(TuneTask task) = 0;
   virtual void CancelTune(uint64_t ticket) = 0;
 
-  // Blocks until every version that was found has been loaded or has failed.
+  // Loads what is new in a model's folder and what has changed there, in the background; returns at once. A version in
+  // service goes on until its successor is warm, and stays (READY, with problems) where that is broken. task.done gets:
+  // INVALID_ARGUMENT (no name of a folder), NOT_FOUND (naming what the repository has), FAILED_PRECONDITION (BAD_MODEL)
+  // with every problem of every version that is broken, RESOURCE_EXHAUSTED (out of memory; too many calls wait),
+  // CANCELLED (DRAINING). Loads and unloads run in the order of the calls.
+  virtual void Load(LoadTask task) = 0;
+  // Takes versions out of service; tasks that were accepted are answered. They stay out until Load. task.done gets
+  // NOT_FOUND, RESOURCE_EXHAUSTED and CANCELLED as above.
+  virtual void Unload(UnloadTask task) = 0;
+
+  // Blocks until every version that was found at the start has been loaded or has failed.
   virtual void WaitUntilLoaded() = 0;
   virtual bool loaded() const = 0;
 

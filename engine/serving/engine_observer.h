@@ -23,12 +23,18 @@ class EngineObserver {
   // What became of a request's points.
   virtual void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range,
                         int64_t dropped) = 0;
-  // A task will not run: it left the queue ("expired", "cancelled") or never entered it ("queue_full", "draining",
-  // "expired").
+  // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
+  virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
+  // A task will not run: it left the queue ("expired", "cancelled", "superseded" by a newer frame of its stream,
+  // "unmeetable", "queue_full" where a more urgent one took its place) or never entered it ("queue_full", "draining",
+  // "expired", "unmeetable": it cannot end before its deadline). Told once a task.
   virtual void OnDropped(std::string_view model, std::string_view reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.
   virtual void OnModelState(std::string_view model, int64_t version, bool ready) = 0;
+  // The version is listed no more: it was unloaded, or its folder is gone. Comes after OnModelState(ready = false);
+  // tasks that it had accepted may still end. OnModelState announces it anew where it comes back.
+  virtual void OnModelRemoved(std::string_view model, int64_t version) = 0;
   // A coordinate table was to be a grid and did not fit max_grid_bytes.
   virtual void OnGridFallback() = 0;
   // A batch's maps did not fit a GPU's memory and were made on the CPU.
@@ -39,7 +45,7 @@ class EngineObserver {
   virtual void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) = 0;
   // Time that a device spent computing.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
-  // Bytes that a device's context holds ("batches", "weights").
+  // Bytes that a device's contexts hold ("batches", "weights"), and copies of streams' sweeps ("sweeps").
   virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) = 0;
 };
 

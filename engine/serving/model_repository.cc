@@ -1,5 +1,7 @@
 #include "engine/serving/model_repository.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 #include <system_error>
@@ -9,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/graph/model_loader.h"
@@ -47,33 +50,43 @@ std::optional<int64_t> ParseVersion(const std::string& name) {
   return version;
 }
 
-void ScanModel(const fs::path& folder, RepositoryListing* listing) {
+// Versions may be none.
+absl::StatusOr<ModelFolder> ScanFolder(const fs::path& folder, std::vector<std::string>* warnings) {
+  ASSIGN_OR_RETURN(const std::vector<fs::path> entries, ListFolders(folder));
   const std::string place = absl::StrCat("folder ", Quoted(folder.string()));
-  const absl::StatusOr<std::vector<fs::path>> entries = ListFolders(folder);
-  if (!entries.ok()) {
-    listing->warnings.push_back(std::string(entries.status().message()));
-    return;
-  }
   ModelFolder model = {.name = folder.filename().string(), .versions = {}};
-  for (const fs::path& entry : *entries) {
+  for (const fs::path& entry : entries) {
     const std::string name = entry.filename().string();
     if (const std::optional<int64_t> version = ParseVersion(name)) {
       model.versions.push_back(*version);
     } else {
-      listing->warnings.push_back(
-          absl::StrCat(place, ": ", Quoted(name), " is no version (1, 2, 3, ...) and was passed over"));
+      warnings->push_back(absl::StrCat(place, ": ", Quoted(name), " is no version (1, 2, 3, ...) and was passed over"));
     }
   }
   if (model.versions.empty()) {
     std::error_code error;
     const bool is_version = fs::exists(folder / "model.textproto", error);
-    listing->warnings.push_back(
+    warnings->push_back(
         is_version ? absl::StrCat(place, " is a version itself; the repository is the folder above the model's")
                    : absl::StrCat(place, " holds no version (1, 2, 3, ...) and was passed over"));
-    return;
   }
   std::sort(model.versions.begin(), model.versions.end());
-  listing->models.push_back(std::move(model));
+  return model;
+}
+
+// "" where there is none. Problems where it cannot be read.
+std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
+  std::error_code error;
+  const fs::path path = model_folder / "config.textproto";
+  return fs::exists(path, error) ? ReadFile(path, problems).value_or("") : "";
+}
+
+// "-" where there is no such file.
+std::string IdentityOf(const fs::path& file) {
+  struct stat info = {};
+  if (::stat(file.c_str(), &info) != 0) return "-";
+  return absl::StrCat(info.st_dev, ":", info.st_ino, ":", info.st_size, ":", info.st_mtim.tv_sec, ".",
+                      info.st_mtim.tv_nsec, ":", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec);
 }
 
 }  // namespace
@@ -85,8 +98,49 @@ absl::StatusOr<RepositoryListing> ScanRepository(const fs::path& root) {
   }
   ASSIGN_OR_RETURN(const std::vector<fs::path> folders, ListFolders(root));
   RepositoryListing listing;
-  for (const fs::path& folder : folders) ScanModel(folder, &listing);
+  for (const fs::path& folder : folders) {
+    absl::StatusOr<ModelFolder> model = ScanFolder(folder, &listing.warnings);
+    if (!model.ok()) {
+      listing.warnings.push_back(std::string(model.status().message()));
+      listing.unreadable.push_back(folder.filename().string());
+    } else if (!model->versions.empty()) {
+      listing.models.push_back(*std::move(model));
+    }
+  }
   return listing;
+}
+
+bool IsModelName(std::string_view name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
+absl::StatusOr<ModelFolder> ScanModel(const fs::path& root, const std::string& name) {
+  ASSIGN_OR_RETURN(const RepositoryListing listing, ScanRepository(root));
+  std::string names;
+  for (const ModelFolder& model : listing.models) {
+    if (model.name == name) return model;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", model.name);
+  }
+  if (std::count(listing.unreadable.begin(), listing.unreadable.end(), name) > 0) {
+    return absl::PermissionDeniedError(absl::StrCat("the folder of model ", Quoted(name), " cannot be listed"));
+  }
+  return WithReason(absl::NotFoundError(absl::StrCat("the model repository has no model ", Quoted(name), "; there is ",
+                                                     names.empty() ? "none" : names)),
+                    error_reason::kModelNotFound);
+}
+
+VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems) {
+  Problems found;
+  const ModelConfig config = ParseModelConfig(ReadConfig(model_folder, &found), kUnknownNumClasses, &found);
+  problems->insert(problems->end(), found.begin(), found.end());
+  return found.empty() ? config.version_policy : VersionPolicy();
+}
+
+std::string FingerprintOf(const fs::path& model_folder, int64_t version) {
+  const fs::path folder = model_folder / absl::StrCat(version);
+  return absl::StrCat(IdentityOf(folder / "model.textproto"), " ", IdentityOf(folder / "weights.safetensors"), " ",
+                      IdentityOf(model_folder / "config.textproto"));
 }
 
 absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version) {
@@ -94,15 +148,13 @@ absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64
   absl::StatusOr<Graph> graph = LoadGraph(version_folder);
   Problems problems = ProblemsOf(graph.status());
 
-  std::string config_text;
-  std::error_code error;
-  const fs::path config_path = model_folder / "config.textproto";
-  if (fs::exists(config_path, error)) config_text = ReadFile(config_path, &problems).value_or("");
+  const std::string config_text = ReadConfig(model_folder, &problems);
   ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems);
   if (!problems.empty()) {
     return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
   }
-  return LoadedModel{*std::move(graph), std::move(config)};
+  std::string content = absl::StrCat(graph->digest, "\n", config_text);
+  return LoadedModel{*std::move(graph), std::move(config), std::move(content)};
 }
 
 }  // namespace voxserve

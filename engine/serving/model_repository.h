@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/model_config.h"
+#include "engine/graph/problems.h"
 
 namespace voxserve {
 
@@ -27,16 +29,33 @@ struct ModelFolder {
 };
 
 struct RepositoryListing {
-  std::vector<ModelFolder> models;    // by name
-  std::vector<std::string> warnings;  // folders that were passed over, and why
+  std::vector<ModelFolder> models;      // by name
+  std::vector<std::string> unreadable;  // names of folders that are there and could not be listed
+  std::vector<std::string> warnings;    // folders that were passed over, and why
 };
 
 // NOT_FOUND where root is not a folder, PERMISSION_DENIED where it cannot be listed.
 absl::StatusOr<RepositoryListing> ScanRepository(const std::filesystem::path& root);
 
+// Whether a folder of the repository may have this name: one component of a path that does not begin with a dot. What
+// is not must never become part of a path.
+bool IsModelName(std::string_view name);
+
+// One model of the repository; IsModelName(name). NOT_FOUND (MODEL_NOT_FOUND) where there is no such folder or it holds
+// no version, naming the models that there are; PERMISSION_DENIED where it cannot be listed.
+absl::StatusOr<ModelFolder> ScanModel(const std::filesystem::path& root, const std::string& name);
+
+// Of the config alone; the default, and problems, where it is broken.
+VersionPolicy ReadVersionPolicy(const std::filesystem::path& model_folder, Problems* problems);
+
+// Changes whenever one of the version's files (the two, and the model's config) is written, replaced or removed. Opens
+// none of them.
+std::string FingerprintOf(const std::filesystem::path& model_folder, int64_t version);
+
 struct LoadedModel {
   Graph graph;  // with its digest
   ModelConfig config;
+  std::string content;  // of the three files: what two loads have in common if these are the same
 };
 
 // Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with every problem

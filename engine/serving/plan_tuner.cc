@@ -24,6 +24,9 @@ absl::Status Cancelled() {
 // A search that takes longer concludes from what it has measured.
 constexpr absl::Duration kTimeLimit = absl::Minutes(10);
 
+// After a run that took the device for itself: so many times its time.
+constexpr int kRestShare = 4;
+
 }  // namespace
 
 PlanTuner::PlanTuner(Options options) : options_(options), thread_([this] { Loop(); }) {}
@@ -68,6 +71,15 @@ void PlanTuner::Cancel(uint64_t ticket) {
   if (running_ != nullptr && running_->ticket == ticket) running_->is_cancelled = true;
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (search->ticket == ticket) search->is_cancelled = true;
+  }
+  changed_.SignalAll();
+}
+
+void PlanTuner::CancelAllOf(const ModelHandle& model) {
+  absl::MutexLock lock(&mutex_);
+  if (running_ != nullptr && running_->model == model) running_->is_cancelled = true;
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (search->model == model) search->is_cancelled = true;
   }
   changed_.SignalAll();
 }
@@ -174,6 +186,14 @@ absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
   return first;
 }
 
+void PlanTuner::Rest(Search& search, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(
+      absl::Condition(
+          +[](std::atomic<bool>* is_cancelled) { return is_cancelled->load(); }, &search.is_cancelled),
+      duration);
+}
+
 absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   const absl::Time begin = absl::Now();
   const ServedModel& model = *search.model;
@@ -188,9 +208,16 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
   const auto run = [&](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& wanted) {
     const SampleInput input{.cloud = &scan, .return_scores = wanted.return_scores};
-    return shared.Run({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
-      return executor->Run(program, {&input, 1}, model.limits, options);
-    });
+    absl::Duration busy;
+    BatchOutput output =
+        shared.RunAlone({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
+          const absl::Time start = absl::Now();
+          BatchOutput ran = executor->Run(program, {&input, 1}, model.limits, options);
+          busy += absl::Now() - start;
+          return ran;
+        });
+    Rest(search, kRestShare * busy);
+    return output;
   };
   SearchOptions options{.time_limit = kTimeLimit};
   options.on_progress = [&](const SearchProgress& progress) {

@@ -3,11 +3,10 @@
 // Searches plans for models in service, in the background.
 //
 // A search waits until enough of its model's requests came by, keeps copies of their clouds until it ends (the one
-// place where something of a cloud outlives its request), and runs them on a context of its own, whose stream has the
-// device's lowest priority. What it finds goes to the plan store and into the model's plans; batches under way keep
-// those that they began with.
-//
-// On a CPU there is no such context: a search takes its turns with the requests in the one thread pool.
+// place where something of a cloud outlives its request), and runs them on a context of its own. Each run has the
+// device to itself, as what is measured beside requests is their time; after it the search rests four times as long, so
+// that requests have four fifths of the device and wait for one run at most. What it finds goes to the plan store and
+// into the model's plans; batches under way keep those that they began with.
 //
 // Thread-safe. One thread; searches run one after the other.
 
@@ -52,6 +51,8 @@ class PlanTuner {
   // FAILED_PRECONDITION (ALREADY_TUNING) and UNAVAILABLE (DRAINING) leave task.done to the caller.
   absl::Status Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder, TuneTask& task);
   void Cancel(uint64_t ticket);
+  // Cancels the searches for a version that was taken out of service: they would keep it, and no scan comes for it.
+  void CancelAllOf(const ModelHandle& model);
 
   // A request's cloud, copied where a search waits for it. Costs nothing where none does.
   void Offer(const ServedModel& model, const PointCloud& cloud) {
@@ -84,6 +85,8 @@ class PlanTuner {
   std::shared_ptr<Search> Next();
   absl::StatusOr<TuneResult> RunCatching(Search& search);
   absl::StatusOr<TuneResult> Run(Search& search);
+  // Leaves the device to the requests; ends early where the search is cancelled.
+  void Rest(Search& search, absl::Duration duration);
   // On one device, for all devices of its kind.
   absl::StatusOr<TuneResult> RunOn(size_t device, Search& search);
 

@@ -25,22 +25,49 @@ bool HadNoRoom(const BatchOutput& output) { return ReasonOf(output.status) == er
 }  // namespace
 
 BatchOutput SharedMemory::Run(const RunOptions& options, const RunBatch& run) {
-  RunOptions wanted = options;
   {
-    absl::ReaderMutexLock lock(&mutex_);
-    wanted.may_make_maps_on_cpu = contexts_.size() <= 1;
+    RunOptions wanted = options;
+    absl::ReaderMutexLock lock(&running_);
+    wanted.may_make_maps_on_cpu = num_contexts() <= 1;
     BatchOutput output = RunCatching(run, wanted);
-    if (contexts_.empty() || !HadNoRoom(output)) return output;
+    if (num_contexts() == 0 || !HadNoRoom(output)) return output;
   }
-  absl::WriterMutexLock lock(&mutex_);
+  absl::WriterMutexLock lock(&running_);
+  return RunWithEverything(options, run);
+}
+
+BatchOutput SharedMemory::RunOnce(const RunOptions& options, const RunBatch& run) {
+  RunOptions wanted = options;
+  absl::ReaderMutexLock lock(&running_);
+  wanted.may_make_maps_on_cpu = false;
+  return RunCatching(run, wanted);
+}
+
+BatchOutput SharedMemory::RunAlone(const RunOptions& options, const RunBatch& run) {
+  RunOptions wanted = options;
+  absl::WriterMutexLock lock(&running_);
+  wanted.may_make_maps_on_cpu = num_contexts() <= 1;
+  BatchOutput output = RunCatching(run, wanted);
+  if (num_contexts() == 0 || !HadNoRoom(output)) return output;
+  return RunWithEverything(options, run);
+}
+
+BatchOutput SharedMemory::RunWithEverything(const RunOptions& options, const RunBatch& run) {
   if constexpr (kernels::kHasCuda) {
+    absl::MutexLock lock(&mutex_);
     for (CudaContext* context : contexts_) context->ReleaseMemory();
   }
+  RunOptions wanted = options;
   wanted.may_make_maps_on_cpu = true;
   BatchOutput output = RunCatching(run, wanted);
   if (!HadNoRoom(output) || wanted.plans == nullptr) return output;
   wanted.plans = nullptr;
   return RunCatching(run, wanted);
+}
+
+size_t SharedMemory::num_contexts() const {
+  absl::MutexLock lock(&mutex_);
+  return contexts_.size();
 }
 
 void SharedMemory::Add(CudaContext* context) {

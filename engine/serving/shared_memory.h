@@ -1,7 +1,8 @@
 #pragma once
 
-// The contexts of one GPU, and who may use the memory that the others keep. Batches run side by side. One that found no
-// room runs again alone, with everything given back by everybody: then it has room or nobody has.
+// The contexts of one device, and who may use the memory that the others keep. Batches run side by side. One that found
+// no room runs again alone, with everything given back by everybody: then it has room or nobody has. One that is
+// measured runs alone too: beside others it would be their times that are compared.
 //
 // Thread-safe.
 
@@ -24,13 +25,22 @@ class SharedMemory {
   // and then by the default plan, which may need less than a tuned one. Memory of the host that is missing counts
   // likewise.
   BatchOutput Run(const RunOptions& options, const RunBatch& run);
+  // Once, as it is: for a batch that can be divided.
+  BatchOutput RunOnce(const RunOptions& options, const RunBatch& run);
+  // The same with the device to itself: waits for the batches under way and holds back those that come.
+  BatchOutput RunAlone(const RunOptions& options, const RunBatch& run);
 
-  // A context takes part while it is here. Null (a CPU's): nothing happens.
+  // A context takes part while it is here, and runs nothing but through the methods above. Null (a CPU's): nothing
+  // happens.
   void Add(CudaContext* context);
   void Remove(CudaContext* context);
 
  private:
-  absl::Mutex mutex_;
+  BatchOutput RunWithEverything(const RunOptions& options, const RunBatch& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
+  size_t num_contexts() const;
+
+  absl::Mutex running_;        // shared by the batches that run
+  mutable absl::Mutex mutex_;  // not held while one runs: contexts come and go meanwhile
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,37 +2,60 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <limits>
 #include <random>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
 #include "engine/tensor/point_cloud.h"
+#include "kernels/gemm_warm_up.h"
 
 namespace voxserve {
 namespace {
 
-// Sizes between which the choice of kernels changes.
-constexpr int64_t kNumPoints[] = {5'000, 40'000, 150'000};
-constexpr double kPointsAVoxel = 1.3;
+// The largest first: memory is then taken once.
+constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
+
+// For products, of which the largest are left out.
+constexpr int64_t kProductBytes = int64_t{256} << 20;
+
+// The sensor. Angles in radians, lengths in metres.
+constexpr int kNumBeams = 64;
+constexpr double kLowestBeam = -0.43, kHighestBeam = 0.035;
+constexpr double kHeight = 1.73, kRange = 80, kNoise = 0.02;
+constexpr double kPi = 3.14159265358979;
+
+// How far a beam sees: the ground, or what stands around, near in some directions and far in others.
+double DistanceOf(double elevation, double azimuth) {
+  const double ground = elevation < 0 ? kHeight / std::tan(-elevation) : std::numeric_limits<double>::infinity();
+  const double walls = 7 + 45 * std::pow(std::sin(2.5 * azimuth), 2) + 3 * std::sin(23 * azimuth);
+  return std::min({ground, walls, kRange});
+}
 
 // x, y, z, ..., then the features, all 0.5.
-absl::StatusOr<PointCloud> MakeGround(const VoxelizeOp& voxelize, int64_t num_points) {
+absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_points) {
   std::vector<std::string> fields = voxelize.axes;
   for (const InputFeature& feature : voxelize.features) {
     if (std::find(fields.begin(), fields.end(), feature.name) == fields.end()) fields.push_back(feature.name);
   }
-  const double radius = std::sqrt(static_cast<double>(num_points) / kPointsAVoxel / 3.14159265);  // voxels
   std::mt19937 random(1);
-  std::uniform_real_distribution<double> unit(0, 1);
+  std::uniform_real_distribution<double> noise(-kNoise, kNoise);
   std::vector<float> values;
   values.reserve(static_cast<size_t>(num_points) * fields.size());
   for (int64_t i = 0; i < num_points; ++i) {
-    const double r = radius * std::sqrt(unit(random)), angle = 2 * 3.14159265 * unit(random);
-    const double place[] = {r * std::cos(angle), r * std::sin(angle), 2 * unit(random), 0};  // voxels
+    const double beam = static_cast<double>(i % kNumBeams) / (kNumBeams - 1);
+    const double elevation = kLowestBeam + beam * (kHighestBeam - kLowestBeam);
+    const double azimuth = 2 * kPi * static_cast<double>(i) / static_cast<double>(num_points);
+    const double distance = DistanceOf(elevation, azimuth) + noise(random);
+    const double place[] = {distance * std::cos(azimuth), distance * std::sin(azimuth), distance * std::tan(elevation),
+                            0};
     for (size_t axis = 0; axis < voxelize.axes.size(); ++axis) {
-      double value = place[axis] * voxelize.voxel_size[axis];
+      double value = place[axis];
       if (voxelize.has_range) value += (voxelize.range_min[axis] + voxelize.range_max[axis]) / 2.0;
       values.push_back(static_cast<float>(value));
     }
@@ -43,20 +66,54 @@ absl::StatusOr<PointCloud> MakeGround(const VoxelizeOp& voxelize, int64_t num_po
 
 }  // namespace
 
-absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    SharedMemory& shared_memory, ExecutionContext& context) {
-  const std::unique_ptr<Executor> executor = Executor::Create(&context);
-  for (const int64_t num_points : kNumPoints) {
-    ASSIGN_OR_RETURN(const PointCloud cloud, MakeGround(program.voxelize, std::min(num_points, max_points)));
-    for (const bool return_scores : {false, program.has_scores}) {
-      const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
-      RETURN_IF_ERROR(shared_memory
-                          .Run({.plans = plans},
-                               [&](const RunOptions& options) {
-                                 return executor->Run(program, {&input, 1}, limits, options);
-                               })
-                          .status);
+absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused]] ExecutionContext& context) {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda == nullptr) return absl::OkStatus();
+    CudaContext& cuda = *context.cuda;
+    RETURN_IF_ERROR(cuda.MakeCurrent());
+    cuda.features.Reset();
+    ASSIGN_OR_RETURN(char* memory, cuda.features.Take(kProductBytes));
+    cuda.gemm->set_allow_tf32(program.allow_tf32);
+    cuda.gemm->set_deterministic(program.is_deterministic);
+    std::set<std::tuple<kernels::DType, int32_t, int32_t, int32_t>> seen;
+    for (const ProgramConv& conv : program.convs) {
+      const int32_t num_offsets = program.rulebooks[static_cast<size_t>(conv.rulebook)].spec.geometry.NumOffsets();
+      if (!seen.insert({conv.dtype, conv.in_channels, conv.out_channels, num_offsets}).second) continue;
+      RETURN_IF_CUDA_ERROR(kernels::cuda::WarmUpGemm({.dtype = conv.dtype,
+                                                      .in_channels = conv.in_channels,
+                                                      .out_channels = conv.out_channels,
+                                                      .max_count = num_offsets,
+                                                      .max_rows = kNumPoints[0],
+                                                      .memory = memory,
+                                                      .memory_bytes = kProductBytes},
+                                                     *cuda.gemm));
     }
+    return cuda.stream.view().Synchronize();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
+                    SharedMemory& shared_memory, Executor& executor, LatencyModel* latency) {
+  for (const int64_t num_points : kNumPoints) {
+    ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+    BatchOutput output;
+    absl::Duration time;
+    for (const bool return_scores : {program.has_scores, false}) {
+      const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
+      output = shared_memory.Run({.plans = plans}, [&](const RunOptions& options) {
+        const absl::Time start = absl::Now();
+        BatchOutput ran = executor.Run(program, {&input, 1}, limits, options);
+        time = absl::Now() - start;
+        return ran;
+      });
+      RETURN_IF_ERROR(output.status);
+    }
+    if (latency == nullptr) continue;
+    // The second run: the first may have loaded code.
+    latency->Observe(
+        {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
+        time);
   }
   return absl::OkStatus();
 }

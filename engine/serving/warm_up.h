@@ -6,14 +6,20 @@
 #include "absl/status/status.h"
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/serving/latency_model.h"
 #include "engine/serving/shared_memory.h"
 
 namespace voxserve {
 
-// Runs the program by these plans (null: its default) on clouds made here, of a few sizes. They are a disc of ground as
-// a spinning LiDAR would see it, in the program's own voxel size and range. shared_memory is the one that the
-// context was added to. The error is that of the first that failed.
+// Has CUDA load the kernels of the matrix products that the program's convolutions may come to need on this context's
+// GPU. Once for all contexts of the GPU. RESOURCE_EXHAUSTED without memory for it. On a CPU there is nothing to load.
+absl::Status LoadKernels(const Program& program, ExecutionContext& context);
+
+// Runs the program by these plans (null: its default) on clouds made here, of sizes from small to large, since the
+// choice of kernels follows the size. They are what a spinning LiDAR sees on a street, around the middle of the
+// program's range. shared_memory is the one that the executor's context was added to. What the runs took is what
+// `latency` begins with (null where other work shares the device). The error is that of the first that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    SharedMemory& shared_memory, ExecutionContext& context);
+                    SharedMemory& shared_memory, Executor& executor, LatencyModel* latency);
 
 }  // namespace voxserve

@@ -1,11 +1,13 @@
 #include "engine/serving/worker.h"
 
-#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/serving/warm_up.h"
 
 namespace voxserve {
 namespace {
@@ -45,23 +47,37 @@ void Worker::Loop() {
     }
   }
   for (;;) {
-    Batch batch = options_.batcher->Pop();
+    Batch batch = options_.batcher->Pop(options_.device);
     if (batch.tasks.empty()) return;
-    Run(batch);
-    options_.batcher->Finished(batch);
+    options_.batcher->Finished(batch, Run(absl::MakeSpan(batch.tasks), absl::Now()));
     if (!failed_.ok() && !is_last_) {
       is_last_ = options_.num_working_workers->fetch_sub(1) == 1;
       if (options_.on_device_failed) options_.on_device_failed(failed_);
-      if (!is_last_) return;
+      if (!is_last_) return options_.batcher->RemoveWorker(options_.device);
     }
   }
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+absl::Status Worker::WarmUp(const ServedModel& model) {
+  absl::MutexLock lock(&running_);
+  if constexpr (kernels::kHasCuda) {
+    if (context_.cuda != nullptr) RETURN_IF_ERROR(context_.cuda->MakeCurrent());
+  }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  return options_.shared_memory->Run({.plans = plans.get()}, [&](const RunOptions& options) {
-    return executor_->Run(model.programs[options_.device], inputs, model.limits, options);
-  });
+  return voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits, model.info.max_points,
+                          *options_.shared_memory, *executor_, model.latency[options_.device].get());
+}
+
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+  absl::MutexLock lock(&running_);
+  const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
+  const auto run = [&](const RunOptions& options) {
+    BatchOutput output = executor_->Run(model.programs[options_.device], inputs, model.limits, options);
+    allocated_bytes_ = executor_->allocated_bytes();
+    return output;
+  };
+  SharedMemory& memory = *options_.shared_memory;
+  return inputs.size() > 1 ? memory.RunOnce({.plans = plans.get()}, run) : memory.Run({.plans = plans.get()}, run);
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs) {
@@ -75,33 +91,48 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<Samp
   return output;
 }
 
-void Worker::Run(Batch& batch) {
-  const auto started = std::chrono::steady_clock::now();
-  const ServedModel& model = *batch.tasks.front().model;
+std::optional<int64_t> Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
+  const ServedModel& model = *tasks.front().model;
   std::vector<SampleInput> inputs;
-  for (const QueuedTask& task : batch.tasks) {
-    inputs.push_back({.cloud = &task.task.cloud, .return_scores = task.task.return_scores});
+  for (const QueuedTask& task : tasks) {
+    inputs.push_back({.cloud = &task.task.cloud,
+                      .return_scores = task.task.return_scores,
+                      .sweeps = task.task.sweeps,
+                      .age_feature = task.task.age_feature});
   }
   BatchOutput output = RunOrRefuse(model, inputs);
-  Report(batch, output, started);
-  for (size_t i = 0; i < batch.tasks.size(); ++i) {
-    QueuedTask& task = batch.tasks[i];
+  if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
+    const size_t half = tasks.size() / 2;
+    Run(tasks.first(half), started);
+    Run(tasks.subspan(half), started);
+    return std::nullopt;
+  }
+  Report(tasks, output, started);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    QueuedTask& task = tasks[i];
     const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
     if (!status.ok()) {
       task.task.done(status);
     } else {
-      task.task.done(MakeResult(task, std::move(output.samples[i]), output.stages,
-                                absl::FromChrono(started - task.enqueued), context_.device));
+      task.task.done(
+          MakeResult(task, std::move(output.samples[i]), output.stages, started - task.enqueued, context_.device));
     }
   }
+  if (!output.status.ok()) return std::nullopt;
+  int64_t voxels = 0;
+  for (const SampleOutput& sample : output.samples) {
+    if (!sample.status.ok()) return std::nullopt;
+    voxels += sample.counts.voxels;
+  }
+  return voxels > 0 ? std::make_optional(voxels) : std::nullopt;
 }
 
-void Worker::Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started) {
+void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started) {
   EngineObserver* observer = options_.observer;
   if (observer == nullptr) return;
-  const std::string& model = batch.tasks.front().model->info.name;
-  for (const QueuedTask& task : batch.tasks) {
-    observer->OnStage(model, "queue", absl::FromChrono(started - task.enqueued));
+  const std::string& model = tasks.front().model->info.name;
+  for (const QueuedTask& task : tasks) {
+    observer->OnStage(model, "queue", started - task.enqueued);
   }
   absl::Duration busy;
   for (const StageTime& stage : output.stages) {
@@ -118,11 +149,16 @@ void Worker::Report(const Batch& batch, const BatchOutput& output, std::chrono::
       observer->OnPoints(model, counts.used, counts.invalid, counts.out_of_range, counts.dropped);
     }
   }
-  observer->OnBatch(model, static_cast<int64_t>(batch.tasks.size()), points, voxels);
+  observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();
   if (output.geometry_on_cpu) observer->OnGeometryFallback();
-  const int64_t change = executor_->allocated_bytes() - std::exchange(batch_bytes_, executor_->allocated_bytes());
+  const int64_t change = allocated_bytes_ - std::exchange(batch_bytes_, allocated_bytes_);
   observer->OnDeviceMemory(context_.device, "batches", options_.batch_bytes->fetch_add(change) + change);
+  if constexpr (kernels::kHasCuda) {
+    if (context_.cuda != nullptr && context_.cuda->copies != nullptr) {
+      observer->OnDeviceMemory(context_.device, "sweeps", context_.cuda->copies->allocated_bytes());
+    }
+  }
 }
 
 }  // namespace voxserve

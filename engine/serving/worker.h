@@ -7,13 +7,17 @@
 // left goes on and answers every task UNAVAILABLE, so that nobody waits for ever.
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/serving/batcher.h"
@@ -40,19 +44,30 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // Runs a model on clouds made for it, in this worker's own context, so that the worker's first request of that size
+  // is as quick as the others. On the caller's thread; batches wait meanwhile.
+  absl::Status WarmUp(const ServedModel& model);
+
+  size_t device() const { return options_.device; }
+
  private:
   void Loop();
-  void Run(Batch& batch);
+  // Answers the tasks of a batch, and returns its voxels where its time says something of a batch of that size. A
+  // batch that fails as a whole, for want of memory or beyond a limit, is run again in halves, so that nobody fails for
+  // the sake of others.
+  std::optional<int64_t> Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs);
   BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs);
-  void Report(const Batch& batch, const BatchOutput& output, std::chrono::steady_clock::time_point started);
+  void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
 
   const Options options_;
   ExecutionContext context_;
+  absl::Mutex running_;  // while the executor runs
   const std::unique_ptr<Executor> executor_;
-  absl::Status failed_;      // OK until the device broke
-  int64_t batch_bytes_ = 0;  // this one's part of options_.batch_bytes
-  bool is_last_ = false;     // of the workers, after this one's device broke
+  absl::Status failed_;          // OK until the device broke
+  int64_t allocated_bytes_ = 0;  // after the last run
+  int64_t batch_bytes_ = 0;      // this one's part of options_.batch_bytes
+  bool is_last_ = false;         // of the workers, after this one's device broke
   std::thread thread_;
 };
 

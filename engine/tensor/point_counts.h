@@ -9,7 +9,7 @@
 
 namespace voxserve {
 
-// What became of a request's points: the first four add up to its points.
+// What became of a request's points, those of every sweep where several were run: the first four add up to them.
 struct PointCounts {
   int64_t used = 0;
   int64_t invalid = 0;       // NaN or infinite

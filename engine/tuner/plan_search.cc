@@ -22,7 +22,7 @@ constexpr int kFinalRuns = 20;            // of the last one, at least
 constexpr double kWorthwhile = 0.99;      // of the default's time
 
 // Where the stages end, as shares of the search and of a bucket.
-constexpr double kSizesEnd = 0.1;
+constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;
 constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
 
 struct SizedScan {
@@ -93,10 +93,11 @@ class PlanSearch {
     std::vector<ScanBucket> buckets = CutIntoBuckets(std::move(sized));
     for (size_t i = 0; i < buckets.size(); ++i) {
       bucket_name_ = buckets.size() == 1 ? "" : absl::StrCat("size ", i + 1, " of ", buckets.size(), ": ");
-      bucket_begin_ = kSizesEnd + (1 - kSizesEnd) * static_cast<double>(i) / static_cast<double>(buckets.size());
-      bucket_share_ = (1 - kSizesEnd) / static_cast<double>(buckets.size());
+      bucket_share_ = (kBucketsEnd - kSizesEnd) / static_cast<double>(buckets.size());
+      bucket_begin_ = kSizesEnd + bucket_share_ * static_cast<double>(i);
       RETURN_IF_ERROR(SearchBucket(buckets[i]));
     }
+    if (buckets.size() > 1) RETURN_IF_ERROR(ConfirmTogether(buckets));
     result_.search_time = timer_.elapsed();
     result_.num_runs = timer_.num_runs();
     return std::move(result_);
@@ -137,6 +138,12 @@ class PlanSearch {
   absl::StatusOr<NetworkPlan> ChooseDataflows(const BucketState& state);
   absl::StatusOr<NetworkPlan> ChooseMapSearches(const BucketState& state, NetworkPlan plan);
   absl::Status Conclude(const ScanBucket& bucket, const BucketState& state, const std::vector<NetworkPlan>& found);
+  absl::Status ConfirmTogether(const std::vector<ScanBucket>& buckets);
+  const NetworkPlan& DefaultsOf(size_t bucket) const {
+    return program_.default_plans.ForVoxels(result_.buckets[bucket].bucket.min_voxels);
+  }
+  // In place of what was found for the bucket.
+  void KeepDefault(size_t bucket);
 
   const Program& program_;
   const SearchOptions& options_;
@@ -472,6 +479,45 @@ absl::Status PlanSearch::Conclude(const ScanBucket& bucket, const BucketState& s
       report.tuned_time = state.times[c][index] / static_cast<int64_t>(num_scans);
     }
     reports.push_back(std::move(report));
+  }
+  return absl::OkStatus();
+}
+
+void PlanSearch::KeepDefault(size_t bucket) {
+  TunedBucket& tuned = result_.buckets[bucket];
+  const NetworkPlan& defaults = DefaultsOf(bucket);
+  tuned.bucket.plan = ByNode(program_, defaults);
+  tuned.tuned_time = tuned.default_time;
+  for (size_t c = 0; c < defaults.size(); ++c) {
+    ConvReport& report = result_.convs[bucket][c];
+    report.plan = defaults[c];
+    report.tuned_time = report.default_time;
+  }
+}
+
+absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets) {
+  std::vector<const PointCloud*> scans;
+  std::vector<PlanTable::Bucket> found;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    scans.push_back(buckets[i].scans[buckets[i].scans.size() / 2].cloud);
+    found.push_back(result_.buckets[i].bucket);
+  }
+  timer_.BeginStage("all sizes together", 1, static_cast<int64_t>(2 * scans.size() * kFinalRuns));
+  ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
+                   timer_.Time(std::vector<PlanTable>{program_.default_plans, PlanTable(program_, found)}, scans,
+                               kFinalRuns, /*times_convs=*/false));
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const NetworkPlan& defaults = DefaultsOf(i);
+    const std::vector<ConvReport>& convs = result_.convs[i];
+    const bool is_default =
+        std::equal(convs.begin(), convs.end(), defaults.begin(),
+                   [](const ConvReport& report, const ConvPlan& plan) { return report.plan == plan; });
+    const bool is_whole = times[0].is_whole && times[1].is_whole;
+    if (is_default || (is_whole && times[1].network[i] < times[0].network[i] * kWorthwhile)) continue;
+    KeepDefault(i);
+    result_.notes.push_back(absl::StrCat("size ", i + 1, " of ", buckets.size(), " keeps the default: ",
+                                         is_whole ? "beside the other sizes' plans its own wins nothing"
+                                                  : "there was no time to measure all sizes' plans together"));
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,9 @@
 //     whole networks are compared, of mixed dataflows and of one;
 //  5. maps: how each level is searched, by the time of the geometry pass;
 //  6. the plan against the default, whole networks in turns. Where it is not 1% faster the bucket keeps the
-//     default.
+//     default;
+//  7. of several buckets: all plans together against the default once more, since a batch makes every form of a
+//     rulebook that any of them asks for.
 //
 // Runs batches through a function, so that it does not know whose device, context and memory they use.
 

@@ -106,10 +106,16 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<Network
                                                        bool times_convs) {
   std::vector<PlanTable> tables;
   for (const NetworkPlan& plan : plans) tables.push_back(TableOf(plan));
-  std::vector<std::vector<ScanSamples>> samples(plans.size(), std::vector<ScanSamples>(scans.size()));
-  std::vector<bool> has_failed(plans.size(), false);
+  return Time(tables, scans, repeats, times_convs);
+}
+
+absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTable>& tables,
+                                                       const std::vector<const PointCloud*>& scans, int repeats,
+                                                       bool times_convs) {
+  std::vector<std::vector<ScanSamples>> samples(tables.size(), std::vector<ScanSamples>(scans.size()));
+  std::vector<bool> has_failed(tables.size(), false);
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    for (size_t p = 0; p < plans.size(); ++p) {
+    for (size_t p = 0; p < tables.size(); ++p) {
       for (size_t s = 0; s < scans.size() && !has_failed[p] && !is_out_of_time(); ++s) {
         const absl::StatusOr<BatchOutput> output = Run(tables[p], *scans[s], {.times_convs = times_convs});
         if (!output.ok()) return output.status();
@@ -118,8 +124,8 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<Network
       }
     }
   }
-  std::vector<PlanTimes> times(plans.size());
-  for (size_t p = 0; p < plans.size(); ++p) {
+  std::vector<PlanTimes> times(tables.size());
+  for (size_t p = 0; p < tables.size(); ++p) {
     const bool is_measured = std::all_of(samples[p].begin(), samples[p].end(),
                                          [](const ScanSamples& of_scan) { return !of_scan.network.empty(); });
     if (is_measured && !has_failed[p]) times[p] = TimesOf(samples[p]);

@@ -66,7 +66,11 @@ class PlanTimer {
   // One bucket for all sizes.
   PlanTable TableOf(const NetworkPlan& plan) const;
 
-  // By plan.
+  // By table.
+  absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<PlanTable>& tables,
+                                              const std::vector<const PointCloud*>& scans, int repeats,
+                                              bool times_convs);
+  // By plan, each for all sizes.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<NetworkPlan>& plans,
                                               const std::vector<const PointCloud*>& scans, int repeats,
                                               bool times_convs);

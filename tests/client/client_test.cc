@@ -255,6 +255,20 @@ TEST_F(ClientTest, ListsAndDescribesModels) {
   EXPECT_EQ(ErrorReason(client->GetModel("missing").status()), "MODEL_NOT_FOUND");
 }
 
+TEST_F(ClientTest, LoadsAndUnloadsModels) {
+  const auto client = Connect();
+  EXPECT_THAT(client->LoadModel("segmenter").value(), ElementsAre(1, 2));
+  EXPECT_THAT(client->LoadModel("segmenter", 7).value(), ElementsAre(7));
+  EXPECT_THAT(client->UnloadModel("segmenter", 2).value(), ElementsAre(2));
+  const absl::Status broken = client->LoadModel("broken").status();
+  EXPECT_EQ(broken.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(broken), "BAD_MODEL");
+  EXPECT_EQ(ErrorReason(client->UnloadModel("missing").status()), "MODEL_NOT_FOUND");
+  EXPECT_EQ(ErrorReason(client->LoadModel("slow", 0, absl::Milliseconds(100)).status()), "CLIENT_TIMEOUT");
+  EXPECT_EQ(client->UnloadModel("segmenter", 0, absl::ZeroDuration()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ClientTest, TellsWhetherTheServerServes) {
   const auto client = Connect();
   server_.SetServing(true);

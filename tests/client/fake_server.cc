@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -141,12 +142,43 @@ class FakeAdmin final : public v1::AdminService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status LoadModel(grpc::ServerContext* context, const v1::LoadModelRequest* request,
+                         v1::LoadModelResponse* response) override {
+    return AnswerVersions(context, *request, response);
+  }
+  grpc::Status UnloadModel(grpc::ServerContext* context, const v1::UnloadModelRequest* request,
+                           v1::UnloadModelResponse* response) override {
+    return AnswerVersions(context, *request, response);
+  }
+
   v1::TunePlanRequest last_request() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_request_;
   }
 
  private:
+  template <typename Request, typename Response>
+  static grpc::Status AnswerVersions(grpc::ServerContext* context, const Request& request, Response* response) {
+    const std::string& model = request.model();
+    if (model == "broken") {
+      return Error(grpc::StatusCode::FAILED_PRECONDITION,
+                   "model 'broken' version 1 has 2 problems: no tensor conv1.weight; no tensor conv1.bias",
+                   "BAD_MODEL");
+    }
+    if (model == "slow") {
+      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return grpc::Status::CANCELLED;
+    }
+    if (model == "wide") return grpc::Status::OK;
+    if (model != "segmenter") return ModelNotFound(model);
+    if (request.version() != 0) {
+      response->add_versions(request.version());
+    } else {
+      for (const int64_t version : {1, 2}) response->add_versions(version);
+    }
+    return grpc::Status::OK;
+  }
+
   mutable std::mutex mutex_;
   v1::TunePlanRequest last_request_;
 };
@@ -166,7 +198,10 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     server_ = builder.BuildAndStart();
   }
 
-  ~Impl() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~Impl() override {
+    ReleaseStreams();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
 
   grpc::Status Infer(grpc::ServerContext* context, const v1::InferRequest* request,
                      v1::InferResponse* response) override {
@@ -175,6 +210,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       const std::lock_guard<std::mutex> lock(mutex_);
       last_request_ = *request;
       peers_.insert(context->peer());
+      ++num_infer_calls_;
     }
     const std::string& model = request->model();
     if (model == "full") return Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
@@ -186,6 +222,56 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (model != "segmenter" && model != "wide" && model != "liar") return ModelNotFound(model);
     Answer(*request, response);
     return grpc::Status::OK;
+  }
+
+  grpc::Status InferStream(grpc::ServerContext* context,
+                           grpc::ServerReaderWriter<v1::InferStreamResponse, v1::InferStreamRequest>* stream) override {
+    v1::InferStreamRequest message;
+    if (!stream->Read(&message) || !message.has_config()) {
+      return Error(grpc::StatusCode::INVALID_ARGUMENT, "no config", "BAD_STREAM");
+    }
+    const v1::StreamConfig config = message.config();
+    const std::string& model = config.model();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last_stream_config_ = config;
+      frames_.clear();
+    }
+    if (model == "missing") return ModelNotFound(model);
+    if (model == "slow") {
+      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return grpc::Status::CANCELLED;
+    }
+    if (model == "held") {
+      std::unique_lock<std::mutex> lock(mutex_);
+      released_.wait(lock, [this] { return streams_are_released_; });
+    }
+    uint32_t num_sweeps = 0;
+    while (stream->Read(&message)) {
+      const v1::StreamFrame& frame = message.frame();
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        frames_.push_back(frame);
+      }
+      num_sweeps = std::min(frame.reset_sweeps() ? 1 : num_sweeps + 1, config.sweeps().num_sweeps());
+      if (model == "forgetful") continue;
+      v1::InferStreamResponse response;
+      if (model == "leaving") {
+        response.mutable_going_away();
+        stream->Write(response);
+      }
+      AnswerFrame(config, frame, response.mutable_result());
+      response.mutable_result()->set_num_sweeps(num_sweeps);
+      stream->Write(response);
+      if (model == "leaving") return Error(grpc::StatusCode::UNAVAILABLE, "the server is draining", "DRAINING");
+    }
+    return grpc::Status::OK;
+  }
+
+  void ReleaseStreams() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams_are_released_ = true;
+    released_.notify_all();
   }
 
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
@@ -215,9 +301,21 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_request_;
   }
+  v1::StreamConfig last_stream_config() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_stream_config_;
+  }
+  std::vector<v1::StreamFrame> frames() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return frames_;
+  }
   size_t num_connections() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return peers_.size();
+  }
+  size_t num_infer_calls() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return num_infer_calls_;
   }
   size_t max_concurrent_calls() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -240,6 +338,21 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
    private:
     Impl* const impl_;
   };
+
+  static void AnswerFrame(const v1::StreamConfig& config, const v1::StreamFrame& frame, v1::FrameResult* result) {
+    result->set_frame_id(frame.frame_id() + (config.model() == "stranger" ? 1000 : 0));
+    if (config.model() == "full") {
+      const grpc::Status status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
+      result->mutable_status()->ParseFromString(status.error_details());
+      return;
+    }
+    v1::InferRequest request;
+    request.set_model(config.model());
+    request.set_version(config.version());
+    request.set_return_scores(config.return_scores());
+    *request.mutable_cloud() = frame.cloud();
+    Answer(request, result->mutable_response());
+  }
 
   static void Answer(const v1::InferRequest& request, v1::InferResponse* response) {
     const v1::PointCloud& cloud = request.cloud();
@@ -285,7 +398,12 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   std::unique_ptr<grpc::Server> server_;
   mutable std::mutex mutex_;
   v1::InferRequest last_request_;
+  v1::StreamConfig last_stream_config_;
+  std::vector<v1::StreamFrame> frames_;
+  std::condition_variable released_;
+  bool streams_are_released_ = false;
   std::set<std::string> peers_;
+  size_t num_infer_calls_ = 0;
   size_t calls_ = 0, max_calls_ = 0;
 };
 
@@ -296,9 +414,14 @@ std::string FakeServer::address() const { return "127.0.0.1:" + std::to_string(i
 
 void FakeServer::SetServing(bool serving) { impl_->server().GetHealthCheckService()->SetServingStatus(serving); }
 
+void FakeServer::ReleaseStreams() { impl_->ReleaseStreams(); }
+
+v1::StreamConfig FakeServer::last_stream_config() const { return impl_->last_stream_config(); }
+std::vector<v1::StreamFrame> FakeServer::frames() const { return impl_->frames(); }
 v1::TunePlanRequest FakeServer::last_tune_request() const { return impl_->admin().last_request(); }
 v1::InferRequest FakeServer::last_request() const { return impl_->last_request(); }
 size_t FakeServer::num_connections() const { return impl_->num_connections(); }
+size_t FakeServer::num_infer_calls() const { return impl_->num_infer_calls(); }
 size_t FakeServer::max_concurrent_calls() const { return impl_->max_concurrent_calls(); }
 
 std::string UnusedAddress() {

@@ -12,11 +12,23 @@
 //   broken     failed, with two problems
 //   any other  NOT_FOUND, MODEL_NOT_FOUND
 //
+// Streams answer each frame as Infer does, at once and in order, with num_sweeps counted up to the config's; slow reads
+// no frames. More models are for them:
+//
+//   held       reads frames only once ReleaseStreams was called; then as segmenter
+//   stranger   answers frame_id + 1000
+//   forgetful  answers nothing and ends with OK
+//   leaving    at the first frame: going_away, the answer, then UNAVAILABLE, DRAINING
+//
 // Searches of plans (AdminService) end at once: segmenter with a result, wide with one that could not be written, full
 // with FAILED_PRECONDITION, ALREADY_TUNING, liar without a result, slow and others as above.
+//
+// Loads and unloads too: segmenter has versions 1 and 2, or the one that was asked for; wide none; broken has two
+// problems (FAILED_PRECONDITION, BAD_MODEL); slow and others as above.
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "voxserve/v1/admin.pb.h"
 #include "voxserve/v1/inference.pb.h"
@@ -32,11 +44,17 @@ class FakeServer {
   std::string address() const;
   void SetServing(bool serving);
 
+  void ReleaseStreams();
+
+  // Of the last stream: its config, and the frames that were read.
+  v1::StreamConfig last_stream_config() const;
+  std::vector<v1::StreamFrame> frames() const;
   // Of the last TunePlan, and of the last Infer.
   v1::TunePlanRequest last_tune_request() const;
   v1::InferRequest last_request() const;
   // Peers (address and port of the client's end) that have called Infer.
   size_t num_connections() const;
+  size_t num_infer_calls() const;
   size_t max_concurrent_calls() const;
 
  private:

@@ -158,8 +158,22 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"tune --model segmenter --scans 101", kExitUsage, "101", "help tune"},
            {"tune --model segmenter --scans 0", kExitUsage, "0", "help tune"},
            {"tune --model segmenter --max_wait 5", kExitUsage, "5", "help tune"},
+           {"load missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
+           {"load broken", kExitFailure, "2 problems: no tensor conv1.weight; no tensor conv1.bias", "load it again"},
+           {"load slow --timeout 150ms", kExitFailure, "no answer from", "--timeout"},
+           {"load", kExitUsage, "the model's name is missing", "help load"},
+           {"load a b", kExitUsage, "one model at a time", "help load"},
+           {"load segmenter --version 0", kExitUsage, "0", "help load"},
+           {"load segmenter --version newest", kExitUsage, "newest", "help load"},
+           {"unload missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
+           {"unload", kExitUsage, "the model's name is missing", "help unload"},
+           {"unload segmenter --version -1", kExitUsage, "-1", "help unload"},
            {"health now", kExitUsage, "no arguments", "help health"},
-           {"bench", kExitUsage, "no command 'bench'", "voxserve-client help"}}) {
+           {"bench " + scan, kExitUsage, "--model is missing", "help bench"},
+           {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "name one", "help bench"},
+           {"bench --model missing " + scan, kExitFailure, "no model 'missing'", "voxserve-client models"},
+           {"bench --model segmenter /no/scan.bin", kExitFailure, "/no/scan.bin: no such file", ""},
+           {"benhc", kExitUsage, "no command 'benhc'", "voxserve-client help"}}) {
     const Outcome outcome = RunAtServer(c.arguments);
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.arguments << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(c.complaint)) << c.arguments;
@@ -214,6 +228,16 @@ TEST_F(ToolTest, TunesWithProgressAndATableOfWhatItWon) {
   EXPECT_THAT(liar.err, HasSubstr("without a result"));
 }
 
+TEST_F(ToolTest, LoadsAndUnloadsModels) {
+  EXPECT_EQ(RunAtServer("load segmenter").out, "segmenter: versions 1, 2 in service\n");
+  EXPECT_EQ(RunAtServer("load segmenter --version 7").out, "segmenter: version 7 in service\n");
+  EXPECT_EQ(RunAtServer("load wide").out, "wide: nothing is in service\n");
+  EXPECT_EQ(RunAtServer("unload segmenter").out, "segmenter: versions 1, 2 taken out of service\n");
+  const Outcome one = RunAtServer("unload segmenter --version 7");
+  EXPECT_EQ(one.out, "segmenter: version 7 taken out of service\n");
+  EXPECT_EQ(one.exit_code, 0);
+}
+
 TEST_F(ToolTest, HealthIsItsExitCode) {
   server_.SetServing(true);
   const Outcome serving = RunAtServer("health");
@@ -232,10 +256,36 @@ TEST_F(ToolTest, HealthIsItsExitCode) {
   starter.join();
 }
 
+TEST_F(ToolTest, BenchesEachKindOfLoadAndWritesJson) {
+  const std::string scans = absl::StrCat(Scan("a.bin", {0, 1}), " ", Scan("b.bin", {0, 1, 2, 4}));
+  const std::string bounds = " --warm_up 0s --duration 4m --requests 20 ";
+  for (const std::string load : {"--concurrency 3", "--rate 2000 --arrivals poisson", "--streams 2 --frame_rate 200"}) {
+    const std::string json = folder_.path() + "/bench.json";
+    const Outcome outcome =
+        RunAtServer(absl::StrCat("bench --model segmenter ", scans, bounds, load, " --json ", json));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_THAT(outcome.out, HasSubstr("2 scans of 3 points on average"));
+    EXPECT_THAT(outcome.out, ContainsRegex("requests +20, "));
+    EXPECT_THAT(outcome.out, ContainsRegex("throughput +[0-9.]+ scans/s"));
+    EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
+    EXPECT_EQ(nlohmann::json::parse(folder_.Read("bench.json"))["requests"], 20) << load;
+  }
+  const Outcome refused = RunAtServer(absl::StrCat("bench --model full ", scans, bounds));
+  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_THAT(refused.out, ContainsRegex("RESOURCE_EXHAUSTED QUEUE_FULL +20 +100.0%"));
+  EXPECT_THAT(refused.err, HasSubstr("the queue is full"));
+  const Outcome unwritable =
+      RunAtServer(absl::StrCat("bench --model segmenter ", scans, bounds, " --json /no/such/bench.json"));
+  EXPECT_EQ(unwritable.exit_code, kExitFailure);
+  EXPECT_THAT(unwritable.err, HasSubstr("/no/such/bench.json"));
+}
+
 TEST_F(ToolTest, HelpMentionsEveryCommandAndFlag) {
   const Outcome overview = Run("help");
   EXPECT_EQ(overview.exit_code, 0);
-  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand(), TuneCommand()}) {
+  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand(), LoadCommand(), UnloadCommand(),
+                                 TuneCommand(), BenchCommand()}) {
     EXPECT_THAT(overview.out, HasSubstr("  " + command.help.name + " "));
     const Outcome page = Run("help " + command.help.name);
     EXPECT_EQ(page.exit_code, 0);

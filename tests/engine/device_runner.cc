@@ -24,6 +24,7 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
                                       {.bytes_per_label = bytes_per_label,
                                        .on_cuda = true,
                                        .dtype = config.gpu_dtype(),
+                                       .is_deterministic = variant.is_deterministic,
                                        .allow_tf32 = variant.precision == ModelConfig::Precision::kTfloat32});
   WeightUploader uploader(device_.pool.get(), device_.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

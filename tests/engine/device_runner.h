@@ -22,6 +22,7 @@ struct Variant {
   support::Device device = support::Device::kCpu;
   ModelConfig::Precision precision = ModelConfig::Precision::kFloat32;
   ConvPlan plan = {};
+  bool is_deterministic = false;
 };
 
 class DeviceRunner {

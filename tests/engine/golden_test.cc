@@ -129,6 +129,35 @@ INSTANTIATE_TEST_SUITE_P(AllScans, GoldenTest,
 // One real scan, one point, nothing, another real scan: neighbours in a batch do not change each other.
 class GoldenBatchTest : public testing::TestWithParam<support::Device> {};
 
+// --deterministic: the very bytes, in whatever batch, on a GPU (a CPU gives each request a batch of its own).
+TEST(GoldenCudaTest, DeterministicProgramsGiveTheBytesOfTheScanAlone) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto model = LoadMinkUNetModel();
+  const auto scan_070 = LoadGoldenScan("pandaset_070"), scan_063 = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(model.ok() && scan_070.ok() && scan_063.ok());
+  const float point[] = {90.0f, -30.0f, 5.5f, 0.25f};
+  const auto one_point = PointCloud::FromFloats({"x", "y", "z", "intensity"}, point, 1);
+  ASSERT_TRUE(one_point.ok());
+  const std::vector<const PointCloud*> clouds = {&scan_070->cloud, &*one_point, &scan_063->cloud, &scan_070->cloud};
+  for (const auto precision : {ModelConfig::Precision::kFloat16, ModelConfig::Precision::kFloat32}) {
+    Variant variant = kCudaFloat16;
+    variant.precision = precision;
+    variant.is_deterministic = true;
+    const auto program = (*runner)->Compile(model->graph, variant);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const BatchOutput batch = (*runner)->Run(*program, clouds, true);
+    ASSERT_TRUE(batch.status.ok()) << batch.status;
+    for (size_t i = 0; i < clouds.size(); ++i) {
+      const BatchOutput alone = (*runner)->Run(*program, {clouds[i]}, true);
+      ASSERT_TRUE(alone.status.ok()) << alone.status;
+      EXPECT_EQ(alone.samples[0].labels, batch.samples[i].labels) << "sample " << i;
+      EXPECT_TRUE(alone.samples[0].scores == batch.samples[i].scores) << "sample " << i;
+    }
+  }
+}
+
 TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
   SKIP_WITHOUT(GetParam());
   Variant variant = GetParam() == support::Device::kCpu ? kCpuFetchOnDemand : kCudaFloat16;

@@ -36,7 +36,7 @@ cuda_tests='*Cuda*:*CUDA*:*Gpu*'
 # slower by far, and goes through a launch at a time.
 left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
 # shellcheck disable=SC2034  # read by name
-left_out_of_racecheck=$left_out_of_memcheck:'*MorePoints*:*EveryGrouping*:*EveryRule*:*AsManySamples*'
+left_out_of_racecheck=$left_out_of_memcheck:'*MorePoints*:*EveryGrouping*:*EveryRule*:*AsManySamples*:*InEveryTile*'
 
 build=$BUILD/dev out='' commit='' programs='' steps=()
 while (($# > 0)); do

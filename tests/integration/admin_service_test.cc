@@ -1,4 +1,4 @@
-// Searches of plans through a real gRPC server, over an engine whose searches the test conducts.
+// Searches of plans, loads and unloads through a real gRPC server, over an engine whose part in them the test plays.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <future>
 #include <limits>
 #include <memory>
 #include <string>
@@ -77,6 +79,32 @@ class AdminServiceTest : public FakeServerTest {
     EXPECT_EQ(status.error_code(), code) << status.error_message();
     EXPECT_EQ(ReasonOf(status), reason);
     EXPECT_THAT(status.error_message(), HasSubstr(text));
+  }
+
+  // A LoadModel or UnloadModel on a thread of its own.
+  struct ModelAnswer {
+    grpc::Status status;
+    std::vector<int64_t> versions;
+  };
+  std::future<ModelAnswer> Call(bool loads, const std::string& model, int64_t version = 0,
+                                grpc::ClientContext* context = nullptr) {
+    return std::async(std::launch::async, [=, this] {
+      grpc::ClientContext own;
+      grpc::ClientContext* const used = context != nullptr ? context : &own;
+      ModelAnswer answer;
+      const auto call = [&](auto request, auto response, auto method) {
+        request.set_model(model);
+        request.set_version(version);
+        answer.status = (admin_.get()->*method)(used, request, &response);
+        answer.versions.assign(response.versions().begin(), response.versions().end());
+      };
+      if (loads) {
+        call(v1::LoadModelRequest(), v1::LoadModelResponse(), &v1::AdminService::Stub::LoadModel);
+      } else {
+        call(v1::UnloadModelRequest(), v1::UnloadModelResponse(), &v1::AdminService::Stub::UnloadModel);
+      }
+      return answer;
+    });
   }
 
   std::unique_ptr<v1::AdminService::Stub> admin_;
@@ -314,6 +342,84 @@ TEST_F(AdminServiceTest, MetricsAndTheStatusPageSayByWhichPlanAModelRuns) {
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="fake",source="tuned"})"), 1);
   EXPECT_EQ(MetricOf(R"(voxserve_plan_info{device="cpu",model="fake",source="default"})"), 1) << "version 1's";
+}
+
+TEST_F(AdminServiceTest, LoadsAndUnloadsPassThrough) {
+  StartAdmin();
+  int64_t num_calls = 0;
+  for (const bool loads : {true, false}) {
+    auto answer = Call(loads, "fake", 7);
+    ASSERT_TRUE(engine_->AwaitModelCalls(++num_calls));
+    const FakeEngine::ModelCall call = engine_->last_model_call();
+    EXPECT_EQ(call.loads, loads);
+    EXPECT_EQ(call.model, "fake");
+    EXPECT_EQ(call.version, 7);
+    call.done(std::vector<int64_t>{2, 7});
+    const ModelAnswer got = answer.get();
+    EXPECT_TRUE(got.status.ok()) << got.status.error_message();
+    EXPECT_THAT(got.versions, testing::ElementsAre(2, 7));
+  }
+}
+
+TEST_F(AdminServiceTest, ErrorsOfLoadsKeepCodeReasonAndEveryProblem) {
+  StartAdmin();
+  int64_t num_calls = 0;
+  for (const bool loads : {true, false}) {
+    for (const absl::Status& error : {absl::FailedPreconditionError("2 problems: a; b"), absl::NotFoundError("no"),
+                                      absl::InvalidArgumentError("odd"), absl::ResourceExhaustedError("memory")}) {
+      auto answer = Call(loads, "", -1);
+      ASSERT_TRUE(engine_->AwaitModelCalls(++num_calls));
+      engine_->last_model_call().done(WithReason(error, "WHY"));
+      const ModelAnswer got = answer.get();
+      EXPECT_EQ(static_cast<int>(got.status.error_code()), static_cast<int>(error.code()));
+      EXPECT_EQ(got.status.error_message(), error.message());
+      EXPECT_EQ(ReasonOf(got.status), "WHY");
+      EXPECT_THAT(got.versions, testing::IsEmpty());
+    }
+  }
+}
+
+TEST_F(AdminServiceTest, ALoadOutlivesItsCallAndItsAnswerIsDropped) {
+  StartAdmin();
+  grpc::ClientContext context;
+  auto answer = Call(true, "fake", 0, &context);
+  ASSERT_TRUE(engine_->AwaitModelCalls(1));
+  context.TryCancel();
+  EXPECT_EQ(answer.get().status.error_code(), StatusCode::CANCELLED);
+  engine_->last_model_call().done(std::vector<int64_t>{1});
+  auto next = Call(false, "fake");
+  ASSERT_TRUE(engine_->AwaitModelCalls(2));
+  engine_->last_model_call().done(std::vector<int64_t>{1});
+  EXPECT_TRUE(next.get().status.ok());
+}
+
+TEST_F(AdminServiceTest, DrainingCancelsLoads) {
+  StartAdmin({.pause = FakeEngine::Pause::kBeforeStart});
+  AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  auto under_way = Call(true, "fake");
+  ASSERT_TRUE(engine_->AwaitModelCalls(1));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
+  const ModelAnswer ended = under_way.get();
+  EXPECT_EQ(ended.status.error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(ReasonOf(ended.status), "DRAINING");
+  for (const bool loads : {true, false}) {
+    const ModelAnswer got = Call(loads, "fake").get();
+    EXPECT_EQ(got.status.error_code(), StatusCode::CANCELLED);
+    EXPECT_EQ(ReasonOf(got.status), "DRAINING");
+  }
+  engine_->last_model_call().done(std::vector<int64_t>{1});  // too late
+  engine_->Resume();
+  EXPECT_TRUE(accepted.Wait().ok());
+  drain.join();
+}
+
+TEST_F(AdminServiceTest, EachModelHasAHealthOfItsOwn) {
+  using grpc::health::v1::HealthCheckResponse;
+  StartAdmin();
+  EXPECT_EQ(client_->Health("voxserve.model.fake"), HealthCheckResponse::SERVING);
+  EXPECT_EQ(client_->Health("voxserve.model.broken"), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(client_->Health("voxserve.model.nobody"), HealthCheckResponse::UNKNOWN);
 }
 
 }  // namespace

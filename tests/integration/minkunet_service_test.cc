@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,13 +28,15 @@ using ::testing::HasSubstr;
 constexpr int kManyPoints = 60'000;
 constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
 
-// Two models: minkunet, and one that takes no time, so that each has a queue depth of its own. One worker serves both,
-// in the order of arrival.
+// Two models: minkunet, whose requests do not share batches, and one that takes no time, so that each has a queue depth
+// of its own. One worker serves both, in the order of arrival.
 class MinkunetServiceTest : public ServerTest {
  protected:
   void Start(Engine::Options options = {}) {
-    std::filesystem::create_directory_symlink(support::SourceDir() + "/deploy/models/minkunet",
-                                              folder_.path() / "minkunet");
+    std::filesystem::create_directory(folder_.path() / "minkunet");
+    std::filesystem::create_directory_symlink(support::SourceDir() + "/deploy/models/minkunet/1",
+                                              folder_.path() / "minkunet" / "1");
+    std::ofstream(folder_.path() / "minkunet" / "config.textproto") << "batching { max_batch_requests: 1 }";
     testing::SmallModel().WriteTo(folder_.path() / "small");
     options.model_repository = folder_.path().string();
     options.num_threads = 1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -102,6 +103,26 @@ float NaiveColumn(const DecodePointsParams& params, const PointColumn& column, c
   return scaled + column.shift;
 }
 
+// Of points that are moved: the row of the transform, each product and sum rounded.
+float NaivePlaced(const DecodePointsParams& params, int32_t axis, const char* point) {
+  const float* const row = params.placement.transform + axis * 4;
+  volatile float sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    const volatile float product =
+        row[i] * NaiveColumn(params, params.columns[params.placement.axis_columns[i]], point);
+    sum = i == 0 ? product : sum + product;
+  }
+  return sum + row[3];
+}
+
+float NaiveValue(const DecodePointsParams& params, const PointColumn& column, const char* point) {
+  if (!params.placement.is_moved || column.axis < 0) return NaiveColumn(params, column, point);
+  PointColumn moved = column;
+  moved.has_field = false;
+  moved.default_value = NaivePlaced(params, column.axis, point);
+  return NaiveColumn(params, moved, point);
+}
+
 // Decodes and compares, bit by bit but for NaN. params.bytes is not read. `misalignment` bytes go before the cloud.
 void ExpectNaive(DecodePointsParams params, const std::vector<char>& bytes, size_t misalignment = 0) {
   const uint64_t width = params.width == 0 ? static_cast<uint64_t>(params.num_points) : params.width;
@@ -123,7 +144,7 @@ void ExpectNaive(DecodePointsParams params, const std::vector<char>& bytes, size
     const char* from = bytes.data() + p / width * row_step + p % width * params.point_step;
     bool all_finite = true;
     for (size_t c = 0; c < num_columns; ++c) {
-      const float expected = NaiveColumn(params, params.columns[c], from);
+      const float expected = NaiveValue(params, params.columns[c], from);
       const float value = made[p * num_columns + c];
       all_finite = all_finite && std::isfinite(expected);
       if (std::isnan(expected)) {
@@ -233,6 +254,66 @@ TEST(DecodePointsTest, RowsWithPadding) {
       // The last row comes without its padding.
       ExpectNaive(params, RandomBytes(kRows * row_step - padding, static_cast<uint32_t>(width + padding)));
     }
+  }
+}
+
+// x, y, z in any order of columns and any type; then features that are axes, one that is not, and one without a field.
+TEST(DecodePointsTest, MovedPoints) {
+  SKIP_WITHOUT(Device::kCuda);
+  const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,
+                               1e-4F, -3.7F, -0.48F, 0.38413F, 0.64F, 0.01F};
+  uint32_t seed = 100;
+  for (const PointValueType type : {PointValueType::kFloat32, PointValueType::kInt16, PointValueType::kFloat16}) {
+    for (const int64_t num_points : {1, 256, 1001}) {
+      for (const int32_t first : {0, 1, 2}) {
+        SCOPED_TRACE("type " + std::to_string(static_cast<int>(type)) + ", axes from " + std::to_string(first));
+        constexpr uint32_t kStep = 17;
+        DecodePointsParams params{.num_points = num_points, .point_step = kStep, .num_columns = 8};
+        params.placement.is_moved = true;
+        std::copy(std::begin(transform), std::end(transform), params.placement.transform);
+        for (int32_t axis = 0; axis < 3; ++axis) {
+          const int32_t column = (axis + first) % 3;
+          params.placement.axis_columns[axis] = column;
+          params.columns[column] = {
+              .has_field = true, .type = type, .offset = static_cast<uint32_t>(axis) * 4, .axis = axis};
+          params.columns[column + 3] = params.columns[column];
+          params.columns[column + 3].scale = 0.1F;
+          params.columns[column + 3].shift = -1.3F;
+          if (type == PointValueType::kInt16) {
+            params.columns[column].field_scale = params.columns[column + 3].field_scale = 0.01;
+          }
+        }
+        params.columns[6] = {.has_field = true, .type = type, .offset = 12};
+        params.columns[7] = {.default_value = 0.2F, .scale = 2.0F, .shift = 0.3F};
+        ExpectNaive(params, RandomBytes(static_cast<size_t>(num_points) * kStep, seed++));
+      }
+    }
+  }
+}
+
+TEST(DecodePointsTest, MovedPointsThatLeaveFloat32AreInvalid) {
+  SKIP_WITHOUT(Device::kCuda);
+  const std::vector<float> xyz = {3e38F, 3e38F, 0, 1, 2, 3, NAN, 0, 0, 0, INFINITY, 0, 3e38F, -3e38F, 0};
+  std::vector<char> bytes(xyz.size() * sizeof(float));
+  std::memcpy(bytes.data(), xyz.data(), bytes.size());
+  DecodePointsParams params{.num_points = 5, .point_step = 12, .num_columns = 3};
+  params.placement.is_moved = true;
+  params.placement.transform[0] = params.placement.transform[1] = 1;  // x' = x + y; y' = z' = 0
+  for (int32_t axis = 0; axis < 3; ++axis) {
+    params.columns[axis] = {.has_field = true, .offset = static_cast<uint32_t>(axis) * 4, .axis = axis};
+  }
+  ExpectNaive(params, bytes);
+}
+
+TEST(DecodePointsTest, PlacementWithoutItsAxesIsRefused) {
+  SKIP_WITHOUT(Device::kCuda);
+  if constexpr (kHasCuda) {
+    DecodePointsParams params{.num_points = 1, .num_columns = 2};
+    params.placement.is_moved = true;
+    EXPECT_NE(cuda::DecodePoints(params, support::TestStream()), cudaError_t{});
+    params.num_columns = 3;
+    params.placement.axis_columns[1] = -1;
+    EXPECT_NE(cuda::DecodePoints(params, support::TestStream()), cudaError_t{});
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "kernels/gemm_warm_up.h"
 #include "kernels/linear.h"
 #include "tests/kernels/feature_testing.h"
 #include "tests/kernels/test_gemm.h"
@@ -22,6 +23,27 @@ class GemmTest : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 };
+
+// Of values that are no numbers too, and never beyond the memory: compute-sanitizer watches.
+TEST_F(GemmTest, WarmUpStaysWithinItsMemory) {
+  const TestGemm gemm;
+  constexpr int64_t kBytes = 1 << 20;
+  const support::DeviceArray<uint8_t> memory(Device::kCuda, kBytes);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    for (const int64_t channels : {4, 32, 96}) {
+      ExpectCudaSuccess(cuda::WarmUpGemm({.dtype = dtype,
+                                          .in_channels = channels,
+                                          .out_channels = 64,
+                                          .max_count = 27,
+                                          .max_rows = 5000,
+                                          .memory = memory.data(),
+                                          .memory_bytes = kBytes},
+                                         *gemm));
+    }
+  }
+  ExpectCudaSuccess(cuda::WarmUpGemm({.in_channels = 32, .out_channels = 64, .max_count = 3, .max_rows = 100}, *gemm));
+  ExpectCudaSuccess(cudaStreamSynchronize((*gemm).stream()));
+}
 
 TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
   Random random(31);

@@ -119,7 +119,7 @@ uint64_t FakeEngine::Submit(InferTask task) {
   return ticket;
 }
 
-bool FakeEngine::Cancel(uint64_t ticket) {
+bool FakeEngine::Cancel(uint64_t ticket, const char* fate) {
   InferTask cancelled;
   {
     absl::MutexLock lock(&mutex_);
@@ -132,7 +132,7 @@ bool FakeEngine::Cancel(uint64_t ticket) {
     num_waiting_ = static_cast<int64_t>(queue_.size());
     ++num_cancelled_;
   }
-  if (options_.observer != nullptr) options_.observer->OnDropped(cancelled.model, "cancelled");
+  if (options_.observer != nullptr) options_.observer->OnDropped(cancelled.model, fate);
   cancelled.done(WithReason(absl::CancelledError("cancelled"), error_reason::kCancelled));
   return true;
 }
@@ -180,6 +180,33 @@ void FakeEngine::FinishTune(absl::StatusOr<TuneResult> result) {
   }
   if (result.ok() && options_.observer != nullptr) options_.observer->OnPlan("fake", 2, "cpu", "tuned");
   done(std::move(result));
+}
+
+bool FakeEngine::AwaitModelCalls(int64_t count) { return Await(&num_model_calls_, count); }
+
+FakeEngine::ModelCall FakeEngine::last_model_call() const {
+  absl::MutexLock lock(&mutex_);
+  return last_model_call_;
+}
+
+void FakeEngine::Load(LoadTask task) {
+  Begin({.loads = true, .model = std::move(task.model), .version = task.version, .done = std::move(task.done)});
+}
+
+void FakeEngine::Unload(UnloadTask task) {
+  Begin({.loads = false, .model = std::move(task.model), .version = task.version, .done = std::move(task.done)});
+}
+
+void FakeEngine::Begin(ModelCall call) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!draining_) {
+      last_model_call_ = std::move(call);
+      ++num_model_calls_;
+      return;
+    }
+  }
+  call.done(WithReason(absl::CancelledError("draining"), error_reason::kDraining));
 }
 
 void FakeEngine::WaitUntilLoaded() {

@@ -2,13 +2,14 @@
 
 // An Engine that computes nothing and whose time the test controls. It keeps the interface's promises: one answer a
 // task, refusals at once, cancellation of what has not started. A search of a plan does what the test says, and lasts
-// until the test ends it.
+// until the test ends it; so do loads and unloads, of which the last counts, and which change nothing.
 //
 // Models: "fake" versions 1 and 2 (ready when loading has finished), "broken" version 1 (failed). Labels are the
 // point's index modulo 3.
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -64,10 +65,22 @@ class FakeEngine final : public Engine {
   // Tells its end, unless it has ended.
   void FinishTune(absl::StatusOr<TuneResult> result);
 
+  struct ModelCall {
+    bool loads = false;  // else it unloads
+    std::string model;
+    int64_t version = 0;
+    std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
+  };
+  // Likewise, of loads and unloads that began.
+  bool AwaitModelCalls(int64_t count);
+  ModelCall last_model_call() const;
+
   uint64_t Submit(InferTask task) override;
-  bool Cancel(uint64_t ticket) override;
+  bool Cancel(uint64_t ticket, const char* fate) override;
   uint64_t Tune(TuneTask task) override;
   void CancelTune(uint64_t ticket) override;
+  void Load(LoadTask task) override;
+  void Unload(UnloadTask task) override;
   void WaitUntilLoaded() override;
   bool loaded() const override;
   std::vector<ModelVersionInfo> ListModels() const override;
@@ -83,6 +96,7 @@ class FakeEngine final : public Engine {
 
   absl::Status CheckModel(const std::string& model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const InferTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Begin(ModelCall call);
   bool Await(const int64_t* counter, int64_t at_least);
   void Run();
   absl::StatusOr<InferResult> Answer(const InferTask& task) const;
@@ -105,6 +119,8 @@ class FakeEngine final : public Engine {
   uint64_t tune_ticket_ ABSL_GUARDED_BY(mutex_) = 0;  // of the search under way; 0: none
   int64_t num_tunes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_tune_cancels_ ABSL_GUARDED_BY(mutex_) = 0;
+  ModelCall last_model_call_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_model_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread worker_;
 };
 

@@ -14,8 +14,10 @@ namespace {
 
 using testing::AllOf;
 using testing::DoubleNear;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::Pair;
 
 class MetricsTest : public testing::Test {
  protected:
@@ -36,8 +38,11 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnBatch("net", 2, 3000, 1500);
   metrics_.OnPoints("net", 10, 1, 2, 3);
   metrics_.OnDropped("net", "queue_full");
+  metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
+  metrics_.OnStreamOpened("net");
   metrics_.OnGridFallback();
+  metrics_.OnGeometryFallback();
   metrics_.OnDeviceBusy("cpu", "compute", absl::Milliseconds(500));
   metrics_.OnDeviceMemory("cpu", "arena", 1024);
   const std::string text = metrics_.Text();
@@ -58,8 +63,13 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_batch_voxels_sum{model="net"} 1500)",
            R"(voxserve_frame_age_seconds_count{model="net"} 1)",
            R"(voxserve_frame_age_negative_total{model="net"} 0)",
+           R"(voxserve_latency_prediction_error_ratio_count{model="net"} 1)",
+           R"(voxserve_latency_prediction_error_ratio_bucket{model="net",le="0.075"} 0)",
+           R"(voxserve_latency_prediction_error_ratio_bucket{model="net",le="0.15"} 1)",
            R"(voxserve_queue_depth{model="net"} 4)",
+           R"(voxserve_streams{model="net"} 1)",
            R"(voxserve_grid_fallbacks_total 1)",
+           R"(voxserve_geometry_fallbacks_total 1)",
            R"(voxserve_plan_cache_hits_total 1)",
            R"(voxserve_plan_cache_misses_total 2)",
            R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"} 0.5)",
@@ -75,6 +85,8 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
 
 TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
   for (int i = 0; i < 100; ++i) {
+    metrics_.OnPrediction("made up " + std::to_string(i), absl::Seconds(1), absl::Seconds(2));
+    metrics_.OnQueueDepth("made up " + std::to_string(i), i);
     metrics_.OnRequest("made up " + std::to_string(i), i, absl::StatusCode::kNotFound, absl::Milliseconds(1));
     metrics_.OnDropped("made up " + std::to_string(i), "draining");
   }
@@ -92,17 +104,36 @@ TEST_F(MetricsTest, AFastRefusalIsNoFastFrame) {
   metrics_.OnRequest("net", 2, absl::StatusCode::kResourceExhausted, absl::Microseconds(10));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_request_duration_seconds_count{model=\"net\"} 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 0\n"));
-  EXPECT_EQ(metrics_.StatisticsOf("net").failures, 1);
+  EXPECT_EQ(metrics_.StatisticsOf("net").latency_seconds.count, 0);
+  EXPECT_THAT(metrics_.StatisticsOf("net").failures, ElementsAre(Pair("RESOURCE_EXHAUSTED", 1)));
 }
 
 TEST_F(MetricsTest, NegativeAgesStandApart) {
   metrics_.OnFrameAge("net", absl::Milliseconds(-5));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frame_age_negative_total{model=\"net\"} 1\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frame_age_seconds_count{model=\"net\"} 0\n"));
+  EXPECT_EQ(metrics_.StatisticsOf("net").negative_ages, 1);
+  EXPECT_EQ(metrics_.StatisticsOf("net").frame_age_seconds.count, 0);
+}
+
+TEST_F(MetricsTest, PredictionErrorsHaveNoSign) {
+  metrics_.OnPrediction("net", absl::Milliseconds(6), absl::Milliseconds(4));
+  metrics_.OnPrediction("net", absl::Milliseconds(2), absl::Milliseconds(4));
+  metrics_.OnPrediction("net", absl::Milliseconds(2), absl::ZeroDuration());
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_latency_prediction_error_ratio_sum{model=\"net\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_latency_prediction_error_ratio_count{model=\"net\"} 2\n"))
+      << "a batch that took no time has no ratio";
+  EXPECT_DOUBLE_EQ(metrics_.StatisticsOf("net").prediction_error.mean, 0.5);
 }
 
 TEST_F(MetricsTest, SeriesStandAtZeroBeforeTheFirstEvent) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 0\n"));
+  for (const char* reason : {"superseded", "unmeetable", "expired", "cancelled", "queue_full", "draining"}) {
+    EXPECT_THAT(metrics_.Text(),
+                HasSubstr(absl::StrCat("voxserve_frames_dropped_total{model=\"net\",reason=\"", reason, "\"} 0\n")));
+  }
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_queue_depth{model=\"net\"} 0\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_streams{model=\"net\"} 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_grid_fallbacks_total 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_hits_total 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_misses_total 0\n"));
@@ -126,6 +157,7 @@ TEST_F(MetricsTest, APlanReplacesTheOneBefore) {
 }
 
 TEST_F(MetricsTest, VersionsKeepTheSourcesOfTheirPlans) {
+  metrics_.OnModelState("net", 1, true);
   metrics_.OnPlan("net", 1, "cpu", "default");
   metrics_.OnPlan("net", 2, "cpu", "default");
   metrics_.OnPlan("net", 2, "cpu", "plan_dir");
@@ -140,24 +172,129 @@ TEST_F(MetricsTest, AModelStopsBeingReady) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_model_ready{model=\"net\",version=\"2\"} 0\n"));
 }
 
+TEST_F(MetricsTest, PlansShowOnceTheirVersionIsListed) {
+  metrics_.OnPlan("net", 3, "cpu", "model");
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("source=\"model\"")));
+  EXPECT_TRUE(metrics_.StatisticsOf("net").plans.empty());
+  metrics_.OnModelState("net", 3, false);
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_plan_info{device="cpu",model="net",source="model"} 1)"));
+  ASSERT_EQ(metrics_.StatisticsOf("net").plans.size(), 1u);
+  EXPECT_EQ(metrics_.StatisticsOf("net").plans[0].version, 3);
+  EXPECT_EQ(metrics_.StatisticsOf("net").plans[0].device, "cpu");
+  EXPECT_EQ(metrics_.StatisticsOf("net").plans[0].source, "model");
+}
+
+TEST_F(MetricsTest, ARemovedModelLeavesNoGauges) {
+  metrics_.OnModelState("net", 3, true);
+  metrics_.OnPlan("net", 2, "cpu", "default");
+  metrics_.OnPlan("net", 3, "cpu", "tuned");
+  metrics_.OnStreamOpened("net");
+  metrics_.OnQueueDepth("net", 5);
+  metrics_.OnModelRemoved("net", 2);
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr(R"(voxserve_model_ready{model="net",version="2"})")));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr(R"(source="default")")));
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_model_ready{model="net",version="3"} 1)"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(source="tuned")"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_queue_depth{model="net"} 5)"));
+
+  metrics_.OnModelRemoved("net", 3);
+  metrics_.OnPlan("net", 3, "cpu", "plan_dir");
+  metrics_.OnQueueDepth("net", 4);
+  for (const char* gauge :
+       {"voxserve_model_ready{", "voxserve_plan_info{", "voxserve_queue_depth{", "voxserve_streams{"}) {
+    EXPECT_THAT(metrics_.Text(), Not(HasSubstr(gauge))) << "nor by what comes late";
+  }
+}
+
+TEST_F(MetricsTest, ARemovedModelKeepsItsCounters) {
+  metrics_.OnModelRemoved("net", 2);
+  metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(1));
+  metrics_.OnDropped("net", "expired");
+  metrics_.OnRequest("net", 2, absl::StatusCode::kNotFound, absl::Milliseconds(1));
+  const std::string text = metrics_.Text();
+  EXPECT_THAT(text, HasSubstr(R"(voxserve_requests_total{code="OK",model="net",version="2"} 1)"))
+      << "it had been accepted";
+  EXPECT_THAT(text, HasSubstr(R"(voxserve_frames_total{model="net"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(voxserve_frames_dropped_total{model="net",reason="expired"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(voxserve_requests_total{code="NOT_FOUND",model="_unknown",version="_unknown"} 1)"))
+      << "it asks for what is not there";
+}
+
+TEST_F(MetricsTest, AModelComesBack) {
+  metrics_.OnStreamOpened("net");
+  metrics_.OnPlan("net", 2, "cpu", "default");
+  metrics_.OnModelRemoved("net", 2);
+  metrics_.OnModelRemoved("net", 2);
+  metrics_.OnModelRemoved("nobody", 1);
+  metrics_.OnModelState("net", 2, true);
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_model_ready{model="net",version="2"} 1)"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_streams{model="net"} 1)")) << "the stream is open still";
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("voxserve_plan_info{"))) << "the plan is told anew";
+  metrics_.OnStreamClosed("net");
+  EXPECT_THAT(metrics_.Text(), HasSubstr(R"(voxserve_streams{model="net"} 0)"));
+}
+
 TEST_F(MetricsTest, StatisticsSumUp) {
   for (int i = 0; i < 90; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(2.5));
   for (int i = 0; i < 10; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(60));
   metrics_.OnStage("net", "queue", absl::Milliseconds(1));
   metrics_.OnStage("net", "queue", absl::Milliseconds(3));
+  metrics_.OnBatch("net", 2, 200'000, 90'000);
+  metrics_.OnBatch("net", 4, 400'000, 180'000);
+  metrics_.OnFrameAge("net", absl::Milliseconds(40));
   metrics_.OnQueueDepth("net", 7);
+  metrics_.OnStreamOpened("net");
+  metrics_.OnStreamOpened("net");
+  metrics_.OnStreamClosed("net");
   const ModelStatistics statistics = metrics_.StatisticsOf("net");
   EXPECT_EQ(statistics.frames, 100);
-  EXPECT_EQ(statistics.failures, 0);
+  EXPECT_TRUE(statistics.failures.empty());
+  EXPECT_TRUE(statistics.dropped.empty());
   EXPECT_EQ(statistics.queue_depth, 7);
+  EXPECT_EQ(statistics.streams, 1);
   // 90 lie in (2, 3] ms, 10 in (50, 75].
-  EXPECT_THAT(statistics.p50_seconds, DoubleNear(0.002 + 0.001 * 50 / 90, 1e-9));
-  EXPECT_THAT(statistics.p95_seconds, DoubleNear(0.05 + 0.025 * 5 / 10, 1e-9));
-  EXPECT_THAT(statistics.p99_seconds, DoubleNear(0.05 + 0.025 * 9 / 10, 1e-9));
-  ASSERT_EQ(statistics.stage_mean_seconds.size(), 1u);
-  EXPECT_EQ(statistics.stage_mean_seconds[0].first, "queue");
-  EXPECT_THAT(statistics.stage_mean_seconds[0].second, DoubleNear(0.002, 1e-9));
+  EXPECT_EQ(statistics.latency_seconds.count, 100);
+  EXPECT_THAT(statistics.latency_seconds.p50, DoubleNear(0.002 + 0.001 * 50 / 90, 1e-9));
+  EXPECT_THAT(statistics.latency_seconds.p95, DoubleNear(0.05 + 0.025 * 5 / 10, 1e-9));
+  EXPECT_THAT(statistics.latency_seconds.p99, DoubleNear(0.05 + 0.025 * 9 / 10, 1e-9));
+  ASSERT_EQ(statistics.stage_seconds.size(), 1u);
+  EXPECT_EQ(statistics.stage_seconds[0].first, "queue");
+  EXPECT_THAT(statistics.stage_seconds[0].second.mean, DoubleNear(0.002, 1e-9));
+  EXPECT_THAT(statistics.stage_seconds[0].second.p99, DoubleNear(0.003, 1e-4));
+  EXPECT_EQ(statistics.batch_requests.mean, 3);
+  EXPECT_EQ(statistics.batch_points.mean, 300'000);
+  EXPECT_EQ(statistics.batch_voxels.mean, 135'000);
+  EXPECT_EQ(statistics.frame_age_seconds.count, 1);
   EXPECT_EQ(metrics_.StatisticsOf("nobody").frames, 0);
+}
+
+TEST(MetricsStatisticsTest, ForgetAfterAMinute) {
+  absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  Metrics metrics([&now] { return now; });
+  metrics.OnModelState("net", 1, true);
+  for (int i = 0; i < 5; ++i) metrics.OnRequest("net", 1, absl::StatusCode::kOk, absl::Seconds(2));
+  metrics.OnStage("net", "queue", absl::Seconds(2));
+  metrics.OnDropped("net", "unmeetable");
+  now += absl::Seconds(55);
+  metrics.OnRequest("net", 1, absl::StatusCode::kOk, absl::Milliseconds(2));
+  metrics.OnDropped("net", "unmeetable");
+  now += absl::Seconds(2);
+  ModelStatistics statistics = metrics.StatisticsOf("net");
+  EXPECT_EQ(statistics.latency_seconds.count, 6);
+  EXPECT_GT(statistics.latency_seconds.p99, 1);
+  ASSERT_EQ(statistics.dropped.size(), 1u);
+  EXPECT_EQ(statistics.dropped[0].reason, "unmeetable");
+  EXPECT_EQ(statistics.dropped[0].last_minute, 2);
+  EXPECT_EQ(statistics.frames_history[2], 0);
+
+  now += absl::Seconds(15);
+  statistics = metrics.StatisticsOf("net");
+  EXPECT_EQ(statistics.latency_seconds.count, 1);
+  EXPECT_LT(statistics.latency_seconds.p99, 0.01);
+  EXPECT_TRUE(statistics.stage_seconds.empty());
+  EXPECT_EQ(statistics.dropped[0].last_minute, 1);
+  EXPECT_EQ(statistics.dropped[0].total, 2);
+  EXPECT_EQ(statistics.frames, 6);
 }
 
 TEST_F(MetricsTest, StagesComeInTheOrderOfARequest) {
@@ -165,8 +302,8 @@ TEST_F(MetricsTest, StagesComeInTheOrderOfARequest) {
     metrics_.OnStage("net", stage, absl::Milliseconds(1));
   }
   std::vector<std::string> order;
-  for (const auto& [stage, seconds] : metrics_.StatisticsOf("net").stage_mean_seconds) order.push_back(stage);
-  EXPECT_THAT(order, testing::ElementsAre("decode", "queue", "features", "encode", "special"));
+  for (const auto& [stage, seconds] : metrics_.StatisticsOf("net").stage_seconds) order.push_back(stage);
+  EXPECT_THAT(order, ElementsAre("decode", "queue", "features", "encode", "special"));
 }
 
 TEST_F(MetricsTest, DevicesSumUp) {
@@ -182,7 +319,7 @@ TEST_F(MetricsTest, DevicesSumUp) {
   EXPECT_EQ(devices[0].device, "cuda:0");
   EXPECT_EQ(devices[0].busy_seconds, 0);
   EXPECT_EQ(devices[1].busy_seconds, 3);
-  EXPECT_THAT(devices[1].memory_bytes, testing::ElementsAre(testing::Pair("arena", 20), testing::Pair("weights", 10)));
+  EXPECT_THAT(devices[1].memory_bytes, ElementsAre(Pair("arena", 20), Pair("weights", 10)));
 }
 
 TEST_F(MetricsTest, ThreadsLoseNothing) {
@@ -200,15 +337,6 @@ TEST_F(MetricsTest, ThreadsLoseNothing) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 2000\n"));
   EXPECT_THAT(metrics_.Text(),
               HasSubstr("voxserve_stage_duration_seconds_count{model=\"net\",stage=\"encode\"} 2000\n"));
-}
-
-TEST(HistogramQuantileTest, IsLinearInABucket) {
-  EXPECT_EQ(HistogramQuantile({1, 2, 4}, {0, 0, 0, 0}, 0.5), 0);
-  EXPECT_DOUBLE_EQ(HistogramQuantile({1, 2, 4}, {4, 0, 0, 0}, 0.5), 0.5);
-  EXPECT_DOUBLE_EQ(HistogramQuantile({1, 2, 4}, {0, 0, 4, 0}, 0.5), 3);
-  EXPECT_DOUBLE_EQ(HistogramQuantile({1, 2, 4}, {1, 2, 1, 0}, 0.5), 1.5);
-  EXPECT_DOUBLE_EQ(HistogramQuantile({1, 2, 4}, {1, 0, 0, 9}, 0.9), 4) << "beyond the last boundary";
-  EXPECT_DOUBLE_EQ(HistogramQuantile({1, 2, 4}, {0, 1, 0, 0}, 1.0), 2);
 }
 
 }  // namespace

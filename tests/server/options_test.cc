@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
 
@@ -40,11 +42,26 @@ TEST_F(OptionsTest, DefaultsServe) {
 }
 
 TEST_F(OptionsTest, ReadsEveryFlag) {
-  const absl::StatusOr<CommandLine> line = ParseCommandLine(
-      {"--model_repository=m", "-host=0.0.0.0", "--port=0", "--http_port", "0", "--threads=3",
-       "--max_message_bytes=2MiB", "--max_queue_requests=9", "--max_queue_bytes=3GiB", "--max_grid_bytes=1024",
-       "--devices=cuda:1", "--streams_per_device=3", "--device_memory_limit=8GiB", "--grpc_memory_bytes=512MiB",
-       "--drain_timeout=1500ms", "--log_level=DEBUG", "--plan_dir=p/q", "--tune_on_load=true"});
+  const absl::StatusOr<CommandLine> line = ParseCommandLine({"--model_repository=m",
+                                                             "-host=0.0.0.0",
+                                                             "--port=0",
+                                                             "--http_port",
+                                                             "0",
+                                                             "--threads=3",
+                                                             "--max_message_bytes=2MiB",
+                                                             "--max_queue_requests=9",
+                                                             "--max_queue_bytes=3GiB",
+                                                             "--max_grid_bytes=1024",
+                                                             "--devices=cuda:1",
+                                                             "--streams_per_device=3",
+                                                             "--model_poll_seconds=2.5",
+                                                             "--device_memory_limit=8GiB",
+                                                             "--grpc_memory_bytes=512MiB",
+                                                             "--drain_timeout=1500ms",
+                                                             "--log_level=DEBUG",
+                                                             "--plan_dir=p/q",
+                                                             "--tune_on_load=true",
+                                                             "--deterministic"});
   ASSERT_TRUE(line.ok()) << line.status();
   const Options& options = line->options;
   EXPECT_EQ(options.model_repository, "m");
@@ -58,12 +75,14 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.max_grid_bytes, 1024);
   EXPECT_EQ(options.devices, "cuda:1");
   EXPECT_EQ(options.streams_per_device, 3);
+  EXPECT_EQ(options.model_poll_seconds, 2.5);
   EXPECT_EQ(options.device_memory_limit, int64_t{8} << 30);
   EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
+  EXPECT_TRUE(options.deterministic);
 }
 
 TEST_F(OptionsTest, ASwitchNeedsNoValueAndTakesNoneFromTheNextArgument) {
@@ -103,6 +122,7 @@ TEST_F(OptionsTest, UnknownFlagsGetTheNearest) {
 
 TEST_F(OptionsTest, BadValuesNameTheFlagAndTheValue) {
   EXPECT_THAT(ErrorOf({"--port=many"}), HasSubstr("--port: \"many\""));
+  EXPECT_THAT(ErrorOf({"--model_poll_seconds=often"}), HasSubstr("--model_poll_seconds: \"often\""));
   EXPECT_THAT(ErrorOf({"--drain_timeout=5"}), HasSubstr("--drain_timeout: \"5\""));
   EXPECT_THAT(ErrorOf({"--max_message_bytes=5MB"}), HasSubstr("KiB, MiB or GiB"));
   EXPECT_THAT(ErrorOf({"--max_message_bytes=-1"}), HasSubstr("KiB, MiB or GiB"));
@@ -136,6 +156,9 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.device_memory_limit = -1; }), HasSubstr("--device_memory_limit=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.grpc_memory_bytes = 5; }), HasSubstr("--grpc_memory_bytes=5"));
   EXPECT_THAT(error_with([](Options& o) { o.drain_timeout = -absl::Seconds(1); }), HasSubstr("--drain_timeout=-1s"));
+  EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = -0.5; }), HasSubstr("--model_poll_seconds=-0.5"));
+  EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = std::nan(""); }), HasSubstr("0 to 86400"));
+  EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = 86401; }), HasSubstr("0 to 86400"));
   EXPECT_THAT(error_with([](Options& o) { o.host.clear(); }), HasSubstr("--host"));
   Options any_ports = good;
   any_ports.port = any_ports.http_port = 0;
@@ -156,7 +179,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 17);
+  EXPECT_EQ(num_ours, 19);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
@@ -11,6 +13,7 @@ namespace voxserve {
 namespace {
 
 using testing::ElementsAre;
+using testing::Pair;
 
 TEST(ReadinessTest, NeedsToBeLoadedAndAModel) {
   Readiness readiness;
@@ -48,7 +51,9 @@ TEST(ReadinessTest, DrainingIsForGood) {
 TEST(ReadinessTest, TellsEveryChangeOnce) {
   Readiness readiness;
   std::vector<bool> told;
-  readiness.SetListener([&](bool ready) { told.push_back(ready); });
+  readiness.SetListener([&](const std::string& model, bool ready) {
+    if (model.empty()) told.push_back(ready);
+  });
   EXPECT_THAT(told, ElementsAre(false));
   readiness.OnModelState("a", 1, true);
   readiness.SetLoaded();
@@ -67,8 +72,30 @@ TEST(ReadinessTest, ALateListenerHearsTheState) {
   readiness.OnModelState("a", 1, true);
   readiness.SetLoaded();
   std::vector<bool> told;
-  readiness.SetListener([&](bool ready) { told.push_back(ready); });
+  readiness.SetListener([&](const std::string& model, bool ready) {
+    if (model.empty()) told.push_back(ready);
+  });
   EXPECT_THAT(told, ElementsAre(true));
+}
+
+TEST(ReadinessTest, TellsOfEachModelByItself) {
+  Readiness readiness;
+  readiness.OnModelState("a", 1, true);
+  std::vector<std::pair<std::string, bool>> told;
+  readiness.SetListener([&](const std::string& model, bool ready) {
+    if (!model.empty()) told.emplace_back(model, ready);
+  });
+  EXPECT_THAT(told, ElementsAre(Pair("a", true))) << "others may still load";
+  told.clear();
+  readiness.OnModelState("b", 1, false);
+  readiness.OnModelState("a", 2, true);
+  readiness.OnModelState("a", 1, false);
+  EXPECT_THAT(told, ElementsAre(Pair("b", false)));
+  told.clear();
+  readiness.OnModelState("a", 2, false);
+  readiness.OnModelState("b", 1, true);
+  readiness.SetDraining();
+  EXPECT_THAT(told, ElementsAre(Pair("a", false), Pair("b", true), Pair("b", false)));
 }
 
 }  // namespace

@@ -27,17 +27,28 @@ ServerStatus Example() {
   model.info.num_parameters = 5'441'036;
   model.info.plan_source = "plan_dir";
   model.info.classes = {{.id = 0, .name = "car", .color_rgb = 0x0A0B0C}};
-  model.statistics.frames = 12;
-  model.statistics.frames_history = std::vector<int64_t>(60, 0);
-  model.statistics.frames_history.back() = 25;
-  model.statistics.p50_seconds = 0.0123;
-  model.statistics.p99_seconds = 12.5;
-  model.statistics.queue_depth = 3;
-  model.statistics.stage_mean_seconds = {{"voxelize", 0.001}, {"features", 0.004}};
+  ModelStatistics& statistics = model.statistics;
+  statistics.frames = 12;
+  statistics.frames_history = std::vector<int64_t>(60, 0);
+  statistics.frames_history.back() = 25;
+  statistics.latency_seconds = {.count = 12, .mean = 0.02, .p50 = 0.0123, .p95 = 0.05, .p99 = 12.5};
+  statistics.queue_depth = 3;
+  statistics.streams = 16;
+  statistics.stage_seconds = {{"voxelize", {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
+                              {"features", {.count = 12, .mean = 0.004, .p50 = 0.0031, .p95 = 0.0072, .p99 = 0.0081}}};
+  statistics.batch_requests = {.count = 5, .mean = 2.4, .p50 = 2, .p95 = 3.2, .p99 = 3.9};
+  statistics.batch_points = {.count = 5, .mean = 298'000};
+  statistics.batch_voxels = {.count = 5, .mean = 76'500};
+  statistics.prediction_error = {.count = 5, .mean = 0.1, .p50 = 0.07, .p95 = 0.31};
+  statistics.frame_age_seconds = {.count = 5, .mean = 0.04, .p50 = 0.0411, .p99 = 0.0977};
+  statistics.negative_ages = 2;
+  statistics.failures = {{"DEADLINE_EXCEEDED", 8}, {"INVALID_ARGUMENT", 1}};
+  statistics.dropped = {{.reason = "unmeetable", .total = 8, .last_minute = 5}};
+  statistics.plans = {{.version = 1, .device = "cuda:1", .source = "tuned"}};
   status.models.push_back(model);
   status.device_statistics = {{.device = "cpu",
                                .busy_seconds = absl::ToDoubleSeconds(status.uptime) / 4,
-                               .memory_bytes = {{"arena", 1'500'000}}}};
+                               .memory_bytes = {{"arena", 1'500'000}, {"weights", 2'250'000'000}}}};
   return status;
 }
 
@@ -66,10 +77,39 @@ void ExpectWellFormed(const std::string& html) {
 
 TEST(StatusPageTest, ShowsWhatAnOperatorAsks) {
   const std::string html = RenderHtml(Example());
-  for (const char* text :
-       {"minkunet", "1.2.3", "127.0.0.1:8500", "1 d 1 h", ">ready<", "0.05 &times; 0.05 &times; 0.1 m", "5.44 M",
-        "12.3 ms", "12.50 s", "car", "25.0%", "arena 1.5 MB", "#0a0b0c", "plan: plan_dir", "voxelize", "4.00 ms",
-        "<b>2.5</b><span>frames a second"}) {
+  for (const char* text : {"minkunet",
+                           "1.2.3",
+                           "127.0.0.1:8500",
+                           "1 d 1 h",
+                           ">ready<",
+                           "0.05 &times; 0.05 &times; 0.1 m",
+                           "5.44 M",
+                           "12.3 ms",
+                           "12.50 s",
+                           "car",
+                           "25.0%",
+                           "arena 1.5 MB",
+                           "weights 2.25 GB",
+                           "#0a0b0c",
+                           "plan: plan_dir",
+                           "voxelize",
+                           "4.00 ms",
+                           "<b>2.5</b><span>frames a second",
+                           "<b>16</b><span>streams open",
+                           "<b>2.4</b><span>requests a batch",
+                           "<b>4</b><span>p95 of them",
+                           "<b>298.0 k</b><span>points a batch",
+                           "<b>76.5 k</b><span>voxels a batch",
+                           "<b>31%</b><span>p95 prediction error",
+                           "<b>97.7 ms</b><span>p99 frame age",
+                           "<b>2</b><span>stamped in the future",
+                           "<b>9</b><span>not answered",
+                           "<b>3</b><span>waiting",
+                           "<td>4.00 ms</td><td>3.10 ms</td><td>7.20 ms</td><td>8.10 ms</td>",
+                           "<b>unmeetable</b>8 (5)",
+                           "<b>DEADLINE_EXCEEDED</b>8",
+                           "<b>INVALID_ARGUMENT</b>1",
+                           "<b>tuned</b>version 1, cuda:1"}) {
     EXPECT_THAT(html, HasSubstr(text));
   }
   ExpectWellFormed(html);
@@ -90,7 +130,9 @@ TEST(StatusPageTest, EscapesWhatModelsSay) {
   info.state = ModelState::kFailed;
   info.problems = {attack};
   info.classes[0].name = attack;
-  status.models[0].statistics.stage_mean_seconds[0].first = attack;
+  ModelStatistics& statistics = status.models[0].statistics;
+  statistics.stage_seconds[0].first = statistics.dropped[0].reason = statistics.failures[0].first = attack;
+  statistics.plans[0].source = statistics.plans[0].device = attack;
   status.device_statistics[0].device = status.device_statistics[0].memory_bytes[0].first = attack;
   status.readiness = absl::UnavailableError(attack);
   const std::string html = RenderHtml(status);
@@ -112,6 +154,7 @@ TEST(StatusPageTest, AFreshServerHasNoNumbersYet) {
   EXPECT_THAT(html, HasSubstr(">loading<"));
   EXPECT_THAT(html, Not(HasSubstr("nan")));
   EXPECT_THAT(html, Not(HasSubstr("inf")));
+  EXPECT_THAT(html, Not(HasSubstr("a batch</span>"))) << "nothing ran";
   ExpectWellFormed(html);
 }
 

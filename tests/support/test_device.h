@@ -27,8 +27,8 @@ enum class Device { kCpu, kCuda };
 // False where this build has no CUDA or no code for the GPU, the machine no driver or no GPU.
 bool HasDevice(Device device);
 
-inline auto AllDevices() { return testing::Values(Device::kCpu, Device::kCuda); }
-inline std::string DeviceName(const testing::TestParamInfo<Device>& device) {
+inline auto AllDevices() { return ::testing::Values(Device::kCpu, Device::kCuda); }
+inline std::string DeviceName(const ::testing::TestParamInfo<Device>& device) {
   return device.param == Device::kCpu ? "Cpu" : "Cuda";
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace voxserve::client {
@@ -44,11 +45,32 @@ Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t
       }};
 }
 
-Flag DurationFlag(std::string name, std::string help, absl::Duration* value) {
-  return {std::move(name), "TIME", std::move(help), [value](absl::string_view text) {
-            if (absl::ParseDuration(text, value) && *value > absl::ZeroDuration()) return absl::OkStatus();
+Flag NumberFlag(std::string name, std::string value_name, std::string help, double min, double max, double* value) {
+  return {
+      std::move(name), std::move(value_name), std::move(help), [=](absl::string_view text) {
+        if (absl::SimpleAtod(text, value) && *value >= min && *value <= max) return absl::OkStatus();
+        return absl::InvalidArgumentError(absl::StrCat("is '", text, "', must be a number from ", min, " to ", max));
+      }};
+}
+
+Flag DurationFlag(std::string name, std::string help, absl::Duration* value, bool may_be_zero) {
+  return {std::move(name), "TIME", std::move(help), [=](absl::string_view text) {
+            if (absl::ParseDuration(text, value) &&
+                (*value > absl::ZeroDuration() || (may_be_zero && *value == absl::ZeroDuration()))) {
+              return absl::OkStatus();
+            }
             return absl::InvalidArgumentError(absl::StrCat("is '", text, "', must be a time such as 10s or 500ms"));
           }};
+}
+
+Flag ChoiceFlag(std::string name, std::vector<std::string> choices, std::string help, std::string* value) {
+  std::string value_name = absl::StrJoin(choices, "|");
+  return {
+      std::move(name), std::move(value_name), std::move(help), [=](absl::string_view text) {
+        *value = std::string(text);
+        if (std::find(choices.begin(), choices.end(), text) != choices.end()) return absl::OkStatus();
+        return absl::InvalidArgumentError(absl::StrCat("is '", text, "', must be ", absl::StrJoin(choices, " or ")));
+      }};
 }
 
 Flag SwitchFlag(std::string name, std::string help, bool* value) {

@@ -22,7 +22,10 @@ struct Flag {
 // Flags that write to *value, which holds the default and outlives the parsing.
 Flag StringFlag(std::string name, std::string value_name, std::string help, std::string* value);
 Flag IntFlag(std::string name, std::string value_name, std::string help, int64_t min, int64_t max, int64_t* value);
-Flag DurationFlag(std::string name, std::string help, absl::Duration* value);  // "10s", "500ms"; positive
+Flag NumberFlag(std::string name, std::string value_name, std::string help, double min, double max, double* value);
+// "10s", "500ms"; positive, or not negative.
+Flag DurationFlag(std::string name, std::string help, absl::Duration* value, bool may_be_zero = false);
+Flag ChoiceFlag(std::string name, std::vector<std::string> choices, std::string help, std::string* value);
 Flag SwitchFlag(std::string name, std::string help, bool* value);
 
 struct CommandHelp {

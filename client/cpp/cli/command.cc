@@ -17,6 +17,7 @@ absl::string_view AdviceFor(absl::string_view reason) {
   if (reason == "MODEL_NOT_FOUND" || reason == "VERSION_NOT_FOUND")
     return "voxserve-client models lists what is served";
   if (reason == "MODEL_FAILED") return "voxserve-client models NAME shows its problems";
+  if (reason == "BAD_MODEL") return "what was in service stays; mend the files and load it again";
   if (reason == "QUEUE_FULL") return "try again with a lower --concurrency";
   if (reason == "ALREADY_TUNING") return "one search of a model at a time: wait for it to end";
   return "";
@@ -37,14 +38,16 @@ std::vector<Flag> Connection::Flags() {
   };
 }
 
-absl::StatusOr<std::unique_ptr<Client>> Connection::Connect() const {
+Options Connection::ToOptions() const {
   Options options;
   options.address = address;
   options.default_timeout = timeout;
   options.max_message_bytes = max_message_bytes;
   options.num_channels = num_channels;
-  return Client::Create(options);
+  return options;
 }
+
+absl::StatusOr<std::unique_ptr<Client>> Connection::Connect() const { return Client::Create(ToOptions()); }
 
 std::string Advise(const absl::Status& status) {
   const std::string reason = ErrorReason(status);

@@ -32,6 +32,7 @@ struct Connection {
 
   // --address, --timeout, --max_message_bytes
   std::vector<Flag> Flags();
+  Options ToOptions() const;
   absl::StatusOr<std::unique_ptr<Client>> Connect() const;
 };
 
@@ -45,6 +46,9 @@ Command InferCommand();
 Command ModelsCommand();
 Command HealthCommand();
 Command TuneCommand();
+Command BenchCommand();
+Command LoadCommand();
+Command UnloadCommand();
 
 // Prints one line on stderr, with what to do about it where that is known. Return the exit code.
 int Fail(const absl::Status& status);

@@ -41,7 +41,10 @@ Terminal DetectTerminal() {
   return terminal;
 }
 
-std::vector<Command> Commands() { return {InferCommand(), ModelsCommand(), HealthCommand(), TuneCommand()}; }
+std::vector<Command> Commands() {
+  return {InferCommand(),  ModelsCommand(), HealthCommand(), LoadCommand(),
+          UnloadCommand(), TuneCommand(),   BenchCommand()};
+}
 
 std::string Overview() {
   std::string text =
@@ -55,7 +58,8 @@ std::string Overview() {
                       "Try:\n"
                       "  voxserve-client health\n"
                       "  voxserve-client models\n"
-                      "  voxserve-client infer --model minkunet scan.bin --picture bev.png --preview\n\n"
+                      "  voxserve-client infer --model minkunet scan.bin --picture bev.png --preview\n"
+                      "  voxserve-client bench --model minkunet scan.bin --concurrency 8\n\n"
                       "Exit codes: 0 done, 1 something failed (or the server does not serve), 2 wrong usage.\n");
 }
 

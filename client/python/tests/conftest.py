@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,30 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from stream_clients import AioClient
 
+import voxserve
 from voxserve import wire
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Scans that may not be part of the repository; tests that need them skip where they are missing.
 SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 START_SECONDS = 120  # loading a model on a busy machine
+_METHODS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
 
 
 class FakeServer:
-    """Answers by the model's name; keeps the requests that it got."""
+    """Answers by the model's name; keeps the requests that it got. A stream is answered as `streams` says, a generator
+    of the test: it gets the requests and the context, and yields messages or their bytes.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[Any] = []
+        self.streams: Callable[[Iterator[Any], grpc.ServicerContext], Iterable[Any]] = answer_all
         self.time_remaining: float | None = None
         self.serving = True
         self.classes = [("road", 0x804080), ("car", 0x285AFF)]
@@ -37,7 +47,9 @@ class FakeServer:
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            ("grpc.http2.bdp_probe", 0),  # so that it takes as little before it is read on every machine
         ]
+        self.search_ended = threading.Event()
         self._released = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(8), options=limit)
         self._server.add_generic_rpc_handlers(
@@ -45,12 +57,21 @@ class FakeServer:
                 _handlers(
                     "voxserve.v1.InferenceService",
                     {
-                        "Infer": (self._infer, wire.InferRequest),
-                        "ListModels": (self._list_models, wire.ListModelsRequest),
-                        "GetModel": (self._get_model, wire.GetModelRequest),
+                        "Infer": (self._infer, wire.InferRequest, False, False),
+                        "InferStream": (self._infer_stream, wire.InferStreamRequest, True, True),
+                        "ListModels": (self._list_models, wire.ListModelsRequest, False, False),
+                        "GetModel": (self._get_model, wire.GetModelRequest, False, False),
                     },
                 ),
-                _handlers("grpc.health.v1.Health", {"Check": (self._check, wire.HealthCheckRequest)}),
+                _handlers(
+                    "voxserve.v1.AdminService",
+                    {
+                        "LoadModel": (self._load_model, wire.LoadModelRequest, False, False),
+                        "UnloadModel": (self._unload_model, wire.UnloadModelRequest, False, False),
+                        "TunePlan": (self._tune_plan, wire.TunePlanRequest, False, True),
+                    },
+                ),
+                _handlers("grpc.health.v1.Health", {"Check": (self._check, wire.HealthCheckRequest, False, False)}),
             )
         )
         self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
@@ -86,13 +107,52 @@ class FakeServer:
         elif request.model == "busy":
             retry = wire.RetryInfo()
             retry.retry_delay.seconds, retry.retry_delay.nanos = 1, 250_000_000
-            _fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", retry)
+            fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", retry)
         elif request.model == "unknown":
-            _fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
+            fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
         elif request.model == "damaged-details":
             context.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff\xff"),))
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "plain message")
         return response
+
+    def _infer_stream(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        self.time_remaining = context.time_remaining()
+        yield from self.streams(self._kept(requests), context)
+
+    def _kept(self, requests: Iterator[Any]) -> Iterator[Any]:
+        for request in requests:
+            self.requests.append(request)
+            yield request
+
+    def _load_model(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.requests.append(request)
+        self.time_remaining = context.time_remaining()
+        if request.model == "broken":
+            fail(context, grpc.StatusCode.FAILED_PRECONDITION, "node 'a': no input", "BAD_MODEL")
+        return wire.LoadModelResponse(versions=[1, request.version or 3])
+
+    def _unload_model(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.requests.append(request)
+        if request.model == "unknown":
+            fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
+        return wire.UnloadModelResponse(versions=[request.version] if request.version else [1, 3])
+
+    def _tune_plan(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        self.requests.append(request)
+        self.time_remaining = context.time_remaining()
+        context.add_callback(self.search_ended.set)
+        if request.model == "busy":
+            fail(context, grpc.StatusCode.FAILED_PRECONDITION, "a search is under way", "ALREADY_TUNING")
+        for stage, fraction in (("waiting for scans", 0.0), ("candidates", 0.5)):
+            yield wire.TunePlanUpdate(progress=wire.TunePlanProgress(stage=stage, fraction=fraction))
+        yield wire.TunePlanUpdate()  # what a newer server may send
+        if request.model == "endless":
+            self._released.wait()
+        elif request.model != "no-result":
+            small = wire.TunedBucket(max_voxels=5000, num_scans=2, default_ms=2.5, tuned_ms=1.25)
+            large = wire.TunedBucket(min_voxels=5000, num_scans=3, default_ms=5, tuned_ms=4)
+            result = wire.TunePlanResult(device="H200", num_scans=5, buckets=[small, large], seconds=12.5, path="p")
+            yield wire.TunePlanUpdate(result=result)
 
     def _list_models(self, _request: Any, _context: grpc.ServicerContext) -> Any:
         response = wire.ListModelsResponse()
@@ -103,7 +163,7 @@ class FakeServer:
 
     def _get_model(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.model == "unknown":
-            _fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
+            fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
         return wire.GetModelResponse(model=self._model(request.model, request.version or 3, wire.MODEL_STATE_READY))
 
     def _model(self, name: str, version: int, state: int) -> Any:
@@ -123,21 +183,46 @@ class FakeServer:
 
 
 def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
+    """methods: by name, the method, its request's class, whether requests stream, whether answers do."""
     return grpc.method_handlers_generic_handler(
         service,
         {
-            name: grpc.unary_unary_rpc_method_handler(
-                method, request_deserializer=request.FromString, response_serializer=lambda m: m.SerializeToString()
+            name: _METHODS[takes_stream, gives_stream](
+                method,
+                request_deserializer=request.FromString,
+                response_serializer=lambda m: m if isinstance(m, bytes) else m.SerializeToString(),
             )
-            for name, (method, request) in methods.items()
+            for name, (method, request, takes_stream, gives_stream) in methods.items()
         },
     )
 
 
-def _fail(context: grpc.ServicerContext, code: grpc.StatusCode, message: str, reason: str, *details: Any) -> None:
+def answer(request: Any, **changes: Any) -> Any:
+    """The result of a stream's frame, with labels 0 1 0 1 ..."""
+    frame = request.frame
+    response = wire.InferResponse(model="minkunet", version=3, device="cpu")
+    response.segmentation.bytes_per_label, response.segmentation.num_classes = 1, 2
+    response.segmentation.labels = (np.arange(frame.cloud.num_points) % 2).astype(np.uint8).tobytes()
+    result = wire.FrameResult(**{"frame_id": frame.frame_id, "response": response, **changes})
+    return wire.InferStreamResponse(result=result)
+
+
+def answer_all(requests: Iterator[Any], _context: grpc.ServicerContext) -> Iterator[Any]:
+    """A stream that answers every frame in order."""
+    next(requests)
+    yield from map(answer, requests)
+
+
+def status_of(code: grpc.StatusCode, message: str, reason: str, *details: Any) -> Any:
+    """A google.rpc.Status as the service makes them."""
     status = wire.Status(code=code.value[0], message=message)
     for detail in (wire.ErrorInfo(reason=reason, domain="voxserve", metadata={"model": "m"}), *details):
         status.details.add().Pack(detail)
+    return status
+
+
+def fail(context: grpc.ServicerContext, code: grpc.StatusCode, message: str, reason: str, *details: Any) -> None:
+    status = status_of(code, message, reason, *details)
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(code, message)
 
@@ -147,6 +232,13 @@ def server() -> Iterator[FakeServer]:
     fake = FakeServer()
     yield fake
     fake.stop()
+
+
+@pytest.fixture(params=[voxserve.Client, AioClient], ids=["sync", "aio"])
+def client(request: pytest.FixtureRequest, server: FakeServer) -> Iterator[Any]:
+    """For streams: each client in turn, used in the same way."""
+    with request.param(server.address) as made:
+        yield made
 
 
 @pytest.fixture

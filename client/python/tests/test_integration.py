@@ -134,6 +134,77 @@ def test_aio(real_server: str, scan: Any) -> None:
     assert [len(labels) for labels in asyncio.run(run())] == [1000, 2000, 3000]
 
 
+def test_a_stream_answers_as_calls_do(client: voxserve.Client, scan: Any) -> None:
+    clouds = [scan[start::20] for start in range(4)]
+    with client.stream("minkunet", policy="queue", scores=True, timeout=TIMEOUT) as stream:
+        for frame_id, cloud in enumerate(clouds):
+            stream.send(frame_id, cloud)
+        stream.send(9, clouds[0][:, :3])  # a bad frame among them
+        stream.close_sends()
+        results = list(stream)
+    assert [result.frame_id for result in results] == [0, 1, 2, 3, 9]
+    for cloud, result in zip(clouds, results, strict=False):
+        alone = client.infer("minkunet", cloud, scores=True)
+        np.testing.assert_allclose(result.segmentation.scores, alone.scores, rtol=0, atol=tolerance(alone.device))
+    assert results[-1].error.reason == "MISSING_FIELD"
+
+
+def tolerance(device: str) -> float:
+    """Of logits that are computed twice in different batches: a GPU's are float16."""
+    return 1e-4 if device == "cpu" else 0.1
+
+
+def turn(angle: float, translation: tuple[float, float, float]) -> Any:
+    """[4, 4], about the vertical axis."""
+    matrix = np.eye(4)
+    matrix[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    matrix[:3, 3] = translation
+    return matrix
+
+
+def merge(sweeps: list[tuple[Any, Any]]) -> Any:
+    """The points of all (points, pose) in the coordinates of the last one, whose own come first, then older ones'."""
+    newest, to_newest = sweeps[-1][0], np.linalg.inv(sweeps[-1][1])
+    clouds = [newest]
+    for points, pose in reversed(sweeps[:-1]):
+        m = (to_newest @ pose).astype(np.float32)
+        moved = points.copy()
+        for axis in range(3):
+            products = m[axis, :3] * points[:, :3]
+            moved[:, axis] = ((products[:, 0] + products[:, 1]) + products[:, 2]) + m[axis, 3]
+        clouds.append(moved)
+    return np.concatenate(clouds)
+
+
+def test_sweeps_are_merged_as_numpy_merges_them(client: voxserve.Client, scan: Any) -> None:
+    poses = [turn(0.02 * i, (0.8 * i, -0.1 * i, 0.01 * i)) for i in range(4)]
+    sweeps = [(scan[i::20], pose) for i, pose in enumerate(poses)]
+    options = {"policy": "queue", "scores": True, "sweeps": voxserve.Sweeps(3), "timeout": TIMEOUT}
+    with client.stream("minkunet", **options) as stream:
+        for i, (points, pose) in enumerate(sweeps):
+            stream.send(i, points, pose, 1000 + 0.1 * i)
+        stream.send(4, sweeps[0][0], poses[0], 1000.4, reset_sweeps=True)
+        stream.close_sends()
+        results = list(stream)
+    assert [result.num_sweeps for result in results] == [1, 2, 3, 3, 1]
+    expected = [sweeps[:1], sweeps[:2], sweeps[:3], sweeps[1:], sweeps[:1]]
+    for result, history in zip(results, expected, strict=True):
+        alone = client.infer("minkunet", merge(history), scores=True)
+        num_points = len(history[-1][0])
+        assert len(result.segmentation.labels) == num_points
+        np.testing.assert_allclose(
+            result.segmentation.scores, alone.scores[:num_points], rtol=0, atol=tolerance(alone.device)
+        )
+
+
+def test_loading_what_is_loaded_changes_nothing(client: voxserve.Client) -> None:
+    assert client.load_model("minkunet") == (1,)
+    with pytest.raises(voxserve.NotFoundError):
+        client.load_model("nothing")
+    with pytest.raises(voxserve.NotFoundError):
+        client.unload_model("nothing")
+
+
 def test_command_line(real_server: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["infer", "--model", "minkunet", str(SCAN), "--truth", str(SCAN.with_suffix(".truth.u8"))]
     assert main([*words, "--timeout", "2m", "--address", real_server]) == 0

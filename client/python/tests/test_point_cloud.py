@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from voxserve import PointCloud, field_spec, wire
+from voxserve.encoding import encode_request
 from voxserve.point_cloud import as_cloud
-from voxserve.protocol import encode_request
 
 
 def fields_of(cloud: PointCloud) -> list[tuple[str, str, int]]:
@@ -194,7 +194,7 @@ def test_values_never_read_beyond_the_bytes(changes: dict[str, int], message: st
 def test_encoded_request_is_what_protobuf_writes(num_points: int) -> None:
     points = np.random.default_rng(2).normal(size=(num_points, 4)).astype(np.float32)
     cloud = as_cloud(points).scaled({"intensity": 0.25})
-    parsed = wire.InferRequest.FromString(encode_request(wire.InferRequest(model="m", version=2), cloud))
+    parsed = wire.InferRequest.FromString(encode_request(wire.InferRequest(model="m", version=2), cloud, 1 << 20))
     expected = wire.InferRequest(model="m", version=2)
     expected.cloud.data = points.tobytes()
     expected.cloud.num_points, expected.cloud.point_step = num_points, 16

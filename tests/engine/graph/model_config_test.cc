@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-ModelConfig ParseValid(const std::string& text, int num_classes) {
+ModelConfig ParseValid(const std::string& text, int num_classes = 3) {
   Problems problems;
   ModelConfig config = ParseModelConfig(text, num_classes, &problems);
   EXPECT_THAT(problems, IsEmpty());
@@ -36,6 +36,36 @@ TEST(ModelConfigTest, Defaults) {
   EXPECT_EQ(config.max_voxels, 0);
   EXPECT_EQ(config.voxel_overflow, ModelConfig::VoxelOverflow::kReject);
   EXPECT_EQ(config.bytes_per_label(), 1);
+  EXPECT_EQ(config.batching.max_batch_points, 600'000);
+  EXPECT_EQ(config.batching.max_batch_requests, 8);
+  EXPECT_EQ(config.batching.max_queue_delay, absl::Minutes(1));
+  EXPECT_EQ(config.batching.max_queue_requests, 0);
+  EXPECT_EQ(config.batching.priority_levels, 1);
+  EXPECT_EQ(config.batching.default_timeout, absl::Minutes(1));
+}
+
+TEST(ModelConfigTest, ReadsBatching) {
+  const ModelConfig::Batching batching = ParseValid(R"(batching {
+                                                         max_batch_points: 1000 max_batch_requests: 64
+                                                         max_queue_delay_ms: 250 max_queue_requests: 17
+                                                         priority_levels: 16 default_timeout_ms: 4294967295
+                                                       })",
+                                                    3)
+                                             .batching;
+  EXPECT_EQ(batching.max_batch_points, 1000);
+  EXPECT_EQ(batching.max_batch_requests, 64);
+  EXPECT_EQ(batching.max_queue_delay, absl::Milliseconds(250));
+  EXPECT_EQ(batching.max_queue_requests, 17);
+  EXPECT_EQ(batching.priority_levels, 16);
+  EXPECT_EQ(batching.default_timeout, absl::Milliseconds(4294967295));
+}
+
+TEST(ModelConfigTest, TellsEveryProblemOfBatching) {
+  EXPECT_THAT(ProblemsIn("batching { max_batch_points: 3000000000 max_batch_requests: 65 priority_levels: 17 }"),
+              ElementsAre("config.textproto: batching: max_batch_points is 3000000000; at most 2147483647 is possible",
+                          "config.textproto: batching: max_batch_requests is 65; at most 64 is possible",
+                          "config.textproto: batching: priority_levels is 17; at most 16 is possible"));
+  EXPECT_THAT(ProblemsIn("batching { max_batch_requests: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
 }
 
 TEST(ModelConfigTest, ReadsEveryField) {
@@ -105,6 +135,43 @@ TEST(ModelConfigTest, SyntaxErrorsNameTheirPlace) {
 TEST(ModelConfigTest, OfABrokenNetworkOnlyTheRestIsChecked) {
   EXPECT_THAT(ProblemsIn(R"(classes { id: 7 color: "red" } ignore_label: 0)", kUnknownNumClasses),
               ElementsAre("config.textproto: class 7 has color \"red\"; it must look like \"#1e90ff\""));
+}
+
+TEST(VersionPolicyTest, DefaultsToEveryVersion) {
+  const VersionPolicy::Choice choice = ParseValid("").version_policy.Choose({1, 2, 9});
+  EXPECT_THAT(choice.versions, ElementsAre(1, 2, 9));
+  EXPECT_THAT(choice.missing, ElementsAre());
+}
+
+TEST(VersionPolicyTest, LatestAreTheHighestNumbers) {
+  const VersionPolicy policy = ParseValid("version_policy { latest: 2 }").version_policy;
+  EXPECT_THAT(policy.Choose({1, 2, 9}).versions, ElementsAre(2, 9));
+  EXPECT_THAT(policy.Choose({4}).versions, ElementsAre(4));
+  EXPECT_THAT(policy.Choose({}).versions, ElementsAre());
+  const VersionPolicy many = ParseValid("version_policy { latest: 4294967295 }").version_policy;
+  EXPECT_THAT(many.Choose({1, 2}).versions, ElementsAre(1, 2));
+}
+
+TEST(VersionPolicyTest, SpecificOnesMayBeMissing) {
+  const VersionPolicy policy =
+      ParseValid("version_policy { specific { versions: 9 versions: 3 versions: 1 } }").version_policy;
+  const VersionPolicy::Choice choice = policy.Choose({1, 2, 9});
+  EXPECT_THAT(choice.versions, ElementsAre(1, 9));
+  EXPECT_THAT(choice.missing, ElementsAre(3));
+}
+
+TEST(VersionPolicyTest, TellsEveryProblem) {
+  EXPECT_THAT(ProblemsIn("version_policy { latest: 0 }"),
+              ElementsAre("config.textproto: version_policy: latest is 0; it must be 1 or more"));
+  EXPECT_THAT(ProblemsIn("version_policy { specific {} }"),
+              ElementsAre("config.textproto: version_policy: specific names no version"));
+  EXPECT_THAT(ProblemsIn("version_policy { specific { versions: [2, 0, -7, 2] } }"),
+              ElementsAre("config.textproto: version_policy: version 0 cannot be; versions are 1, 2, 3, ...",
+                          "config.textproto: version_policy: version -7 cannot be; versions are 1, 2, 3, ...",
+                          "config.textproto: version_policy: version 2 stands twice"));
+  EXPECT_THAT(ProblemsIn("version_policy { latest: 1 specific { versions: 2 } }"),
+              ElementsAre(HasSubstr("config.textproto:1:")))
+      << "one or the other";
 }
 
 }  // namespace

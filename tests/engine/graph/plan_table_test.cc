@@ -34,6 +34,8 @@ TEST(PlanTableTest, NearestBucketServesBetweenAndBeyond) {
   for (const int64_t voxels : {1000, 1999, 2000, 1 << 30}) EXPECT_EQ(table.ForVoxels(voxels)[0], large) << voxels;
 }
 
+TEST(PlanTableTest, OfAProgramWithoutConvolutionsIsEmpty) { EXPECT_TRUE(PlanTable().ForVoxels(7).empty()); }
+
 TEST(PlanTableTest, NodesHaveTheirOwnPlanOrTheFallback) {
   const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"b", kFused}}}}});
   EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);

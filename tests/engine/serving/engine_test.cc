@@ -184,7 +184,8 @@ TEST_P(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
   ASSERT_TRUE(scan.ok());
   std::atomic<int> ok{0}, full{0}, cancelled{0}, other{0};
   std::vector<uint64_t> tickets;
-  for (int i = 0; i < 8; ++i) {  // more than the queue and the worker hold
+  constexpr int kNumTasks = 24;  // more than the queue and the worker's batches hold
+  for (int i = 0; i < kNumTasks; ++i) {
     tickets.push_back(
         engine->Submit({.model = "minkunet", .cloud = scan->cloud, .done = [&](absl::StatusOr<InferResult> result) {
                           if (result.ok()) {
@@ -198,12 +199,12 @@ TEST_P(EngineTest, QueueIsBoundedCancelledTasksLeaveItAndDrainAnswersTheRest) {
                           }
                         }}));
   }
-  EXPECT_GE(full, 4);  // three wait, one may run
+  EXPECT_GE(full, 4);
   int num_cancelled = 0;
   for (const uint64_t ticket : tickets) num_cancelled += engine->Cancel(ticket) ? 1 : 0;
   EXPECT_EQ(cancelled, num_cancelled);
   engine->Drain();
-  EXPECT_EQ(ok + full + cancelled, 8);
+  EXPECT_EQ(ok + full + cancelled, kNumTasks);
   EXPECT_EQ(other, 0);
   const auto refused = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f})});
   EXPECT_EQ(ReasonOf(refused.status()), error_reason::kDraining);

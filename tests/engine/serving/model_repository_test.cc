@@ -95,6 +95,75 @@ TEST(ScanRepositoryTest, NotAFolder) {
   EXPECT_EQ(ScanRepository("").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(ScanModelTest, FindsOneModelAndNamesTheOthers) {
+  const TemporaryFolder root;
+  for (const char* const folder : {"b/2", "b/1", "a/7", "empty"}) fs::create_directories(root.path() / folder);
+  const absl::StatusOr<ModelFolder> model = ScanModel(root.path(), "b");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->name, "b");
+  EXPECT_THAT(model->versions, ElementsAre(1, 2));
+  for (const char* const name : {"c", "empty", "B"}) {
+    const absl::Status status = ScanModel(root.path(), name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(ReasonOf(status), error_reason::kModelNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("there is a, b"));
+  }
+  EXPECT_EQ(ScanModel(root.path() / "none", "b").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(IsModelNameTest, IsOnePartOfAPath) {
+  for (const char* const name : {"a", "minkunet", "a.b", "a b", "a..", "\xc3\xbc"}) {
+    EXPECT_TRUE(IsModelName(name)) << name;
+  }
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("..a"), std::string(".git"), std::string("/"),
+        std::string("/a"), std::string("a/"), std::string("a/b"), std::string("a\0", 2), std::string("\0", 1)}) {
+    EXPECT_FALSE(IsModelName(name)) << name;
+  }
+}
+
+TEST(FingerprintTest, ChangesWithEachFileAndWithNothingElse) {
+  const TemporaryFolder root;
+  TestModel model = SmallModel();
+  model.config = "max_points: 9";
+  model.WriteTo(root.path(), 1);
+  model.WriteTo(root.path(), 2);
+  std::string before = FingerprintOf(root.path(), 1);
+  EXPECT_EQ(FingerprintOf(root.path(), 1), before);
+  EXPECT_NE(FingerprintOf(root.path(), 2), before);
+  for (const char* const other : {"1/plans/gpu.textproto", "1/notes", "2/model.textproto", "notes"}) {
+    WriteFile(root.path() / other, "text");
+    EXPECT_EQ(FingerprintOf(root.path(), 1), before) << other;
+  }
+  for (const char* const file : {"1/model.textproto", "1/weights.safetensors", "config.textproto"}) {
+    // Another file in the old one's place, of the same size and time.
+    const auto time = fs::last_write_time(root.path() / file);
+    fs::copy_file(root.path() / file, root.path() / "copy");
+    fs::last_write_time(root.path() / "copy", time);
+    fs::rename(root.path() / "copy", root.path() / file);
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+    WriteFile(root.path() / file, "longer than it was: the same file");
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+    fs::remove(root.path() / file);
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+  }
+}
+
+TEST(ReadVersionPolicyTest, NeedsTheConfigAlone) {
+  const TemporaryFolder root;
+  Problems problems;
+  EXPECT_EQ(ReadVersionPolicy(root.path(), &problems).latest, 0U);
+  WriteFile(root.path() / "config.textproto", "version_policy { latest: 2 }");
+  EXPECT_EQ(ReadVersionPolicy(root.path(), &problems).latest, 2U);
+  EXPECT_THAT(problems, IsEmpty());
+  WriteFile(root.path() / "config.textproto", "version_policy { latest: 2 } max_points: 99999999999");
+  EXPECT_EQ(ReadVersionPolicy(root.path(), &problems).latest, 0U) << "a config that is broken says nothing";
+  EXPECT_THAT(problems, ElementsAre(HasSubstr("max_points")));
+}
+
 TEST(LoadModelVersionTest, LoadsTheVersionAskedFor) {
   const TemporaryFolder root;
   TestModel model = SmallModel();
@@ -109,6 +178,10 @@ TEST(LoadModelVersionTest, LoadsTheVersionAskedFor) {
   EXPECT_EQ(newer->graph.description, "newer");
   EXPECT_EQ(first->config.classes[1].name, "car");
   EXPECT_EQ(first->config.max_points, 9);
+  EXPECT_NE(first->content, newer->content);
+  EXPECT_EQ(LoadModelVersion(root.path(), 1)->content, first->content);
+  WriteFile(root.path() / "config.textproto", "max_points: 10");
+  EXPECT_NE(LoadModelVersion(root.path(), 1)->content, first->content);
 }
 
 TEST(LoadModelVersionTest, TheConfigIsOptional) {

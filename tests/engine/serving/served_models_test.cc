@@ -11,7 +11,10 @@
 namespace voxserve {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 ModelHandle Ready(const std::string& name, int64_t version) {
   auto model = std::make_shared<ServedModel>();
@@ -67,6 +70,62 @@ TEST(ServedModelsTest, BrokenVersionSaysWhyAndTheOtherServes) {
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[1].state, ModelState::kFailed);
   EXPECT_EQ(list[1].problems.size(), 2u);
+}
+
+TEST(ServedModelsTest, ASuccessorThatIsBrokenLeavesTheOldOneInService) {
+  ServedModels models;
+  models.SetReady(Ready("a", 1));
+  models.AddLoading("a", 1);
+  EXPECT_EQ(models.Describe("a", 1)->state, ModelState::kReady);
+  models.SetFailed("a", 1, {"wrong"});
+  EXPECT_TRUE(models.Find("a", 1).ok());
+  EXPECT_EQ(models.Describe("a", 1)->state, ModelState::kReady);
+  EXPECT_THAT(models.Describe("a", 1)->problems, ElementsAre("wrong"));
+  EXPECT_NE(models.SetReady(Ready("a", 1)), nullptr);
+  EXPECT_THAT(models.Describe("a", 1)->problems, IsEmpty());
+}
+
+TEST(ServedModelsTest, AFailedVersionThatIsTriedAgainIsLoading) {
+  ServedModels models;
+  models.SetFailed("a", 1, {"wrong"});
+  EXPECT_EQ(models.Describe("a", 1)->name, "a");
+  models.AddLoading("a", 1);
+  EXPECT_EQ(models.Describe("a", 1)->state, ModelState::kLoading);
+  EXPECT_THAT(models.Describe("a", 1)->problems, IsEmpty());
+  EXPECT_EQ(models.SetReady(Ready("a", 1)), nullptr);
+}
+
+TEST(ServedModelsTest, WhatIsRemovedIsGoneAndSaysWhy) {
+  ServedModels models;
+  for (const int64_t version : {1, 2, 3}) models.SetReady(Ready("a", version));
+  models.AddLoading("a", 4);
+  EXPECT_THAT(models.Versions("a"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(models.ReadyVersions("a"), ElementsAre(1, 2, 3));
+  EXPECT_EQ(models.Remove("a", 3, true)->info.version, 3);
+  EXPECT_EQ(models.Remove("a", 2, false)->info.version, 2);
+  EXPECT_EQ(models.Remove("a", 4, false), nullptr);
+  EXPECT_EQ(models.Remove("a", 4, true), nullptr) << "twice";
+  EXPECT_EQ(models.Remove("b", 1, true), nullptr);
+  EXPECT_THAT(std::string(models.Find("a", 3).status().message()), HasSubstr("it was unloaded"));
+  EXPECT_THAT(std::string(models.Find("a", 2).status().message()), Not(HasSubstr("it was unloaded")));
+  models.SetReady(Ready("a", 3));
+  models.Remove("a", 3, false);
+  EXPECT_THAT(std::string(models.Find("a", 3).status().message()), Not(HasSubstr("it was unloaded")))
+      << "it came back in between";
+  models.Remove("a", 1, false);
+  EXPECT_THAT(models.Names(), IsEmpty());
+  EXPECT_THAT(models.Versions("a"), IsEmpty());
+  EXPECT_THAT(models.ReadyVersions("a"), IsEmpty());
+  EXPECT_EQ(ReasonOf(models.Find("a", 0).status()), error_reason::kModelNotFound);
+}
+
+TEST(ServedModelsTest, ClearLetsGoOfEveryHandle) {
+  ServedModels models;
+  models.SetReady(Ready("a", 1));
+  const std::weak_ptr<const ServedModel> watched = *models.Find("a", 1);
+  models.Clear();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_THAT(models.List(), IsEmpty());
 }
 
 TEST(ServedModelsTest, HandleOutlivesItsReplacement) {

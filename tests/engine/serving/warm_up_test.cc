@@ -22,8 +22,9 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     program.voxelize.range_min = {100, 100, 100, 0};
     program.voxelize.range_max = {101, 101, 101, 0};
     SharedMemory shared;
+    LatencyModel latency;
     const SharedContext shared_context(shared, runner->context().cuda.get());
-    return WarmUp(program, nullptr, limits, max_points, shared, runner->context());
+    return WarmUp(program, nullptr, limits, max_points, shared, runner->executor(), &latency);
   }
 };
 
@@ -43,8 +44,9 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   ASSERT_TRUE(model.ok()) << model.status();
   const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
   SharedMemory shared;
+  LatencyModel latency;
   const SharedContext shared_context(shared, runner->context().cuda.get());
-  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->context()).code(),
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), &latency).code(),
             absl::StatusCode::kResourceExhausted);
 }
 

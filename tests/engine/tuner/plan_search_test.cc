@@ -86,6 +86,7 @@ class FakeDevice {
   std::function<double(size_t conv, const ConvPlan& plan, int64_t voxels)> conv_us = [](size_t, const ConvPlan&,
                                                                                         int64_t) { return 100; };
   std::function<double(const NetworkPlan& plans)> geometry_us = [](const NetworkPlan&) { return 50; };
+  std::function<double(const PlanTable& table)> forms_us = [](const PlanTable&) { return 0; };
   std::function<float(const NetworkPlan& plans)> score_error = [](const NetworkPlan&) { return 0; };
   std::function<bool(const NetworkPlan& plans)> is_nondeterministic = [](const NetworkPlan&) { return false; };
   std::function<absl::Status(const NetworkPlan& plans)> fails = [](const NetworkPlan&) { return absl::OkStatus(); };
@@ -120,7 +121,7 @@ class FakeDevice {
     for (size_t c = 0; c < plans.size(); ++c) features_us += conv_us(c, plans[c], voxels);
     output.stages = {{"copy_in", absl::Milliseconds(num_runs_)},  // noise that must not count
                      {"voxelize", absl::Microseconds(10)},
-                     {"geometry", absl::Microseconds(geometry_us(plans))},
+                     {"geometry", absl::Microseconds(geometry_us(plans) + forms_us(table))},
                      {"features", absl::Microseconds(features_us)},
                      {"head", absl::Microseconds(5)}};
     sample.labels.assign(100, 1);
@@ -286,6 +287,27 @@ TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   EXPECT_EQ(result->buckets[0].num_scans, 2);
   EXPECT_TRUE(IsFetchOnDemand(PlanOf(*result, 0)[2]));
   EXPECT_FALSE(IsFetchOnDemand(PlanOf(*result, 1)[2]));
+}
+
+// The small size wins 100 us by reading neighbours, the large one 400 by another grouping. Beside the large one's pairs
+// the neighbours cost 200.
+TEST_F(PlanSearchTest, SizesThatLoseBesideTheOthersKeepTheDefault) {
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
+    if (voxels < 30000) return (conv == 2 || conv == 3) && IsFetchOnDemand(plan) ? 450 : 500;
+    return conv == 0 && !IsFetchOnDemand(plan) && plan.grouping.grouping == Grouping::kSeparate ? 100 : 500;
+  };
+  device_.forms_us = [](const PlanTable& table) {
+    const RulebookForms& forms = table.forms()[kSubmanifold1];
+    return forms.pairs && forms.neighbours ? 200 : 0;
+  };
+  const absl::StatusOr<SearchResult> result = Search({20000, 150000});
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->buckets.size(), 2u);
+  EXPECT_EQ(PlanOf(*result, 0), Defaults());
+  EXPECT_EQ(result->buckets[0].tuned_time, result->buckets[0].default_time);
+  EXPECT_THAT(result->notes, testing::Contains(HasSubstr("size 1 of 2 keeps the default")));
+  EXPECT_NE(PlanOf(*result, 1), Defaults());
+  EXPECT_LT(result->buckets[1].tuned_time, result->buckets[1].default_time);
 }
 
 // One bucket, where half of the scans want the one and half the other: sums decide, not the middle scan.
@@ -467,7 +489,7 @@ TEST_F(PlanSearchTest, ProgressNeverFalls) {
   EXPECT_GT(last, 0.95);
   EXPECT_EQ(stages.front(), "sizes");
   EXPECT_EQ(stages[1], "size 1 of 2: candidates");
-  EXPECT_EQ(stages.back(), "size 2 of 2: tuned against default");
+  EXPECT_EQ(stages.back(), "all sizes together");
 }
 
 TEST_F(PlanSearchTest, EndsWithinItsTime) {

@@ -9,36 +9,49 @@ labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: u
 from voxserve import aio
 from voxserve.client import Client
 from voxserve.errors import (
+    AbortedError,
     CancelledError,
     DeadlineExceededError,
+    FailedPreconditionError,
     InferenceError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
+    SupersededError,
     UnavailableError,
 )
 from voxserve.field_spec import Field
 from voxserve.point_cloud import PointCloud
+from voxserve.pose import Pose
 from voxserve.readers import read
 from voxserve.results import (
     ClassInfo,
     FeatureInfo,
+    FrameResult,
     ModelState,
     ModelVersion,
     PointCounts,
     Segmentation,
     Stage,
+    TunedBucket,
+    TunedPlan,
+    TuneProgress,
 )
+from voxserve.stream import Stream
+from voxserve.stream_state import Sweeps
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbortedError",
     "CancelledError",
     "ClassInfo",
     "Client",
     "DeadlineExceededError",
+    "FailedPreconditionError",
     "FeatureInfo",
     "Field",
+    "FrameResult",
     "InferenceError",
     "InvalidArgumentError",
     "ModelState",
@@ -46,9 +59,16 @@ __all__ = [
     "NotFoundError",
     "PointCloud",
     "PointCounts",
+    "Pose",
     "ResourceExhaustedError",
     "Segmentation",
     "Stage",
+    "Stream",
+    "SupersededError",
+    "Sweeps",
+    "TuneProgress",
+    "TunedBucket",
+    "TunedPlan",
     "UnavailableError",
     "aio",
     "read",

@@ -8,17 +8,20 @@ Belongs to the event loop in which its first call was made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from voxserve import errors, protocol
+from voxserve import answers, errors, protocol
+from voxserve.aio_stream import Stream
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
-from voxserve.results import Labels, ModelVersion, Segmentation
+from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.stream_state import Policy, StreamConfig, Sweeps
 
 
 class Client(ClientBase[grpc.aio.Channel]):
@@ -32,10 +35,13 @@ class Client(ClientBase[grpc.aio.Channel]):
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
         version: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> Labels:
         """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
-        result = await self.infer(model, points, fields=fields, scales=scales, version=version, timeout=timeout)
+        result = await self.infer(
+            model, points, fields=fields, scales=scales, version=version, priority=priority, timeout=timeout
+        )
         return result.labels
 
     async def infer(
@@ -47,6 +53,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         scales: Mapping[str, float] | None = None,
         version: int = 0,
         scores: bool = False,
+        priority: int = 0,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
@@ -60,8 +67,40 @@ class Client(ClientBase[grpc.aio.Channel]):
             version=version,
             scores=scores,
             request_id=request_id,
+            priority=priority,
         )
         return await self._run(call, timeout)
+
+    def stream(
+        self,
+        model: str,
+        *,
+        policy: Policy = "latest",
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        scores: bool = False,
+        priority: int = 0,
+        frame_timeout: float | None = None,
+        max_queued_frames: int = 0,
+        sweeps: Sweeps | None = None,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Opens a stream of frames, in a running event loop; see voxserve.Client.stream. Use it in `async with`."""
+        config = StreamConfig(
+            model=model,
+            policy=policy,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=scores,
+            priority=priority,
+            frame_timeout=frame_timeout,
+            max_queued_frames=max_queued_frames,
+            sweeps=sweeps,
+        )
+        limit = self._options.timeout_of(math.inf if timeout is None else timeout)
+        return Stream(self._next_channel(), config, self._options, limit)
 
     async def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
         """Every version of every model, loading and broken ones too."""
@@ -70,6 +109,47 @@ class Client(ClientBase[grpc.aio.Channel]):
     async def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
         """One version of a model; 0 for the newest that is ready."""
         return await self._run(protocol.get_model(name, version), timeout)
+
+    async def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
+        """The versions in service once the new one is ready; see voxserve.Client.load_model."""
+        return await self._run(protocol.load_model(model, version), timeout)
+
+    async def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
+        """The versions that were taken out of service; see voxserve.Client.unload_model."""
+        return await self._run(protocol.unload_model(model, version), timeout)
+
+    async def tune_plan(
+        self,
+        model: str,
+        version: int = 0,
+        *,
+        num_scans: int = 16,
+        max_wait: float = 60.0,
+        on_progress: Callable[[TuneProgress], object] | None = None,
+        timeout: float = 3600.0,
+    ) -> TunedPlan:
+        """Lets the server search the model's plan; see voxserve.Client.tune_plan. on_progress is a plain function."""
+        call = protocol.tune_plan(model, version, num_scans, max_wait)
+        limit = self._options.timeout_of(timeout)
+        method: Any = self._next_channel().unary_stream(
+            call.method, request_serializer=None, response_deserializer=call.response.FromString
+        )
+        plan = None
+        updates = method(call.request, timeout=limit)
+        try:
+            async for message in updates:
+                update = call.read(message)
+                if isinstance(update, TunedPlan):
+                    plan = update
+                elif update is not None and on_progress is not None:
+                    on_progress(update)
+        except grpc.aio.AioRpcError as error:
+            raise errors.from_rpc(error, self._options.address, limit) from None
+        finally:
+            updates.cancel()
+        if plan is None:
+            raise answers.malformed("no plan")
+        return plan
 
     async def health(self, *, timeout: float | None = None) -> bool:
         """Whether the server says that it serves. UnavailableError where nothing answers."""

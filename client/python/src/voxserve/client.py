@@ -8,16 +8,19 @@ Thread-safe: one client serves a whole process. Connects with the first call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import grpc
 
-from voxserve import errors, protocol
+from voxserve import answers, errors, protocol
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
-from voxserve.results import Labels, ModelVersion, Segmentation
+from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.stream import Stream
+from voxserve.stream_state import Policy, StreamConfig, Sweeps
 
 
 class Client(ClientBase[grpc.Channel]):
@@ -37,10 +40,13 @@ class Client(ClientBase[grpc.Channel]):
         fields: Fields = None,
         scales: Mapping[str, float] | None = None,
         version: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> Labels:
         """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
-        return self.infer(model, points, fields=fields, scales=scales, version=version, timeout=timeout).labels
+        return self.infer(
+            model, points, fields=fields, scales=scales, version=version, priority=priority, timeout=timeout
+        ).labels
 
     def infer(
         self,
@@ -51,6 +57,7 @@ class Client(ClientBase[grpc.Channel]):
         scales: Mapping[str, float] | None = None,
         version: int = 0,
         scores: bool = False,
+        priority: int = 0,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
@@ -59,8 +66,9 @@ class Client(ClientBase[grpc.Channel]):
         points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, PointCloud (see
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
         or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
-        newest. scores: logits per class as well. timeout: seconds, sent to the server as its deadline;
-        math.inf for no limit.
+        newest. scores: logits per class as well. priority: 0 is the most urgent; how many levels there are is the
+        model's configuration (1 by default). timeout: seconds, sent to the server as its deadline; math.inf for no
+        limit.
         """
         call = protocol.infer(
             self._options,
@@ -71,8 +79,50 @@ class Client(ClientBase[grpc.Channel]):
             version=version,
             scores=scores,
             request_id=request_id,
+            priority=priority,
         )
         return self._run(call, timeout)
+
+    def stream(
+        self,
+        model: str,
+        *,
+        policy: Policy = "latest",
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        scores: bool = False,
+        priority: int = 0,
+        frame_timeout: float | None = None,
+        max_queued_frames: int = 0,
+        sweeps: Sweeps | None = None,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Opens a stream of frames, one vehicle's scans one after the other; use it in a `with` block.
+
+        policy: what happens to frames that come faster than they are answered. "latest": one waits at most, a newer one
+        takes its place, and it gets the result SupersededError. "queue": all are run, and answered in order; sending
+        waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout: seconds from a frame's
+        arrival at the server to its answer; default: the model's own. sweeps: let the server merge each frame with
+        those before it. fields, scales, version, scores, priority: as in infer, for every frame. timeout: of the whole
+        stream in seconds; default: no limit, whatever the client's is.
+
+        A stream that cannot be opened says so when it is read: its first answer is the error.
+        """
+        config = StreamConfig(
+            model=model,
+            policy=policy,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=scores,
+            priority=priority,
+            frame_timeout=frame_timeout,
+            max_queued_frames=max_queued_frames,
+            sweeps=sweeps,
+        )
+        limit = self._options.timeout_of(math.inf if timeout is None else timeout)
+        return Stream(self._next_channel(), config, self._options, limit)
 
     def models(self, *, timeout: float | None = None) -> list[ModelVersion]:
         """Every version of every model, loading and broken ones too."""
@@ -81,6 +131,56 @@ class Client(ClientBase[grpc.Channel]):
     def model(self, name: str, version: int = 0, *, timeout: float | None = None) -> ModelVersion:
         """One version of a model; 0 for the newest that is ready."""
         return self._run(protocol.get_model(name, version), timeout)
+
+    def load_model(self, model: str, version: int = 0, *, timeout: float = 300.0) -> tuple[int, ...]:
+        """Loads a version from the server's repository, or loads it anew where its files have changed; 0 for those that
+        the model's version policy asks for. Returns the versions that are then in service, ascending, once the new one
+        is ready; until then, and where it is broken (FailedPreconditionError with every problem), the old one serves.
+        """
+        return self._run(protocol.load_model(model, version), timeout)
+
+    def unload_model(self, model: str, version: int = 0, *, timeout: float | None = None) -> tuple[int, ...]:
+        """Takes a version out of service, 0 for all, until load_model; requests that the server has accepted are
+        answered. Returns the versions that were taken out, ascending.
+        """
+        return self._run(protocol.unload_model(model, version), timeout)
+
+    def tune_plan(
+        self,
+        model: str,
+        version: int = 0,
+        *,
+        num_scans: int = 16,
+        max_wait: float = 60.0,
+        on_progress: Callable[[TuneProgress], object] | None = None,
+        timeout: float = 3600.0,
+    ) -> TunedPlan:
+        """Lets the server search the plan by which a model runs fastest on its device, and swap it in.
+
+        The server searches on the next num_scans (1 to 100) requests for the model, or on those that come within
+        max_wait seconds: somebody must send some. on_progress is called meanwhile; what it raises ends the search, as
+        the timeout does. FailedPreconditionError, reason ALREADY_TUNING, while another search of the model runs.
+        """
+        call = protocol.tune_plan(model, version, num_scans, max_wait)
+        limit = self._options.timeout_of(timeout)
+        method: Any = self._next_channel().unary_stream(
+            call.method, request_serializer=None, response_deserializer=call.response.FromString
+        )
+        plan = None
+        updates = method(call.request, timeout=limit)
+        try:
+            for update in map(call.read, updates):
+                if isinstance(update, TunedPlan):
+                    plan = update
+                elif update is not None and on_progress is not None:
+                    on_progress(update)
+        except grpc.RpcError as error:
+            raise errors.from_rpc(error, self._options.address, limit) from None
+        finally:
+            updates.cancel()
+        if plan is None:
+            raise answers.malformed("no plan")
+        return plan
 
     def health(self, *, timeout: float | None = None) -> bool:
         """Whether the server says that it serves. UnavailableError where nothing answers."""

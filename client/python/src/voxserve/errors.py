@@ -62,6 +62,18 @@ class CancelledError(InferenceError):
     """The call was cancelled."""
 
 
+class FailedPreconditionError(InferenceError):
+    """Not in the state that it is in: a model folder is broken, a search of the model is under way already."""
+
+
+class AbortedError(InferenceError):
+    """Given up for something else."""
+
+
+class SupersededError(AbortedError):
+    """Of a frame of a stream: a newer one came before it was run (reason SUPERSEDED)."""
+
+
 _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -69,28 +81,58 @@ _CLASSES: dict[grpc.StatusCode, type[InferenceError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
     grpc.StatusCode.CANCELLED: CancelledError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.ABORTED: AbortedError,
 }
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def make(code: grpc.StatusCode, message: str, reason: str) -> InferenceError:
     """An error of the client itself."""
-    return _CLASSES.get(code, InferenceError)(message, code, reason)
+    return _make(code, message, reason, None, {})
+
+
+def from_status(status: wire.Status) -> InferenceError | None:
+    """The error of a google.rpc.Status in an answer; None for OK."""
+    if status.code == 0:
+        return None
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    reason, retry_after, metadata = _read_details(status.details)
+    return _make(code, status.message or code.name, reason, retry_after, metadata)
 
 
 def from_rpc(error: Any, address: str, timeout: float | None) -> InferenceError:
     """The error of a grpc.RpcError (or grpc.aio.AioRpcError) of a call to `address`."""
     code = error.code() or grpc.StatusCode.UNKNOWN
     message = error.details() or code.name
-    reason, retry_after, metadata = "", None, {}
-    for detail in _details(error):
-        info, retry = wire.ErrorInfo(), wire.RetryInfo()
-        if detail.Unpack(info):
-            reason, metadata = info.reason, dict(info.metadata)
-        elif detail.Unpack(retry):
-            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    reason, retry_after, metadata = _read_details(_details(error))
     if not reason:
         reason, message = _explain(code, message, address, timeout)
-    return _CLASSES.get(code, InferenceError)(message, code, reason, retry_after, metadata)
+    return _make(code, message, reason, retry_after, metadata)
+
+
+def _make(
+    code: grpc.StatusCode, message: str, reason: str, retry_after: float | None, metadata: Mapping[str, str]
+) -> InferenceError:
+    kind = _CLASSES.get(code, InferenceError)
+    if kind is AbortedError and reason == "SUPERSEDED":
+        kind = SupersededError
+    return kind(message, code, reason, retry_after, metadata)
+
+
+def _read_details(details: Any) -> tuple[str, float | None, dict[str, str]]:
+    """Reason, retry_after and metadata."""
+    reason, retry_after, metadata = "", None, {}
+    for detail in details:
+        info, retry = wire.ErrorInfo(), wire.RetryInfo()
+        try:
+            if detail.Unpack(info):
+                reason, metadata = info.reason, dict(info.metadata)
+            elif detail.Unpack(retry):
+                retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+        except Exception:  # DecodeError of whichever protobuf is installed: details are an extra
+            continue
+    return reason, retry_after, metadata
 
 
 def _details(error: Any) -> Any:
@@ -99,7 +141,7 @@ def _details(error: Any) -> Any:
             status = wire.Status()
             try:
                 status.ParseFromString(value)
-            except Exception:  # DecodeError of whichever protobuf is installed: details are an extra
+            except Exception:  # likewise
                 return ()
             return status.details
     return ()

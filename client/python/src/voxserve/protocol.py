@@ -12,24 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import grpc
-import numpy as np
 
-from voxserve import errors, field_spec, wire
-from voxserve.point_cloud import Fields, PointCloud, PointsLike, as_cloud
-from voxserve.results import (
-    ClassInfo,
-    FeatureInfo,
-    ModelState,
-    ModelVersion,
-    PointCounts,
-    Segmentation,
-    Stage,
-)
+from voxserve import answers, wire
+from voxserve.encoding import encode_request
+from voxserve.point_cloud import Fields, PointsLike, as_cloud
+from voxserve.results import ModelVersion, Segmentation, TunedPlan, TuneProgress
 
 Answer = TypeVar("Answer")
 Channel = TypeVar("Channel")
-
-_LENGTH_DELIMITED = 2
 
 
 @dataclass(frozen=True)
@@ -118,6 +108,19 @@ class ClientBase(ABC, Generic[Channel]):
             return self._channels[index]
 
 
+def check_model(model: str) -> None:
+    """ValueError where no model is named."""
+    if not model:
+        raise ValueError("model is empty; name a model of the server's repository")
+
+
+def priority_of(priority: int) -> int:
+    """ValueError where no model can have such a level."""
+    if not 0 <= priority < 1 << 32:
+        raise ValueError(f"priority is {priority}, must be 0 (the most urgent) or more")
+    return priority
+
+
 def infer(
     options: Options,
     model: str,
@@ -128,26 +131,21 @@ def infer(
     version: int,
     scores: bool,
     request_id: str,
+    priority: int,
 ) -> Call[Segmentation]:
     """ValueError where the points cannot be described; MESSAGE_TOO_LARGE where they do not fit a message."""
     start = time.perf_counter()
-    if not model:
-        raise ValueError("model is empty; name a model of the server's repository")
+    check_model(model)
     cloud = as_cloud(points, fields)
     if scales:
         cloud = cloud.scaled(scales)
-    head = wire.InferRequest(model=model, version=version, return_scores=scores, request_id=request_id)
-    request = encode_request(head, cloud)
-    if len(request) > options.max_message_bytes:
-        raise errors.make(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            f"the request has {len(request)} bytes ({cloud.num_points} points), more than max_message_bytes "
-            f"({options.max_message_bytes})",
-            "MESSAGE_TOO_LARGE",
-        )
+    head = wire.InferRequest(
+        model=model, version=version, return_scores=scores, request_id=request_id, priority=priority_of(priority)
+    )
+    request = encode_request(head, cloud, options.max_message_bytes)
 
     def read(response: wire.InferResponse) -> Segmentation:
-        return read_segmentation(response, cloud.num_points, scores, start)
+        return answers.read_segmentation(response, cloud.num_points, scores, start)
 
     return Call("/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, read)
 
@@ -158,7 +156,7 @@ def list_models() -> Call[list[ModelVersion]]:
         "/voxserve.v1.InferenceService/ListModels",
         wire.ListModelsRequest().SerializeToString(),
         wire.ListModelsResponse,
-        lambda response: [read_model(model) for model in response.models],
+        lambda response: [answers.read_model(model) for model in response.models],
     )
 
 
@@ -168,7 +166,7 @@ def get_model(name: str, version: int) -> Call[ModelVersion]:
         "/voxserve.v1.InferenceService/GetModel",
         wire.GetModelRequest(model=name, version=version).SerializeToString(),
         wire.GetModelResponse,
-        lambda response: read_model(response.model),
+        lambda response: answers.read_model(response.model),
     )
 
 
@@ -182,101 +180,39 @@ def check_health() -> Call[bool]:
     )
 
 
-def read_segmentation(response: wire.InferResponse, num_points: int, wants_scores: bool, start: float) -> Segmentation:
-    """The answer, checked against the request. start: time.perf_counter() when the call began."""
-    answer, counts = response.segmentation, response.counts
-    width = answer.bytes_per_label
-    if width not in (1, 2):
-        raise _malformed(f"labels of {width} bytes")
-    if len(answer.labels) != num_points * width:
-        raise _malformed(f"{len(answer.labels)} bytes of labels for {num_points} points")
-    shape = (num_points, answer.num_classes)
-    if len(answer.scores) != (4 * shape[0] * shape[1] if wants_scores else 0):
-        raise _malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
-    return Segmentation(
-        labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
-        scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
-        ignore_label=answer.ignore_label,
-        num_classes=answer.num_classes,
-        counts=PointCounts(counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels),
-        stages=tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
-        model=response.model,
-        version=response.version,
-        device=response.device,
-        request_id=response.request_id,
-        round_trip=time.perf_counter() - start,
+def load_model(model: str, version: int) -> Call[tuple[int, ...]]:
+    """The versions in service afterwards."""
+    check_model(model)
+    return Call(
+        "/voxserve.v1.AdminService/LoadModel",
+        wire.LoadModelRequest(model=model, version=version).SerializeToString(),
+        wire.LoadModelResponse,
+        lambda response: tuple(response.versions),
     )
 
 
-def encode_request(head: wire.InferRequest, cloud: PointCloud) -> bytes:
-    """The request's bytes, into which the points are copied once: `head` must have no cloud."""
-    message = wire.PointCloud(
-        num_points=cloud.num_points,
-        point_step=cloud.point_step,
-        height=cloud.height,
-        row_step=cloud.row_step,
-        is_bigendian=cloud.is_bigendian,
-        frame_id=cloud.frame_id,
-        fields=[
-            wire.PointField(
-                name=f.name,
-                offset=f.offset,
-                type=field_spec.WIRE_TYPES[f.type],
-                count=f.count,
-                scale=None if f.scale == 1 else f.scale,
-                shift=f.shift,
-            )
-            for f in cloud.fields
-        ],
-    )
-    if cloud.stamp_ns is not None:
-        message.stamp.seconds, message.stamp.nanos = divmod(cloud.stamp_ns, 1_000_000_000)
-    data = memoryview(cloud.data)
-    points = _tag(wire.PointCloud, "data") + _varint(data.nbytes)
-    layout = message.SerializeToString()
-    length = len(points) + data.nbytes + len(layout)
-    cloud_head = _tag(wire.InferRequest, "cloud") + _varint(length)
-    return b"".join((head.SerializeToString(), cloud_head, points, data, layout))
-
-
-def read_model(model: wire.ModelVersion) -> ModelVersion:
-    """A ModelVersion message as a plain value."""
-    return ModelVersion(
-        name=model.name,
-        version=model.version,
-        state=ModelState(model.state) if model.state in range(4) else ModelState.UNKNOWN,
-        problems=tuple(model.problems),
-        description=model.description,
-        classes=tuple(ClassInfo(c.id, c.name, _rgb(c.color_rgb)) for c in model.classes),
-        ignore_label=model.ignore_label,
-        features=tuple(
-            FeatureInfo(f.name, f.unit, f.default_value if f.HasField("default_value") else None)
-            for f in model.features
-        ),
-        max_points=model.max_points,
-        voxel_size=tuple(model.voxel_size),
-        num_parameters=model.num_parameters,
-        device=model.device,
-        digest=model.digest,
+def unload_model(model: str, version: int) -> Call[tuple[int, ...]]:
+    """The versions that were taken out."""
+    check_model(model)
+    return Call(
+        "/voxserve.v1.AdminService/UnloadModel",
+        wire.UnloadModelRequest(model=model, version=version).SerializeToString(),
+        wire.UnloadModelResponse,
+        lambda response: tuple(response.versions),
     )
 
 
-def _rgb(color: int) -> tuple[int, int, int]:
-    return color >> 16 & 255, color >> 8 & 255, color & 255
+def tune_plan(model: str, version: int, num_scans: int, max_wait: float) -> Call[TuneProgress | TunedPlan | None]:
+    """A stream of progress, and the plan last. None: an update that a newer server sends."""
+    check_model(model)
+    if not 1 <= num_scans <= 100:
+        raise ValueError(f"num_scans is {num_scans}, must be 1 to 100")
 
+    def read(update: wire.TunePlanUpdate) -> TuneProgress | TunedPlan | None:
+        kind = update.WhichOneof("update")
+        if kind == "progress":
+            return answers.read_progress(update.progress)
+        return answers.read_tuned_plan(update.result) if kind == "result" else None
 
-def _malformed(what: str) -> errors.InferenceError:
-    return errors.make(grpc.StatusCode.INTERNAL, f"the server's answer is malformed: {what}", "MALFORMED_RESPONSE")
-
-
-def _tag(message: Any, name: str) -> bytes:
-    return _varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    request = wire.TunePlanRequest(model=model, version=version, num_scans=num_scans, max_wait_seconds=max_wait)
+    return Call("/voxserve.v1.AdminService/TunePlan", request.SerializeToString(), wire.TunePlanUpdate, read)

@@ -8,6 +8,8 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.errors import InferenceError
+
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
@@ -45,6 +47,16 @@ class Segmentation:
     device: str  # "cpu" or "cuda:N"
     request_id: str
     round_trip: float  # seconds from the call to the decoded answer, as seen here
+
+
+@dataclass(frozen=True)
+class FrameResult:
+    """What became of a frame of a stream: either a segmentation or an error."""
+
+    frame_id: int
+    segmentation: Segmentation | None  # its round_trip counts from Stream.send
+    error: InferenceError | None  # SupersededError where a newer frame took its place
+    num_sweeps: int = 0  # that were run together, the newest included; 0 where none accumulate
 
 
 class ModelState(Enum):
@@ -91,3 +103,33 @@ class ModelVersion:
     num_parameters: int
     device: str
     digest: str  # of graph and weights
+
+
+@dataclass(frozen=True)
+class TuneProgress:
+    """How far a search for a plan has come."""
+
+    stage: str  # what it does: "waiting for scans", "candidates", ...
+    fraction: float  # of the whole search, 0 to 1
+
+
+@dataclass(frozen=True)
+class TunedBucket:
+    """What a plan won in a range of input sizes: min_voxels <= voxels < max_voxels."""
+
+    min_voxels: int
+    max_voxels: int | None  # None: no upper end
+    num_scans: int
+    default_seconds: float  # from points to labels by the default plan, median over the scans
+    tuned_seconds: float  # by the plan that was found
+
+
+@dataclass(frozen=True)
+class TunedPlan:
+    """What a search for a plan found."""
+
+    device: str  # that was searched on; the plan serves every device of that name
+    num_scans: int
+    buckets: tuple[TunedBucket, ...]  # ascending
+    seconds: float  # that the search took
+    path: str  # the plan's file on the server; "" where it could not be written

@@ -8,6 +8,12 @@ from google.protobuf.message import Message
 
 def message_class(full_name: str) -> type[Message]: ...
 
+class Status(Message):
+    code: int
+    message: str
+    details: RepeatedCompositeFieldContainer[any_pb2.Any]
+    def __init__(self, *, code: int | None = ..., message: str | None = ..., details: Iterable[any_pb2.Any] | None = ...) -> None: ...
+
 POINT_FIELD_TYPE_UNSPECIFIED: int
 POINT_FIELD_TYPE_INT8: int
 POINT_FIELD_TYPE_UINT8: int
@@ -39,6 +45,9 @@ class PointCloud(Message):
     frame_id: str
     def __init__(self, *, data: bytes | None = ..., num_points: int | None = ..., point_step: int | None = ..., fields: Iterable[PointField] | None = ..., height: int | None = ..., row_step: int | None = ..., is_bigendian: bool | None = ..., stamp: timestamp_pb2.Timestamp | None = ..., frame_id: str | None = ...) -> None: ...
 
+STREAM_POLICY_UNSPECIFIED: int
+STREAM_POLICY_LATEST: int
+STREAM_POLICY_QUEUE: int
 MODEL_STATE_UNSPECIFIED: int
 MODEL_STATE_LOADING: int
 MODEL_STATE_READY: int
@@ -49,7 +58,8 @@ class InferRequest(Message):
     cloud: PointCloud
     return_scores: bool
     request_id: str
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ...) -> None: ...
+    priority: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ..., priority: int | None = ...) -> None: ...
 
 class InferResponse(Message):
     model: str
@@ -81,6 +91,60 @@ class StageDuration(Message):
     name: str
     microseconds: float
     def __init__(self, *, name: str | None = ..., microseconds: float | None = ...) -> None: ...
+
+class InferStreamRequest(Message):
+    config: StreamConfig
+    frame: StreamFrame
+    def __init__(self, *, config: StreamConfig | None = ..., frame: StreamFrame | None = ...) -> None: ...
+
+class StreamConfig(Message):
+    model: str
+    version: int
+    return_scores: bool
+    priority: int
+    policy: int
+    frame_timeout: duration_pb2.Duration
+    max_queued_frames: int
+    sweeps: SweepAccumulation
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., return_scores: bool | None = ..., priority: int | None = ..., policy: int | None = ..., frame_timeout: duration_pb2.Duration | None = ..., max_queued_frames: int | None = ..., sweeps: SweepAccumulation | None = ...) -> None: ...
+
+class SweepAccumulation(Message):
+    num_sweeps: int
+    age_feature: str
+    max_age: duration_pb2.Duration
+    def __init__(self, *, num_sweeps: int | None = ..., age_feature: str | None = ..., max_age: duration_pb2.Duration | None = ...) -> None: ...
+
+class StreamFrame(Message):
+    frame_id: int
+    cloud: PointCloud
+    pose: Pose
+    reset_sweeps: bool
+    def __init__(self, *, frame_id: int | None = ..., cloud: PointCloud | None = ..., pose: Pose | None = ..., reset_sweeps: bool | None = ...) -> None: ...
+
+class Pose(Message):
+    x: float
+    y: float
+    z: float
+    qw: float
+    qx: float
+    qy: float
+    qz: float
+    def __init__(self, *, x: float | None = ..., y: float | None = ..., z: float | None = ..., qw: float | None = ..., qx: float | None = ..., qy: float | None = ..., qz: float | None = ...) -> None: ...
+
+class InferStreamResponse(Message):
+    result: FrameResult
+    going_away: GoingAway
+    def __init__(self, *, result: FrameResult | None = ..., going_away: GoingAway | None = ...) -> None: ...
+
+class FrameResult(Message):
+    frame_id: int
+    status: Status
+    response: InferResponse
+    num_sweeps: int
+    def __init__(self, *, frame_id: int | None = ..., status: Status | None = ..., response: InferResponse | None = ..., num_sweeps: int | None = ...) -> None: ...
+
+class GoingAway(Message):
+    def __init__(self) -> None: ...
 
 class ListModelsRequest(Message):
     def __init__(self) -> None: ...
@@ -125,6 +189,24 @@ class FeatureInfo(Message):
     unit: str
     default_value: float
     def __init__(self, *, name: str | None = ..., unit: str | None = ..., default_value: float | None = ...) -> None: ...
+
+class LoadModelRequest(Message):
+    model: str
+    version: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ...) -> None: ...
+
+class LoadModelResponse(Message):
+    versions: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, versions: Iterable[int] | None = ...) -> None: ...
+
+class UnloadModelRequest(Message):
+    model: str
+    version: int
+    def __init__(self, *, model: str | None = ..., version: int | None = ...) -> None: ...
+
+class UnloadModelResponse(Message):
+    versions: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, versions: Iterable[int] | None = ...) -> None: ...
 
 class TunePlanRequest(Message):
     model: str
@@ -283,19 +365,33 @@ class ModelConfig(Message):
     max_voxels: int
     voxel_overflow_policy: int
     precision: int
-    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ..., precision: int | None = ...) -> None: ...
+    batching: BatchingConfig
+    version_policy: VersionPolicy
+    def __init__(self, *, classes: Iterable[ClassConfig] | None = ..., ignore_label: int | None = ..., max_points: int | None = ..., max_voxels: int | None = ..., voxel_overflow_policy: int | None = ..., precision: int | None = ..., batching: BatchingConfig | None = ..., version_policy: VersionPolicy | None = ...) -> None: ...
+
+class BatchingConfig(Message):
+    max_batch_points: int
+    max_batch_requests: int
+    max_queue_delay_ms: int
+    max_queue_requests: int
+    priority_levels: int
+    default_timeout_ms: int
+    def __init__(self, *, max_batch_points: int | None = ..., max_batch_requests: int | None = ..., max_queue_delay_ms: int | None = ..., max_queue_requests: int | None = ..., priority_levels: int | None = ..., default_timeout_ms: int | None = ...) -> None: ...
+
+class VersionPolicy(Message):
+    latest: int
+    specific: SpecificVersions
+    def __init__(self, *, latest: int | None = ..., specific: SpecificVersions | None = ...) -> None: ...
+
+class SpecificVersions(Message):
+    versions: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, versions: Iterable[int] | None = ...) -> None: ...
 
 class ClassConfig(Message):
     id: int
     name: str
     color: str
     def __init__(self, *, id: int | None = ..., name: str | None = ..., color: str | None = ...) -> None: ...
-
-class Status(Message):
-    code: int
-    message: str
-    details: RepeatedCompositeFieldContainer[any_pb2.Any]
-    def __init__(self, *, code: int | None = ..., message: str | None = ..., details: Iterable[any_pb2.Any] | None = ...) -> None: ...
 
 class ErrorInfo(Message):
     reason: str

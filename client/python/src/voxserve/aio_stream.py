@@ -1,0 +1,135 @@
+"""A stream of frames, as aio.Client.stream opens it; voxserve.stream.Stream with coroutines.
+
+async with client.stream("minkunet") as stream:
+    sender = asyncio.create_task(drive(stream))  # await stream.send(frame_id, points) for every scan
+    async for result in stream:
+        ...  # result.frame_id, result.segmentation or result.error
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from voxserve import errors
+from voxserve.point_cloud import PointsLike
+from voxserve.pose import PoseLike
+from voxserve.protocol import Options
+from voxserve.results import FrameResult
+from voxserve.stream_state import METHOD, StreamConfig, StreamState
+
+
+class Stream:
+    """One vehicle's frames; voxserve.stream.Stream documents what it does with them. Any task may send, another one
+    read. A wait that is cancelled (asyncio.wait_for) leaves the stream as it is.
+    """
+
+    def __init__(self, channel: Any, config: StreamConfig, options: Options, timeout: float | None) -> None:
+        """aio.Client.stream makes it."""
+        self._address, self._timeout = options.address, timeout
+        self._channel = channel  # the stream's call ends where nobody holds it
+        self._state = StreamState(config, options.max_message_bytes)
+        self._changed = asyncio.Event()  # a new one after each change
+        first = config.request()
+        method = channel.stream_stream(METHOD, request_serializer=None, response_deserializer=None)
+        self._call = method(timeout=timeout)
+        self._writer = asyncio.create_task(self._write(first))
+        self._reader = asyncio.create_task(self._read())
+
+    async def send(
+        self,
+        frame_id: int,
+        points: PointsLike,
+        pose: PoseLike | None = None,
+        stamp: float | None = None,
+        reset_sweeps: bool = False,
+    ) -> None:
+        """Sends a frame; see voxserve.stream.Stream.send."""
+        frame = self._state.make_frame(frame_id, points, pose, stamp, reset_sweeps)
+        await self._until(lambda: self._state.can_add)
+        self._state.add(frame)
+        self._announce()
+
+    def close_sends(self) -> None:
+        """No more frames: iteration ends after the results of those that were sent."""
+        self._state.close()
+        self._announce()
+
+    def cancel(self) -> None:
+        """Ends the stream: iteration raises CancelledError after the results that are there already. No effect on a
+        stream that has ended.
+        """
+        self._state.is_cancelled = True
+        self._announce()
+        self._call.cancel()
+
+    @property
+    def is_going_away(self) -> bool:
+        """See voxserve.stream.Stream.is_going_away."""
+        return self._state.is_going_away
+
+    def __aiter__(self) -> AsyncIterator[FrameResult]:
+        return self
+
+    async def __anext__(self) -> FrameResult:
+        await self._until(lambda: self._state.can_pop)
+        result = self._state.pop()
+        self._announce()
+        if result is None:
+            raise StopAsyncIteration
+        return result
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+        await asyncio.gather(self._writer, self._reader, return_exceptions=True)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _write(self, config: bytes) -> None:
+        try:
+            await self._call.write(config)
+            while True:
+                await self._until(lambda: self._state.can_take)
+                request = self._state.take()
+                self._announce()
+                if request is None:
+                    break
+                await self._call.write(request)
+            await self._call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the call has ended; _read learns why
+
+    async def _read(self) -> None:
+        # Where the loop ends or the client is closed; asyncio.CancelledError tells of both.
+        error: errors.InferenceError | None = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
+        try:
+            async for data in self._call:
+                self._state.receive(data)
+                self._announce()
+                await self._until(lambda: self._state.can_receive)
+            error = None
+        except grpc.aio.AioRpcError as failure:
+            error = errors.from_rpc(failure, self._address, self._timeout)
+        except errors.InferenceError as malformed:
+            error = malformed
+        finally:
+            self._call.cancel()  # of an answer that was malformed; else the call has ended
+            self._writer.cancel()  # of a call that is cancelled before it has begun, gRPC leaves a writer waiting
+            self._state.end(error)
+            self._announce()

@@ -1,0 +1,82 @@
+"""The bytes of requests that carry a cloud. protobuf would copy the points into a message and again into its bytes;
+here they are copied once, from where the caller has them into the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from voxserve import errors, field_spec, wire
+from voxserve.point_cloud import PointCloud
+
+_LENGTH_DELIMITED = 2
+_Parts = list["bytes | memoryview"]
+
+
+def encode_request(head: wire.InferRequest, cloud: PointCloud, max_bytes: int) -> bytes:
+    """The request of `head`, which must have no cloud, and the cloud. MESSAGE_TOO_LARGE beyond max_bytes."""
+    return _join(_with_cloud(head, cloud), cloud.num_points, max_bytes)
+
+
+def encode_frame(head: wire.StreamFrame, cloud: PointCloud, max_bytes: int) -> bytes:
+    """The InferStreamRequest of a frame; likewise."""
+    parts = _with_cloud(head, cloud)
+    return _join([_tag(wire.InferStreamRequest, "frame") + _varint(_size(parts)), *parts], cloud.num_points, max_bytes)
+
+
+def _with_cloud(head: Any, cloud: PointCloud) -> _Parts:
+    """The fields of `head` and its field `cloud`."""
+    message = wire.PointCloud(
+        num_points=cloud.num_points,
+        point_step=cloud.point_step,
+        height=cloud.height,
+        row_step=cloud.row_step,
+        is_bigendian=cloud.is_bigendian,
+        frame_id=cloud.frame_id,
+        fields=[
+            wire.PointField(
+                name=f.name,
+                offset=f.offset,
+                type=field_spec.WIRE_TYPES[f.type],
+                count=f.count,
+                scale=None if f.scale == 1 else f.scale,
+                shift=f.shift,
+            )
+            for f in cloud.fields
+        ],
+    )
+    if cloud.stamp_ns is not None:
+        message.stamp.seconds, message.stamp.nanos = divmod(cloud.stamp_ns, 1_000_000_000)
+    data = memoryview(cloud.data)
+    points: _Parts = [_tag(wire.PointCloud, "data") + _varint(data.nbytes), data, message.SerializeToString()]
+    return [head.SerializeToString(), _tag(type(head), "cloud") + _varint(_size(points)), *points]
+
+
+def _join(parts: _Parts, num_points: int, max_bytes: int) -> bytes:
+    length = _size(parts)
+    if length > max_bytes:
+        raise errors.make(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"the request has {length} bytes ({num_points} points), more than max_message_bytes ({max_bytes})",
+            "MESSAGE_TOO_LARGE",
+        )
+    return b"".join(parts)
+
+
+def _size(parts: _Parts) -> int:
+    return sum(memoryview(part).nbytes for part in parts)
+
+
+def _tag(message: Any, name: str) -> bytes:
+    return _varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,270 @@
+"""What becomes of a stream's frames in the client; the part that the synchronous and asyncio streams share.
+
+A frame waits to be sent, is under way, and gets one result. Where frames come faster than they can be sent, policy
+"latest" keeps the newest one alone, so that a slow uplink builds no lag; with "queue" the sender is held.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import grpc
+from google.protobuf import duration_pb2
+
+from voxserve import answers, errors, protocol, wire
+from voxserve.encoding import encode_frame
+from voxserve.point_cloud import Fields, PointsLike, as_cloud
+from voxserve.pose import PoseLike, as_pose
+from voxserve.results import FrameResult
+
+METHOD = "/voxserve.v1.InferenceService/InferStream"
+Policy = Literal["latest", "queue"]
+
+_POLICIES = {"latest": wire.STREAM_POLICY_LATEST, "queue": wire.STREAM_POLICY_QUEUE}
+# Answers of a "latest" stream that wait to be read. More are not taken from the connection: so the server holds its own
+# back and runs the frame that is the newest when the reader is there for it.
+_MAX_UNREAD_ANSWERS = 2
+_MAX_STAMP = 253_402_300_800.0  # the year 10000, where google.protobuf.Timestamp ends
+_MAX_SECONDS = 315_576_000_000.0  # of google.protobuf.Duration
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """For a model that wants several sweeps at once: each is sent once, with its pose and stamp, and the server keeps
+    the last ones, moves them into the newest frame's coordinates and runs them together. The answer is to the points of
+    the newest frame alone.
+    """
+
+    num_sweeps: int  # with the newest; 1 to 64
+    age_feature: str = ""  # the model's feature that is the points' age in seconds; "": it reads none
+    max_age: float | None = None  # seconds; older sweeps are dropped. None: 2 s
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_sweeps <= 64:
+            raise ValueError(f"num_sweeps is {self.num_sweeps}, must be 1 to 64")
+        self.message()  # refuses a max_age that cannot be
+
+    def message(self) -> wire.SweepAccumulation:
+        """As it is sent."""
+        message = wire.SweepAccumulation(num_sweeps=self.num_sweeps, age_feature=self.age_feature)
+        if self.max_age is not None:
+            _set_duration(message.max_age, "max_age", self.max_age)
+        return message
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """What Client.stream is asked for, which documents it."""
+
+    model: str
+    policy: Policy = "latest"
+    fields: Fields = None
+    scales: Mapping[str, float] | None = None
+    version: int = 0
+    scores: bool = False
+    priority: int = 0
+    frame_timeout: float | None = None
+    max_queued_frames: int = 0
+    sweeps: Sweeps | None = None
+
+    def __post_init__(self) -> None:
+        protocol.check_model(self.model)
+        if self.policy not in _POLICIES:
+            raise ValueError(f"policy is '{self.policy}', must be latest or queue")
+        if not 0 <= self.max_queued_frames <= 64:
+            raise ValueError(f"max_queued_frames is {self.max_queued_frames}, must be 1 to 64, or 0 for the default")
+        if self.max_queued_frames and self.policy != "queue":
+            raise ValueError("max_queued_frames is of policy queue; of latest one frame waits")
+
+    def request(self) -> bytes:
+        """The stream's first request."""
+        config = wire.StreamConfig(
+            model=self.model,
+            version=self.version,
+            return_scores=self.scores,
+            priority=protocol.priority_of(self.priority),
+            policy=_POLICIES[self.policy],
+            max_queued_frames=self.max_queued_frames,
+            sweeps=None if self.sweeps is None else self.sweeps.message(),
+        )
+        if self.frame_timeout is not None:
+            _set_duration(config.frame_timeout, "frame_timeout", self.frame_timeout)
+        return wire.InferStreamRequest(config=config).SerializeToString()
+
+
+@dataclass
+class Frame:
+    """A frame between send() and its result."""
+
+    frame_id: int
+    num_points: int
+    request: bytes  # b"" once it has been sent
+    resets_sweeps: bool
+    start: float  # time.perf_counter() of send()
+
+
+# Protobuf merges a message that comes twice, so that these bytes after a frame's request set its reset_sweeps.
+_RESET = wire.InferStreamRequest(frame=wire.StreamFrame(reset_sweeps=True)).SerializeToString()
+
+
+class StreamState:
+    """A stream's frames and results. Not thread-safe: its owner locks it, and waits for what it says."""
+
+    def __init__(self, config: StreamConfig, max_message_bytes: int) -> None:
+        self.config = config
+        self.is_going_away = False
+        self.is_cancelled = False
+        self._max_message_bytes = max_message_bytes
+        self._waiting: Frame | None = None
+        self._under_way: dict[int, Frame] = {}
+        self._results: deque[tuple[FrameResult, bool]] = deque()  # with whether the server answered it
+        self._num_unread_answers = 0
+        self._is_closed = False
+        self._has_ended = False
+        self._error: errors.InferenceError | None = None
+
+    def make_frame(
+        self, frame_id: int, points: PointsLike, pose: PoseLike | None, stamp: float | None, reset_sweeps: bool
+    ) -> Frame:
+        """Copies the points. Reads nothing that changes: needs no lock. ValueError, MESSAGE_TOO_LARGE."""
+        start = time.perf_counter()
+        frame_id = operator.index(frame_id)
+        if not 0 <= frame_id < 1 << 64:
+            raise ValueError(f"frame_id is {frame_id}, must be 0 to 2^64 - 1")
+        cloud = as_cloud(points, self.config.fields)
+        if self.config.scales:
+            cloud = cloud.scaled(self.config.scales)
+        if stamp is not None:
+            if not 0 <= stamp < _MAX_STAMP:
+                raise ValueError(f"stamp is {stamp}, must be in seconds since 1970")
+            cloud = replace(cloud, stamp_ns=round(stamp * 1e9))
+        if self.config.sweeps is not None and (pose is None or cloud.stamp_ns is None):
+            missing = "pose" if pose is None else "stamp"
+            raise ValueError(f"frame {frame_id} has no {missing}, which a stream of sweeps needs")
+        head = wire.StreamFrame(frame_id=frame_id, reset_sweeps=reset_sweeps)
+        if pose is not None:
+            pose = as_pose(pose)
+            x, y, z = pose.translation
+            qw, qx, qy, qz = pose.rotation
+            head.pose.CopyFrom(wire.Pose(x=x, y=y, z=z, qw=qw, qx=qx, qy=qy, qz=qz))
+        request = encode_frame(head, cloud, self._max_message_bytes)
+        return Frame(frame_id, cloud.num_points, request, reset_sweeps, start)
+
+    @property
+    def can_add(self) -> bool:
+        """Whether add() takes a frame now, or says at once why it never will."""
+        return self._waiting is None or self.config.policy == "latest" or self._is_closed or self._has_ended
+
+    def add(self, frame: Frame) -> None:
+        """Queues a frame to be sent; can_add must hold. ValueError after close() and for the id of a frame that is
+        under way; the stream's error where that has ended.
+        """
+        if self._is_closed:
+            raise ValueError("the stream's sends are closed")
+        if self._has_ended:
+            assert self._error is not None  # only a stream whose sends are closed ends without one
+            raise self._error.with_traceback(None)
+        old = self._waiting
+        if frame.frame_id in self._under_way or (old is not None and old.frame_id == frame.frame_id):
+            raise ValueError(f"frame {frame.frame_id} is under way already")
+        if old is not None:
+            if old.resets_sweeps and not frame.resets_sweeps:
+                frame = replace(frame, request=frame.request + _RESET, resets_sweeps=True)
+            message = f"frame {old.frame_id} was superseded by frame {frame.frame_id} before it was sent"
+            error = errors.make(grpc.StatusCode.ABORTED, message, "SUPERSEDED")
+            self._results.append((FrameResult(old.frame_id, None, error), False))
+        self._waiting = frame
+
+    def close(self) -> None:
+        """No more frames."""
+        self._is_closed = True
+
+    @property
+    def can_take(self) -> bool:
+        """Whether take() has something to say."""
+        return self._waiting is not None or self._is_closed or self._has_ended
+
+    def take(self) -> bytes | None:
+        """The next request to send; None where there are no more. can_take must hold."""
+        frame, self._waiting = self._waiting, None
+        if frame is None:
+            return None
+        self._under_way[frame.frame_id] = replace(frame, request=b"")
+        return frame.request
+
+    @property
+    def can_receive(self) -> bool:
+        """Whether the next message may be taken from the connection."""
+        is_full = self.config.policy == "latest" and self._num_unread_answers >= _MAX_UNREAD_ANSWERS
+        return not is_full or self.is_cancelled
+
+    def receive(self, data: bytes) -> None:
+        """A message of the server. MALFORMED_RESPONSE where it ends the stream."""
+        try:
+            response = wire.InferStreamResponse.FromString(data)
+        except Exception:  # DecodeError of whichever protobuf is installed
+            raise answers.malformed("bytes that are no InferStreamResponse") from None
+        kind = response.WhichOneof("response")
+        if kind == "going_away":
+            self.is_going_away = True
+        elif kind == "result":  # anything else is of a newer server
+            self._results.append((self._read(response.result), True))
+            self._num_unread_answers += 1
+
+    def _read(self, answer: wire.FrameResult) -> FrameResult:
+        frame = self._under_way.pop(answer.frame_id, None)
+        if frame is None:
+            raise answers.malformed(f"a result of frame {answer.frame_id}, which is not under way")
+        error = errors.from_status(answer.status)
+        segmentation = None
+        if error is None:
+            try:
+                if not answer.HasField("response"):
+                    raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
+                segmentation = answers.read_segmentation(
+                    answer.response, frame.num_points, self.config.scores, frame.start
+                )
+            except errors.InferenceError as malformed:
+                error = malformed
+        return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps)
+
+    def end(self, error: errors.InferenceError | None) -> None:
+        """The call has ended: None, with OK."""
+        if self.is_cancelled:
+            error = errors.make(grpc.StatusCode.CANCELLED, "the stream was cancelled", "")
+        elif error is None and not self._is_closed:
+            error = answers.malformed("the stream ended before its sends were closed")
+        elif error is None and self._under_way:
+            error = answers.malformed(f"the stream ended with {len(self._under_way)} frames unanswered")
+        self._has_ended = True
+        self._error = error
+        self._waiting = None
+        self._under_way.clear()
+
+    @property
+    def can_pop(self) -> bool:
+        """Whether pop() has something to say."""
+        return bool(self._results) or self._has_ended
+
+    def pop(self) -> FrameResult | None:
+        """The oldest result that has not been read; None after the last one, or the stream's error. can_pop must
+        hold.
+        """
+        if self._results:
+            result, is_answer = self._results.popleft()
+            self._num_unread_answers -= is_answer
+            return result
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return None
+
+
+def _set_duration(duration: duration_pb2.Duration, name: str, seconds: float) -> None:
+    if not 1e-9 <= seconds <= _MAX_SECONDS:  # false for NaN
+        raise ValueError(f"{name} is {seconds}, must be a positive number of seconds")
+    duration.seconds, duration.nanos = divmod(round(seconds * 1e9), 1_000_000_000)

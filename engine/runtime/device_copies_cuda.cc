@@ -1,0 +1,133 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "engine/runtime/device_copies.h"
+
+namespace voxserve {
+namespace {
+
+// Sizes are rounded up to this, so that clouds of about the same size can take each other's memory.
+constexpr int64_t kGrainBytes = int64_t{1} << 20;
+
+int64_t RoundUp(int64_t bytes) { return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceCopies>> DeviceCopies::Create(DevicePool* pool, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(Stream stream, Stream::CreateOn(pool->device()));
+  return std::unique_ptr<DeviceCopies>(new DeviceCopies(pool, std::move(stream), max_bytes));
+}
+
+// What the members hold of the device is given back on whatever thread this is.
+DeviceCopies::~DeviceCopies() {
+  if (const absl::Status status = pool_->MakeCurrent(); !status.ok()) {
+    Log(LogLevel::kError, "copies on a GPU end on a broken device", {{"error", std::string(status.message())}});
+  }
+}
+
+absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Find(const Owner& owner, StreamView reader) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = copies_.find(owner);
+  if (found == copies_.end()) return Lease();
+  RETURN_IF_ERROR(found->second->uploaded_.HoldUp(reader));
+  return found->second;
+}
+
+absl::StatusOr<DeviceCopies::Lease> DeviceCopies::Add(const Owner& owner, const char* pinned, int64_t bytes,
+                                                      StreamView reader) {
+  absl::MutexLock lock(&mutex_);
+  if (const auto found = copies_.find(owner); found != copies_.end()) {  // another context was quicker
+    RETURN_IF_ERROR(found->second->uploaded_.HoldUp(reader));
+    return found->second;
+  }
+  const std::shared_ptr<Copy> copy = TakeMemory(bytes);
+  if (copy == nullptr) return Lease();
+  const absl::Status queued = Upload(pinned, bytes, reader, *copy);
+  if (!queued.ok()) {
+    allocated_bytes_ -= copy->memory_.bytes();
+    return queued;
+  }
+  copies_.emplace(owner, copy);
+  return copy;
+}
+
+absl::Status DeviceCopies::Upload(const char* pinned, int64_t bytes, StreamView reader, Copy& copy) const {
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(copy.memory_.data(), pinned, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                                       stream_.view().get()));
+  RETURN_IF_ERROR(copy.uploaded_.Record(stream_.view()));
+  return copy.uploaded_.HoldUp(reader);
+}
+
+void DeviceCopies::Clear() {
+  absl::MutexLock lock(&mutex_);
+  copies_.clear();
+  unused_.clear();
+  allocated_bytes_ = 0;
+}
+
+int64_t DeviceCopies::allocated_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return allocated_bytes_;
+}
+
+std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeMemory(int64_t bytes) {
+  std::shared_ptr<Copy> copy = TakeUnused(bytes);
+  if (copy == nullptr) {
+    // As many owners have gone as copies were made since the last time, where streams run on: this is rare.
+    CollectUnused();
+    copy = TakeUnused(bytes);
+  }
+  if (copy != nullptr) return copy;
+  const int64_t wanted = RoundUp(bytes);
+  while (allocated_bytes_ + wanted > max_bytes_ && !unused_.empty()) {
+    allocated_bytes_ -= unused_.back()->memory_.bytes();
+    unused_.pop_back();
+  }
+  if (allocated_bytes_ + wanted > max_bytes_) return nullptr;
+  absl::StatusOr<DeviceBuffer> memory = DeviceBuffer::Create(*pool_, wanted, stream_.view());
+  absl::StatusOr<Event> uploaded = Event::Create();
+  if (!memory.ok() || !uploaded.ok()) return nullptr;  // what is wrong comes up again where the bytes go instead
+  copy = std::make_shared<Copy>();
+  copy->memory_ = *std::move(memory);
+  copy->uploaded_ = *std::move(uploaded);
+  allocated_bytes_ += wanted;
+  return copy;
+}
+
+std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeUnused(int64_t bytes) {
+  auto best = unused_.end();
+  for (auto it = unused_.begin(); it != unused_.end(); ++it) {
+    const int64_t there = (*it)->memory_.bytes();
+    // What is much too large is left to those who need it.
+    if (there < bytes || there > 2 * RoundUp(bytes)) continue;
+    if (best == unused_.end() || there < (*best)->memory_.bytes()) best = it;
+    if (there == RoundUp(bytes)) break;
+  }
+  if (best == unused_.end()) return nullptr;
+  std::shared_ptr<Copy> copy = std::move(*best);
+  unused_.erase(best);
+  return copy;
+}
+
+void DeviceCopies::CollectUnused() {
+  for (auto it = copies_.begin(); it != copies_.end();) {
+    // Leases are given out under the lock, and none for an owner that is gone: a single holder stays a single one.
+    if (!it->first.expired() || it->second.use_count() > 1) {
+      ++it;
+      continue;
+    }
+    unused_.push_back(std::move(it->second));
+    it = copies_.erase(it);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);  // behind what the last readers did before they let go
+}
+
+}  // namespace voxserve

@@ -1,0 +1,262 @@
+#include "engine/serving/stream_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status Superseded() {
+  return WithReason(absl::AbortedError("a newer frame of the stream came before this one started"),
+                    error_reason::kSuperseded);
+}
+
+absl::Status Draining() {
+  return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
+}
+
+absl::Status Expired(absl::Duration age, const char* what_happened) {
+  return WithReason(absl::DeadlineExceededError(absl::StrCat("the frame's time is up: ", absl::FormatDuration(age),
+                                                             " after it came ", what_happened)),
+                    error_reason::kDeadlineExpired);
+}
+
+}  // namespace
+
+std::shared_ptr<StreamSession> StreamSession::Create(Config config, Options options) {
+  return std::shared_ptr<StreamSession>(new StreamSession(std::move(config), std::move(options)));
+}
+
+StreamSession::StreamSession(Config config, Options options)
+    : config_(std::move(config)), options_(std::move(options)) {
+  if (config_.sweeps.has_value()) history_.emplace(*config_.sweeps);
+}
+
+void StreamSession::Push(StreamFrame pushed) {
+  const auto frame = std::make_shared<Frame>();
+  frame->arrived = options_.now();
+  frame->deadline = frame->arrived + config_.frame_timeout;
+  frame->done = std::move(pushed.done);
+  const absl::Status taken = AddCloud(pushed, frame.get());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_.has_value()) {
+      End(*frame, *cancelled_, "cancelled");
+    } else if (draining_) {
+      End(*frame, Draining(), "draining");
+    } else if (!taken.ok()) {
+      End(*frame, taken, nullptr);
+    } else if (config_.policy == StreamPolicy::kLatest) {
+      SupersedeOlder();
+    }
+    frames_.push_back(frame);
+  }
+  Advance();
+}
+
+absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
+  InferTask& task = frame->task;
+  if (!history_.has_value()) {
+    if (!pushed.cloud.ok()) return pushed.cloud.status();
+    task.cloud = *std::move(pushed.cloud);
+    return absl::OkStatus();
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    // Even where this frame itself is bad: the jump that the client tells of has happened.
+    if (std::exchange(forgets_sweeps_, false) || pushed.reset_sweeps) history_->Reset();
+  }
+  if (!pushed.cloud.ok()) return pushed.cloud.status();
+  if (!pushed.pose.has_value()) {
+    return WithReason(absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame has no pose"),
+                      error_reason::kBadPose);
+  }
+  if (pushed.stamp == absl::InfinitePast()) {
+    return WithReason(
+        absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame's cloud has no stamp"),
+        error_reason::kMissingStamp);
+  }
+  task.cloud = *pushed.cloud;
+  absl::StatusOr<std::vector<PlacedSweep>> sweeps = history_->Add(*std::move(pushed.cloud), *pushed.pose, pushed.stamp);
+  if (!sweeps.ok()) return sweeps.status();
+  task.sweeps = *std::move(sweeps);
+  task.age_feature = config_.age_feature;
+  frame->num_sweeps = static_cast<int>(task.sweeps.size());
+  return absl::OkStatus();
+}
+
+bool StreamSession::HasRoom() const {
+  absl::MutexLock lock(&mutex_);
+  return config_.policy == StreamPolicy::kLatest || frames_.size() < static_cast<size_t>(config_.max_queued_frames);
+}
+
+void StreamSession::StartDraining() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+}
+
+void StreamSession::Cancel(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_.has_value()) return;
+    cancelled_ = why;
+    for (const FramePtr& frame : frames_) {
+      if (frame->state == Frame::State::kWaiting) End(*frame, why, "cancelled");
+    }
+  }
+  Advance();
+}
+
+void StreamSession::ExpireDue() {
+  {
+    absl::MutexLock lock(&mutex_);
+    EndExpired();
+  }
+  Advance();
+}
+
+absl::Time StreamSession::NextExpiry() const {
+  absl::MutexLock lock(&mutex_);
+  absl::Time next = absl::InfiniteFuture();
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting) next = std::min(next, frame->deadline);
+  }
+  return next;
+}
+
+void StreamSession::SupersedeOlder() {
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting) End(*frame, Superseded(), "superseded");
+    if (frame->state == Frame::State::kSubmitted) frame->is_superseded = true;
+  }
+}
+
+void StreamSession::End(Frame& frame, const absl::Status& status, const char* fate) {
+  frame.state = Frame::State::kEnded;
+  frame.result = status;
+  frame.num_sweeps = 0;
+  if (fate != nullptr && options_.observer != nullptr) options_.observer->OnDropped(config_.model, fate);
+}
+
+void StreamSession::EndExpired() {
+  const absl::Time now = options_.now();
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting && frame->deadline <= now) {
+      End(*frame, Expired(now - frame->arrived, "an older frame of the stream still ran"), "expired");
+    }
+  }
+}
+
+void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool was_cancelled = absl::IsCancelled(result.status());
+    if (cancelled_.has_value() && (result.ok() || was_cancelled)) {
+      result = *cancelled_;
+    } else if (frame.is_superseded && was_cancelled) {
+      result = Superseded();
+      waiting_since_ = frame.waiting_since;
+    }
+    const absl::Time now = options_.now();
+    if (result.ok() && now > frame.deadline) result = Expired(now - frame.arrived, "its answer was ready");
+    if (result.ok()) {
+      // What it waited here it waited for the engine too.
+      for (StageTime& stage : result->stages) {
+        if (stage.name == "queue") stage.duration += frame.submitted - frame.arrived;
+      }
+    } else {
+      frame.num_sweeps = 0;
+      if (absl::IsInvalidArgument(result.status())) forgets_sweeps_ = true;
+    }
+    frame.state = Frame::State::kEnded;
+    frame.result = std::move(result);
+  }
+  Advance();
+}
+
+void StreamSession::Advance() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_advancing_) return;
+    is_advancing_ = true;
+  }
+  for (;;) {
+    std::function<void()> step;
+    {
+      absl::MutexLock lock(&mutex_);
+      step = NextStep();
+      if (!step) {
+        is_advancing_ = false;
+        return;
+      }
+    }
+    step();
+  }
+}
+
+std::function<void()> StreamSession::NextStep() {
+  // Work for the engine first: answers take longer to write.
+  if (std::function<void()> step = NextSubmit()) return step;
+  if (std::function<void()> step = NextCancel()) return step;
+  return NextAnswer();
+}
+
+std::function<void()> StreamSession::NextSubmit() {
+  EndExpired();
+  FramePtr next;
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kSubmitted && config_.policy == StreamPolicy::kLatest) return nullptr;
+    if (frame->state == Frame::State::kWaiting && next == nullptr) next = frame;
+  }
+  if (next == nullptr) return nullptr;
+
+  next->state = Frame::State::kSubmitted;
+  next->submitted = options_.now();
+  InferTask& task = next->task;
+  task.model = config_.model;
+  task.version = config_.version;
+  task.return_scores = config_.return_scores;
+  task.priority = config_.priority;
+  task.deadline = next->deadline;
+  next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(next->submitted);
+  task.done = [self = shared_from_this(), next](absl::StatusOr<InferResult> result) {
+    self->OnResult(*next, std::move(result));
+  };
+  return [this, next] {
+    const uint64_t ticket = options_.submit(std::exchange(next->task, InferTask()));
+    absl::MutexLock lock(&mutex_);
+    next->ticket = ticket;
+  };
+}
+
+std::function<void()> StreamSession::NextCancel() {
+  for (const FramePtr& frame : frames_) {
+    const bool may_cancel =
+        frame->state == Frame::State::kSubmitted && frame->ticket.has_value() && !frame->is_cancel_tried;
+    if (may_cancel && (frame->is_superseded || cancelled_.has_value())) {
+      frame->is_cancel_tried = true;
+      const char* const fate = cancelled_.has_value() ? "cancelled" : "superseded";
+      return [this, ticket = *frame->ticket, fate] { options_.cancel(ticket, fate); };
+    }
+  }
+  return nullptr;
+}
+
+std::function<void()> StreamSession::NextAnswer() {
+  const auto ended = std::find_if(frames_.begin(), frames_.end(),
+                                  [](const FramePtr& frame) { return frame->state == Frame::State::kEnded; });
+  if (ended == frames_.end()) return nullptr;
+  if (config_.policy == StreamPolicy::kQueue && ended != frames_.begin()) return nullptr;
+  const FramePtr frame = *ended;
+  frames_.erase(ended);
+  return [frame] {
+    // Its captures must not outlive the call: they are the caller's.
+    const auto done = std::exchange(frame->done, nullptr);
+    done(std::move(frame->result), frame->num_sweeps);
+  };
+}
+
+}  // namespace voxserve

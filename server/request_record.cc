@@ -1,0 +1,110 @@
+#include "server/request_record.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "server/codec.h"
+
+namespace voxserve {
+namespace {
+
+// Of a response's message beside what Answer measures: the stage that it appends then, and a frame's envelope.
+constexpr int64_t kEnvelopeBytes = 64;
+
+// Faults of the caller are news; faults of the server are warnings. A stream's frame that a newer one supersedes is
+// neither.
+LogLevel LevelOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kAborted:
+      return LogLevel::kDebug;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+      return LogLevel::kInfo;
+    default:
+      return LogLevel::kWarning;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> RequestRecord::Decode(v1::PointCloud* message) {
+  const absl::Time start = absl::Now();
+  num_points_ = message->num_points();
+  stamp_ = StampOf(*message);
+  sensor_frame_ = message->frame_id();
+  absl::StatusOr<PointCloud> cloud = DecodeCloud(message);
+  decode_time_ = absl::Now() - start;
+  return cloud;
+}
+
+absl::StatusOr<int64_t> RequestRecord::Answer(const InferResult& result, v1::InferResponse* response) {
+  const absl::Time encode_start = absl::Now();
+  AppendStage("decode", decode_time_, response);
+  EncodeResult(result, response);
+  const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
+  absl::Status refused;
+  if (bytes > options_.max_message_bytes) {
+    refused = WithReason(absl::ResourceExhaustedError(
+                             absl::StrCat("the response takes ", bytes, " bytes, more than the server's limit of ",
+                                          options_.max_message_bytes, " (--max_message_bytes)")),
+                         error_reason::kResponseTooLarge);
+  } else {
+    refused = options_.limits->HoldAnswer(bytes);
+  }
+  if (!refused.ok()) {
+    response->Clear();
+    Fail(refused);
+    return refused;
+  }
+  const absl::Time now = absl::Now();
+  const absl::Duration encode_time = now - encode_start;
+  AppendStage("encode", encode_time, response);
+
+  Metrics& metrics = *options_.metrics;
+  metrics.OnStage(result.model, "decode", decode_time_);
+  metrics.OnStage(result.model, "encode", encode_time);
+  metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
+  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
+  Log(LogLevel::kDebug, "answered",
+      {{"model", result.model},
+       {"version", result.version},
+       {"points", num_points_},
+       {"voxels", result.counts.voxels},
+       {"ms", absl::ToDoubleMilliseconds(now - started_)},
+       {"request_id", Clipped(names_.request_id)},
+       {"frame_id", Clipped(sensor_frame_)},
+       {"peer", names_.peer}});
+  return bytes;
+}
+
+void RequestRecord::Fail(const absl::Status& status) const {
+  const absl::Duration duration = absl::Now() - started_;
+  options_.metrics->OnRequest(names_.model, names_.version, status.code(), duration);
+  Log(LevelOf(status.code()), "not answered",
+      {{"model", Clipped(names_.model)},
+       {"version", names_.version},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"reason", ReasonOf(status)},
+       {"message", Clipped(status.message())},
+       {"points", num_points_},
+       {"ms", absl::ToDoubleMilliseconds(duration)},
+       {"request_id", Clipped(names_.request_id)},
+       {"peer", names_.peer}});
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+std::string Clipped(absl::string_view text) {
+  constexpr size_t kMaxBytes = 128;
+  return text.size() <= kMaxBytes ? std::string(text) : absl::StrCat(text.substr(0, kMaxBytes), "...");
+}
+
+}  // namespace voxserve

@@ -1,0 +1,194 @@
+#pragma once
+
+// An engine over a repository that the test writes while it serves. A model here answers one label for every point, so
+// an answer tells which files it came from.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/serving/engine.h"
+#include "engine/serving/engine_observer.h"
+#include "tests/engine/serving/test_engine.h"
+#include "tests/support/model_folder.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve {
+
+// Of the small model, which has three labels. `variant` changes its weights, and so its digest, but no label.
+inline testing::TestModel ModelOf(int label, float variant = 0) {
+  testing::TestModel model = testing::SmallModel();
+  std::vector<float> bias = {0, 0, 0};
+  bias[static_cast<size_t>(label)] = 10'000;
+  model.weights["head.bias"] = testing::FloatTensor({3}, bias);
+  model.weights["conv.bias"] = testing::FloatTensor({4}, {variant, 0, 0, 0});
+  return model;
+}
+
+// What the keeper told.
+class KeeperObserver final : public EngineObserver {
+ public:
+  void OnStage(std::string_view, std::string_view, absl::Duration) override {}
+  void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
+  void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
+  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
+  void OnDropped(std::string_view, std::string_view) override {}
+  void OnQueueDepth(std::string_view, int64_t) override {}
+  void OnGridFallback() override {}
+  void OnGeometryFallback() override {}
+  void OnPlan(std::string_view, int64_t, std::string_view, std::string_view) override {}
+  void OnDeviceBusy(std::string_view, std::string_view, absl::Duration) override {}
+
+  void OnModelState(std::string_view model, int64_t version, bool ready) override {
+    absl::MutexLock lock(&mutex_);
+    states_[{std::string(model), version}] = ready;
+  }
+  void OnModelRemoved(std::string_view model, int64_t version) override {
+    absl::MutexLock lock(&mutex_);
+    const auto state = states_.find({std::string(model), version});
+    EXPECT_TRUE(state != states_.end() && !state->second) << model << " " << version;
+    if (state != states_.end()) states_.erase(state);
+  }
+  void OnPlanLookup(bool) override {
+    absl::MutexLock lock(&mutex_);
+    ++num_builds_;
+  }
+  void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
+    absl::MutexLock lock(&mutex_);
+    if (kind == "weights") weight_bytes_ = bytes;
+  }
+
+  using States = std::map<std::pair<std::string, int64_t>, bool>;
+  States states() {
+    absl::MutexLock lock(&mutex_);
+    return states_;
+  }
+  // Versions that were made from files, whether or not they took over.
+  int num_builds() {
+    absl::MutexLock lock(&mutex_);
+    return num_builds_;
+  }
+  int64_t weight_bytes() {
+    absl::MutexLock lock(&mutex_);
+    return weight_bytes_;
+  }
+  bool AwaitWeightBytes(int64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_there = [&] { return weight_bytes_ == bytes; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_there), absl::Seconds(60));
+  }
+  bool AwaitState(const std::string& model, int64_t version, bool ready) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_so = [&] {
+      const auto state = states_.find({model, version});
+      return state != states_.end() && state->second == ready;
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_so), absl::Seconds(60));
+  }
+  bool AwaitGone(const std::string& model, int64_t version) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_gone = [&] { return states_.count({model, version}) == 0; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_gone), absl::Seconds(60));
+  }
+  bool AwaitBuilds(int at_least) {
+    absl::MutexLock lock(&mutex_);
+    const auto are_there = [&] { return num_builds_ >= at_least; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&are_there), absl::Seconds(60));
+  }
+
+ private:
+  absl::Mutex mutex_;
+  States states_ ABSL_GUARDED_BY(mutex_);
+  int num_builds_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t weight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class KeeperTest : public ::testing::TestWithParam<support::Device> {
+ protected:
+  using Versions = std::vector<int64_t>;
+
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  void Start(absl::Duration poll_interval = absl::ZeroDuration()) {
+    engine_ = MakeEngine({.model_repository = root_.path().string(),
+                          .num_threads = 2,
+                          .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0",
+                          .streams_per_device = 1,
+                          .model_poll_interval = poll_interval,
+                          .observer = &observer_});
+  }
+
+  void Write(const std::string& name, int64_t version, const testing::TestModel& model) {
+    model.WriteTo(root_.path() / name, version);
+  }
+  // As a careful operator does: no half of it is ever seen.
+  void MoveIn(const std::string& name, int64_t version, const testing::TestModel& model) {
+    const testing::TemporaryFolder outside;
+    model.WriteTo(outside.path(), version);
+    std::filesystem::create_directories(root_.path() / name);
+    std::filesystem::copy(outside.path() / std::to_string(version), root_.path() / name / ".coming",
+                          std::filesystem::copy_options::recursive);
+    std::filesystem::rename(root_.path() / name / ".coming", root_.path() / name / std::to_string(version));
+  }
+  void WriteConfig(const std::string& name, const std::string& text) {
+    testing::WriteFile(root_.path() / name / "config.textproto", text);
+  }
+  void Delete(const std::string& path) { std::filesystem::remove_all(root_.path() / path); }
+
+  absl::StatusOr<Versions> Load(const std::string& name, int64_t version = 0) {
+    std::promise<absl::StatusOr<Versions>> answer;
+    engine_->Load({.model = name, .version = version, .done = [&](absl::StatusOr<Versions> versions) {
+                     answer.set_value(std::move(versions));
+                   }});
+    return answer.get_future().get();
+  }
+  absl::StatusOr<Versions> Unload(const std::string& name, int64_t version = 0) {
+    std::promise<absl::StatusOr<Versions>> answer;
+    engine_->Unload({.model = name, .version = version, .done = [&](absl::StatusOr<Versions> versions) {
+                       answer.set_value(std::move(versions));
+                     }});
+    return answer.get_future().get();
+  }
+
+  absl::StatusOr<InferResult> Ask(const std::string& name, int64_t version = 0) {
+    return Infer(*engine_, {.model = name, .version = version, .cloud = Cloud({0.1f, 0.1f, 0.1f, 0.5f})});
+  }
+  // {version, label}; {-1, -1} and a failure where it is refused.
+  std::pair<int64_t, int> Answer(const std::string& name, int64_t version = 0) {
+    const absl::StatusOr<InferResult> result = Ask(name, version);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return {-1, -1};
+    return {result->version, result->labels.at(0)};
+  }
+  ModelVersionInfo InfoOf(const std::string& name, int64_t version) {
+    const absl::StatusOr<ModelVersionInfo> info = engine_->GetModel(name, version);
+    EXPECT_TRUE(info.ok()) << info.status();
+    return info.value_or(ModelVersionInfo());
+  }
+  // The versions that are listed, whatever their state.
+  Versions Listed(const std::string& name) {
+    Versions versions;
+    for (const ModelVersionInfo& info : engine_->ListModels()) {
+      if (info.name == name) versions.push_back(info.version);
+    }
+    return versions;
+  }
+
+  const testing::TemporaryFolder root_;
+  KeeperObserver observer_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace voxserve

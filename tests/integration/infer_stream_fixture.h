@@ -1,0 +1,49 @@
+#pragma once
+
+// A server of streams over a FakeEngine.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/integration/fake_server.h"
+#include "tests/integration/vehicle.h"
+
+namespace voxserve {
+
+// Of frames: "OK" or the reason.
+using Outcomes = std::map<uint64_t, std::string>;
+
+// 1, 2, ..., last.
+inline std::vector<uint64_t> UpTo(uint64_t last) {
+  std::vector<uint64_t> ids(last);
+  std::iota(ids.begin(), ids.end(), 1);
+  return ids;
+}
+
+class InferStreamTest : public FakeServerTest {
+ protected:
+  void ExpectServerLives() {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(RequestOf("fake", 10), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+
+  // A stream with this config ends without a frame's result.
+  void ExpectRefused(const v1::StreamConfig& config, grpc::StatusCode code, const std::string& reason,
+                     const std::string& text) {
+    Vehicle vehicle(client_.get(), config);
+    const grpc::Status& status = vehicle.End();
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), reason);
+    EXPECT_THAT(status.error_message(), testing::HasSubstr(text));
+  }
+
+  bool AwaitNoStreams() { return AwaitMetric(R"(voxserve_streams{model="fake"})", 0); }
+};
+
+}  // namespace voxserve

@@ -1,0 +1,69 @@
+#include "server/call_limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+using testing::HasSubstr;
+
+void ExpectQueueFull(const absl::Status& status, const std::string& text) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
+  EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(100));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+TEST(CallLimitsTest, BoundsCallsAndStreamsApart) {
+  CallLimits limits({.max_calls = 2, .max_streams = 1});
+  EXPECT_TRUE(limits.AcceptCall().ok());
+  EXPECT_TRUE(limits.AcceptCall().ok());
+  ExpectQueueFull(limits.AcceptCall(), "limit is 2");
+  EXPECT_TRUE(limits.AcceptStream().ok());
+  ExpectQueueFull(limits.AcceptStream(), "1 streams; its limit is 1");
+  limits.ReleaseCall();
+  EXPECT_TRUE(limits.AcceptCall().ok());
+  limits.ReleaseStream();
+  EXPECT_TRUE(limits.AcceptStream().ok());
+}
+
+TEST(CallLimitsTest, BoundsBytesButNotOfOneAlone) {
+  CallLimits limits({.max_unsent_bytes = 100, .max_frame_bytes = 200, .max_sweep_bytes = 300});
+  EXPECT_TRUE(limits.HoldAnswer(1000).ok());
+  ExpectQueueFull(limits.HoldAnswer(1), "100 (--grpc_memory_bytes)");
+  EXPECT_TRUE(limits.HoldFrame(150).ok()) << "each has its own bound";
+  EXPECT_TRUE(limits.HoldFrame(50).ok());
+  ExpectQueueFull(limits.HoldFrame(1), "200 (--max_queue_bytes)");
+  EXPECT_TRUE(limits.HoldSweep(250).ok());
+  ExpectQueueFull(limits.HoldSweep(51), "limit of 300");
+  limits.ReleaseAnswer(1000);
+  EXPECT_TRUE(limits.HoldAnswer(1).ok());
+  limits.ReleaseFrame(150);
+  EXPECT_TRUE(limits.HoldFrame(1).ok());
+  limits.ReleaseSweeps(100);
+  EXPECT_TRUE(limits.HoldSweep(51).ok());
+}
+
+TEST(CallLimitsTest, TakesNothingWhileItDrains) {
+  CallLimits limits({});
+  ASSERT_TRUE(limits.AcceptCall().ok());
+  ASSERT_TRUE(limits.AcceptStream().ok());
+  limits.StartDraining();
+  EXPECT_EQ(ReasonOf(limits.AcceptCall()), "DRAINING");
+  EXPECT_EQ(limits.AcceptStream().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(limits.HoldAnswer(1).ok()) << "what was accepted is answered";
+  EXPECT_EQ(limits.AwaitReleases(absl::Now()), 2);
+  limits.ReleaseCall();
+  EXPECT_EQ(limits.AwaitReleases(absl::Now()), 1);
+  limits.ReleaseStream();
+  EXPECT_EQ(limits.AwaitReleases(absl::InfiniteFuture()), 0);
+}
+
+}  // namespace
+}  // namespace voxserve
