@@ -50,7 +50,7 @@ class ModelCall final : public grpc::ServerUnaryReactor,
   }
 
   void Drain() override {
-    End(WithReason(absl::CancelledError("the server is shutting down"), error_reason::kDraining));
+    End(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
   }
   void OnCancel() override {
     End(WithReason(absl::CancelledError("the client cancelled, or its deadline passed"), error_reason::kCancelled));

@@ -329,8 +329,7 @@ std::vector<DeviceStatistics> Metrics::DeviceStatisticsByName() const {
   std::map<std::string, DeviceStatistics> devices;
   for (const auto& family : device_busy_seconds_total_.Collect()) {
     for (const auto& metric : family.metric) {
-      if (LabelOf(metric, "stream") != "compute") continue;
-      devices[LabelOf(metric, "device")].busy_seconds = metric.counter.value;
+      devices[LabelOf(metric, "device")].busy_seconds += metric.counter.value;
     }
   }
   for (const auto& family : device_memory_bytes_.Collect()) {

@@ -35,7 +35,7 @@ namespace voxserve {
 
 struct DeviceStatistics {
   std::string device;
-  double busy_seconds = 0;                                    // of its compute streams
+  double busy_seconds = 0;                                    // of all its streams together
   std::vector<std::pair<std::string, int64_t>> memory_bytes;  // by kind, by name
 };
 

@@ -182,8 +182,8 @@ std::string Traffic(const ModelStatistics& statistics) {
 }
 
 std::string DeviceCard(const DeviceStatistics& device, absl::Duration uptime) {
-  const double busy = 100 * device.busy_seconds / std::max(absl::ToDoubleSeconds(uptime), 1e-3);
-  std::string facts = absl::StrFormat("computing %.1f%% of the time since the start", std::min(busy, 100.0));
+  const double busy = device.busy_seconds / std::max(absl::ToDoubleSeconds(uptime), 1e-3);
+  std::string facts = absl::StrFormat("%.2f batches at once on average since the start", busy);
   for (const auto& [kind, bytes] : device.memory_bytes) {
     absl::StrAppend(&facts, " &middot; ", HtmlEscaped(kind), " ", Bytes(bytes));
   }

@@ -394,6 +394,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const int64_t share = DivideUp(static_cast<int64_t>(waiting.tasks.size()), 1 + num_idle);
   const int64_t max_requests = std::min<int64_t>(MaxRequests(model), share);
 
+  const int64_t max_points = std::min(model.batching.max_batch_points, model.room[device]->max_points());
+
   std::vector<WaitingTask*> tasks = {lead};
   int64_t points = lead->points;
   absl::Time end = end_of(points, 1);
@@ -406,7 +408,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
     if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) break;
     if (task->level > max_level) break;
     if (task->expiry <= now) continue;
-    if (points + task->points > model.batching.max_batch_points) {
+    if (points + task->points > max_points) {
       if (task->latest_start < end) break;
       must_end = std::min(must_end, task->latest_start);
       continue;
@@ -421,16 +423,18 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   return tasks;
 }
 
-void Batcher::Finished(const Batch& batch, std::optional<int64_t> num_voxels) {
+void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   const ServedModel& model = *batch.tasks.front().model;
   absl::Duration device_time;
   {
     absl::MutexLock lock(&mutex_);
     device_time = devices_[batch.device].Finish(batch.id, options_.now());
   }
-  if (num_voxels) {
+  if (!outcome.had_room) model.room[batch.device]->DidNotFit(batch.points);
+  if (outcome.num_voxels) {
+    model.room[batch.device]->Fit(batch.points);
     model.latency[batch.device]->Observe(
-        {.points = batch.points, .voxels = *num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
+        {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
         device_time);
     if (options_.observer != nullptr && batch.predicted > absl::ZeroDuration()) {
       options_.observer->OnPrediction(model.info.name, batch.predicted, device_time);

@@ -15,9 +15,10 @@
 // Order. By level, then by the latest start by which the deadline is met; a task that has waited for half of its time,
 // or of max_queue_delay, goes to level 0. Batches. One closes as soon as a worker asks and holds tasks of one model
 // version: the most urgent task of all, and those of the same version in their order while they fit
-// max_batch_points and max_batch_requests, and while the batch is predicted (Bound) to make every deadline that it
-// would make without the newcomer. One that does not fit is passed over where it can wait for this batch to end.
-// Tasks of a level below another model's most urgent one do not ride along.
+// max_batch_points, max_batch_requests and, as far as that is known (BatchRoom), the device's memory, and while the
+// batch is predicted (Bound) to make every deadline that it would make without the newcomer. One that does not fit is
+// passed over where it can wait for this batch to end. Tasks of a level below another model's most urgent one do not
+// ride along.
 //
 // Expiry is exact: a thread sleeps until the first task's.
 //
@@ -88,9 +89,13 @@ class Batcher {
   // Does not block: an empty batch where nothing waits.
   Batch TryPop(size_t device);
 
-  // The batch that Pop handed out has been answered. num_voxels: of all its samples; none where it did not run to its
-  // end as one batch, so that nothing is learnt from it.
-  void Finished(const Batch& batch, std::optional<int64_t> num_voxels);
+  // What became of a batch.
+  struct Outcome {
+    std::optional<int64_t> num_voxels;  // of all samples; none where its time says nothing of a batch of its size
+    bool had_room = true;               // false: it ran in parts, for want of memory
+  };
+  // The batch that Pop handed out has been answered.
+  void Finished(const Batch& batch, const Outcome& outcome);
 
   // A worker of the device will not ask again; what it holds has been Finished.
   void RemoveWorker(size_t device);

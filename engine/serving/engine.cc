@@ -62,8 +62,10 @@ class EngineImpl final : public Engine {
     }
     for (auto& [device, context] : contexts) shared_memory_[device]->Add(context.cuda.get());
     num_working_workers_ = static_cast<int>(contexts.size());
+    std::vector<int> num_streams(devices_.size());
     for (auto& [device, context] : contexts) {
-      workers_.push_back(std::make_unique<Worker>(Worker::Options{.device = device,
+      workers_.push_back(std::make_unique<Worker>(Worker::Options{.stream = num_streams[device]++,
+                                                                  .device = device,
                                                                   .batcher = &batcher_,
                                                                   .observer = options_.observer,
                                                                   .num_working_workers = &num_working_workers_,

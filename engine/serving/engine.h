@@ -193,10 +193,10 @@ class Engine {
   // service goes on until its successor is warm, and stays (READY, with problems) where that is broken. task.done gets:
   // INVALID_ARGUMENT (no name of a folder), NOT_FOUND (naming what the repository has), FAILED_PRECONDITION (BAD_MODEL)
   // with every problem of every version that is broken, RESOURCE_EXHAUSTED (out of memory; too many calls wait),
-  // CANCELLED (DRAINING). Loads and unloads run in the order of the calls.
+  // UNAVAILABLE (DRAINING). Loads and unloads run in the order of the calls.
   virtual void Load(LoadTask task) = 0;
   // Takes versions out of service; tasks that were accepted are answered. They stay out until Load. task.done gets
-  // NOT_FOUND, RESOURCE_EXHAUSTED and CANCELLED as above.
+  // NOT_FOUND, RESOURCE_EXHAUSTED and UNAVAILABLE as above.
   virtual void Unload(UnloadTask task) = 0;
 
   // Blocks until every version that was found at the start has been loaded or has failed.

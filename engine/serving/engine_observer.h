@@ -43,7 +43,7 @@ class EngineObserver {
   virtual void OnPlanLookup(bool found) = 0;
   // By which plan a model runs on a device from now on: ModelVersionInfo::plan_source.
   virtual void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) = 0;
-  // Time that a device spent computing.
+  // Time that a batch took on a stream ("0", "1", ...) of a device.
   virtual void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) = 0;
   // Bytes that a device's contexts hold ("batches", "weights"), and copies of streams' sweeps ("sweeps").
   virtual void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) = 0;

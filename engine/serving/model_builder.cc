@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   }
   for (size_t i = 0; i < options_.devices->size(); ++i) {
     model->latency.push_back(std::make_unique<LatencyModel>());
+    model->room.push_back(std::make_unique<BatchRoom>());
   }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,

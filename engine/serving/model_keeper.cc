@@ -19,7 +19,7 @@ namespace voxserve {
 namespace {
 
 absl::Status Stopping() {
-  return WithReason(absl::CancelledError("the server is shutting down"), error_reason::kDraining);
+  return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
 }
 
 absl::Status OutOfMemory() {

@@ -22,6 +22,7 @@
 #include "engine/graph/executor.h"
 #include "engine/graph/model_config.h"
 #include "engine/graph/program.h"
+#include "engine/serving/batch_room.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/latency_model.h"
 #include "engine/serving/model_plans.h"
@@ -38,6 +39,7 @@ struct ServedModel {
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
   std::vector<std::unique_ptr<LatencyModel>> latency;  // by device
+  std::vector<std::unique_ptr<BatchRoom>> room;        // by device
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
@@ -91,7 +92,7 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<Samp
   return output;
 }
 
-std::optional<int64_t> Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
+Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
   std::vector<SampleInput> inputs;
   for (const QueuedTask& task : tasks) {
@@ -105,7 +106,7 @@ std::optional<int64_t> Worker::Run(absl::Span<QueuedTask> tasks, absl::Time star
     const size_t half = tasks.size() / 2;
     Run(tasks.first(half), started);
     Run(tasks.subspan(half), started);
-    return std::nullopt;
+    return {.had_room = ReasonOf(output.status) != error_reason::kOutOfMemory};
   }
   Report(tasks, output, started);
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -118,13 +119,14 @@ std::optional<int64_t> Worker::Run(absl::Span<QueuedTask> tasks, absl::Time star
           MakeResult(task, std::move(output.samples[i]), output.stages, started - task.enqueued, context_.device));
     }
   }
-  if (!output.status.ok()) return std::nullopt;
+  if (!output.status.ok()) return {};
   int64_t voxels = 0;
   for (const SampleOutput& sample : output.samples) {
-    if (!sample.status.ok()) return std::nullopt;
+    if (!sample.status.ok()) return {};
     voxels += sample.counts.voxels;
   }
-  return voxels > 0 ? std::make_optional(voxels) : std::nullopt;
+  if (voxels == 0) return {};
+  return {.num_voxels = voxels};
 }
 
 void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started) {
@@ -139,7 +141,7 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
     observer->OnStage(model, stage.name, stage.duration);
     busy += stage.duration;
   }
-  observer->OnDeviceBusy(context_.device, "compute", busy);
+  observer->OnDeviceBusy(context_.device, absl::StrCat(options_.stream), busy);
   int64_t points = 0, voxels = 0;
   for (const SampleOutput& sample : output.samples) {
     const PointCounts& counts = sample.counts;

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -30,6 +29,7 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
+    int stream = 0;                                             // number of the context among its device's
     size_t device = 0;                                          // index of the context's device among the engine's
     Batcher* batcher = nullptr;                                 // outlives the worker, as do the next two
     EngineObserver* observer = nullptr;                         // may be null
@@ -52,10 +52,9 @@ class Worker {
 
  private:
   void Loop();
-  // Answers the tasks of a batch, and returns its voxels where its time says something of a batch of that size. A
-  // batch that fails as a whole, for want of memory or beyond a limit, is run again in halves, so that nobody fails for
-  // the sake of others.
-  std::optional<int64_t> Run(absl::Span<QueuedTask> tasks, absl::Time started);
+  // // Answers the tasks of a batch. One that fails as a whole, for want of memory or beyond a limit, is run again in
+  // halves, so that nobody fails for the sake of others.
+  Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs);
   BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs);
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);

@@ -393,7 +393,7 @@ TEST_F(AdminServiceTest, ALoadOutlivesItsCallAndItsAnswerIsDropped) {
   EXPECT_TRUE(next.get().status.ok());
 }
 
-TEST_F(AdminServiceTest, DrainingCancelsLoads) {
+TEST_F(AdminServiceTest, DrainingEndsLoads) {
   StartAdmin({.pause = FakeEngine::Pause::kBeforeStart});
   AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
   ASSERT_TRUE(engine_->AwaitWaiting(1));
@@ -401,11 +401,11 @@ TEST_F(AdminServiceTest, DrainingCancelsLoads) {
   ASSERT_TRUE(engine_->AwaitModelCalls(1));
   std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok()); });
   const ModelAnswer ended = under_way.get();
-  EXPECT_EQ(ended.status.error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(ended.status.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(ReasonOf(ended.status), "DRAINING");
   for (const bool loads : {true, false}) {
     const ModelAnswer got = Call(loads, "fake").get();
-    EXPECT_EQ(got.status.error_code(), StatusCode::CANCELLED);
+    EXPECT_EQ(got.status.error_code(), StatusCode::UNAVAILABLE);
     EXPECT_EQ(ReasonOf(got.status), "DRAINING");
   }
   engine_->last_model_call().done(std::vector<int64_t>{1});  // too late

@@ -157,7 +157,7 @@ TEST_F(MinkunetServiceTest, MetricsTellOfItsWork) {
               1)
         << stage;
   }
-  EXPECT_GT(MetricOf(R"(voxserve_device_busy_seconds_total{device="cpu",stream="compute"})"), 0);
+  EXPECT_GT(MetricOf(R"(voxserve_device_busy_seconds_total{device="cpu",stream="0"})"), 0);
   // Lower bounds: a network of megabytes, and its input's points.
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="weights"})"), 1e6);
   EXPECT_GT(MetricOf(R"(voxserve_device_memory_bytes{device="cpu",kind="batches"})"), 2000 * 16);

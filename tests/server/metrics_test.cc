@@ -308,9 +308,9 @@ TEST_F(MetricsTest, StagesComeInTheOrderOfARequest) {
 
 TEST_F(MetricsTest, DevicesSumUp) {
   EXPECT_TRUE(metrics_.DeviceStatisticsByName().empty());
-  metrics_.OnDeviceBusy("cuda:1", "compute", absl::Seconds(2));
-  metrics_.OnDeviceBusy("cuda:1", "compute", absl::Seconds(1));
-  metrics_.OnDeviceBusy("cuda:1", "copy", absl::Seconds(9));
+  metrics_.OnDeviceBusy("cuda:1", "0", absl::Seconds(2));
+  metrics_.OnDeviceBusy("cuda:1", "0", absl::Seconds(1));
+  metrics_.OnDeviceBusy("cuda:1", "1", absl::Seconds(9));
   metrics_.OnDeviceMemory("cuda:1", "weights", 10);
   metrics_.OnDeviceMemory("cuda:1", "arena", 20);
   metrics_.OnDeviceMemory("cuda:0", "arena", 5);
@@ -318,7 +318,7 @@ TEST_F(MetricsTest, DevicesSumUp) {
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].device, "cuda:0");
   EXPECT_EQ(devices[0].busy_seconds, 0);
-  EXPECT_EQ(devices[1].busy_seconds, 3);
+  EXPECT_EQ(devices[1].busy_seconds, 12);
   EXPECT_THAT(devices[1].memory_bytes, ElementsAre(Pair("arena", 20), Pair("weights", 10)));
 }
 

@@ -52,6 +52,32 @@ TEST(BatchFormingTest, PointsAreTheBudget) {
   EXPECT_THAT(fake.Pop(), ElementsAre(4, 5));
 }
 
+// What did not fit the memory is not tried again at once, and a little more each time that the most did fit.
+TEST(BatchFormingTest, MemoryIsABudgetThatIsLearnt) {
+  FakeBatcher fake({.num_workers = {1}}, {.max_batch_points = 100});
+  uint64_t ticket = 0;
+  const auto batch_of = [&](int64_t points_each) {
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(fake.Push(++ticket, {.points = points_each}).ok());
+    Batch batch = fake->TryPop(0);
+    while (!fake.Pop().empty()) {
+    }
+    return batch;
+  };
+  Batch batch = batch_of(10);
+  EXPECT_EQ(batch.points, 80);
+  fake->Finished(batch, {.had_room = false});
+  batch = batch_of(10);
+  EXPECT_EQ(batch.points, 40);
+  fake->Finished(batch, {.num_voxels = 30});
+  batch = batch_of(2);
+  EXPECT_EQ(batch.points, 16);  // requests are the budget
+  fake->Finished(batch, {.num_voxels = 10});
+  batch = batch_of(5);
+  EXPECT_EQ(batch.points, 40);
+  batch = batch_of(60);
+  EXPECT_EQ(batch.points, 60) << "a single request is not held to it";
+}
+
 TEST(BatchFormingTest, RequestsAreTheOtherBudget) {
   FakeBatcher fake({}, {.max_batch_requests = 2});
   for (uint64_t ticket = 1; ticket <= 3; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
@@ -239,7 +265,7 @@ TEST(BatchFormingTest, ManyTasksOfManyModels) {
     EXPECT_GE(batch.tasks[0].task.priority, level);
     level = batch.tasks[0].task.priority;
     num_ran += batch.tasks.size();
-    fake->Finished(batch, std::nullopt);
+    fake->Finished(batch, {std::nullopt});
   }
 }
 

@@ -31,7 +31,7 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   uint64_t next_ticket = 1;
   const auto finish = [&](size_t index) {
     for (const QueuedTask& task : running[index].tasks) task.task.done(InferResult());
-    fake->Finished(running[index], below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].points / 2));
+    fake->Finished(running[index], {below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].points / 2)});
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
   };
   const auto start = [&](size_t device) {
@@ -163,8 +163,8 @@ TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   batcher.Stop();
   on_first.join();
   EXPECT_TRUE(first.tasks.empty());
-  batcher.Finished(running, 1);
-  batcher.Finished(second, 1);
+  batcher.Finished(running, {1});
+  batcher.Finished(second, {1});
   batcher.WaitUntilIdle();
 }
 
@@ -185,7 +185,7 @@ TEST_F(BatcherThreadsTest, ManyThreadsPushCancelAndRun) {
         if (batch.tasks.empty()) return;
         num_ran += static_cast<int>(batch.tasks.size());
         for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
-        batcher.Finished(batch, batch.points);
+        batcher.Finished(batch, {batch.points});
       }
     });
   }

@@ -202,7 +202,7 @@ TEST(BatcherTest, WhatCannotEndInTimeIsRefusedAtOnce) {
   // As the batch runs, there is less ahead.
   fake.clock.Advance(absl::Milliseconds(4));
   EXPECT_TRUE(fake.Push(6, {.timeout = absl::Milliseconds(21)}).ok());
-  fake->Finished(running, std::nullopt);
+  fake->Finished(running, {std::nullopt});
 }
 
 TEST(BatcherTest, LessUrgentWorkIsNotAhead) {
@@ -264,7 +264,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   ASSERT_TRUE(fake.Push(1, {.points = 1000}).ok());
   Batch batch = fake->TryPop(0);
   fake.clock.Advance(absl::Milliseconds(8));
-  fake->Finished(batch, 700);
+  fake->Finished(batch, {700});
   EXPECT_NEAR(
       absl::ToDoubleMilliseconds(fake.model->latency[0]->Expected({.points = 1000, .voxels = 700, .requests = 1})), 8,
       0.01);
@@ -273,7 +273,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   ASSERT_TRUE(fake.Push(2, {.points = 1000}).ok());
   batch = fake->TryPop(0);
   fake.clock.Advance(absl::Milliseconds(9));
-  fake->Finished(batch, 700);
+  fake->Finished(batch, {700});
   ASSERT_EQ(fake.observer.predictions.size(), 1u);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].first), 8, 0.01);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(fake.observer.predictions[0].second), 9, 0.01);
@@ -282,7 +282,7 @@ TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
   batch = fake->TryPop(0);
   const absl::Duration expected = fake.model->latency[0]->Expected({.points = 1000, .requests = 1});
   fake.clock.Advance(absl::Seconds(9));
-  fake->Finished(batch, std::nullopt);
+  fake->Finished(batch, {std::nullopt});
   EXPECT_EQ(fake.model->latency[0]->Expected({.points = 1000, .requests = 1}), expected);
   EXPECT_EQ(fake.observer.predictions.size(), 1u);
 }

@@ -19,7 +19,10 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->info.name = name;
   model->info.version = 1;
   model->batching = batching;
-  for (int i = 0; i < num_devices; ++i) model->latency.push_back(std::make_unique<LatencyModel>());
+  for (int i = 0; i < num_devices; ++i) {
+    model->latency.push_back(std::make_unique<LatencyModel>());
+    model->room.push_back(std::make_unique<BatchRoom>());
+  }
   return model;
 }
 

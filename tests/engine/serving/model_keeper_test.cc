@@ -318,7 +318,7 @@ TEST_P(ModelKeeperTest, NothingIsLoadedOrUnloadedAfterADrain) {
   engine_->Drain();
   Write("b", 1, ModelOf(0));
   for (const absl::Status& status : {Load("b").status(), Unload("a").status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(ReasonOf(status), error_reason::kDraining);
   }
   EXPECT_THAT(Listed("a"), ElementsAre(1));

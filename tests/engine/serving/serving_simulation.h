@@ -201,7 +201,7 @@ class ServingSimulation {
         const Batch batch = std::move(running[k].batch);
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(k));
         for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
-        batcher_.Finished(batch, batch.points * 3 / 4);
+        batcher_.Finished(batch, {batch.points * 3 / 4});
         if (closed_load_) {
           for (size_t task = 0; task < batch.tasks.size(); ++task) Send(*closed_load_);
         }
