@@ -1,19 +1,10 @@
 #include "server/call_limits.h"
 
-#include <string>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 
 namespace voxserve {
 namespace {
-
-absl::Status QueueFull(std::string message) {
-  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
-  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(std::move(message)), error_reason::kQueueFull),
-                        kRetryDelay);
-}
 
 // One alone may be larger than the limit: it could never be served otherwise.
 bool Exceeds(int64_t held, int64_t more, int64_t limit) { return held > 0 && held + more > limit; }
@@ -29,8 +20,8 @@ absl::Status CallLimits::AcceptCall() {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckDraining(); !status.ok()) return status;
   if (num_calls_ >= options_.max_calls) {
-    return QueueFull(absl::StrCat("the server holds ", num_calls_, " requests that wait, run or have answers to ",
-                                  "send; its limit is ", options_.max_calls));
+    return QueueFullError(absl::StrCat("the server holds ", num_calls_, " requests that wait, run or have answers to ",
+                                       "send; its limit is ", options_.max_calls));
   }
   ++num_calls_;
   return absl::OkStatus();
@@ -45,7 +36,8 @@ absl::Status CallLimits::AcceptStream() {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckDraining(); !status.ok()) return status;
   if (num_streams_ >= options_.max_streams) {
-    return QueueFull(absl::StrCat("the server holds ", num_streams_, " streams; its limit is ", options_.max_streams));
+    return QueueFullError(
+        absl::StrCat("the server holds ", num_streams_, " streams; its limit is ", options_.max_streams));
   }
   ++num_streams_;
   return absl::OkStatus();
@@ -59,9 +51,9 @@ void CallLimits::ReleaseStream() {
 absl::Status CallLimits::HoldAnswer(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
   if (Exceeds(unsent_bytes_, bytes, options_.max_unsent_bytes)) {
-    return QueueFull(absl::StrCat("answers of ", unsent_bytes_, " bytes wait for their clients to read them; with ",
-                                  bytes, " more they exceed the server's limit of ", options_.max_unsent_bytes,
-                                  " (--grpc_memory_bytes)"));
+    return QueueFullError(
+        absl::StrCat("answers of ", unsent_bytes_, " bytes wait for their clients to read them; with ", bytes,
+                     " more they exceed the server's limit of ", options_.max_unsent_bytes, " (--grpc_memory_bytes)"));
   }
   unsent_bytes_ += bytes;
   return absl::OkStatus();
@@ -75,9 +67,9 @@ void CallLimits::ReleaseAnswer(int64_t bytes) {
 absl::Status CallLimits::HoldFrame(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
   if (Exceeds(frame_bytes_, bytes, options_.max_frame_bytes)) {
-    return QueueFull(absl::StrCat("frames of ", frame_bytes_, " bytes wait in all streams; with ", bytes,
-                                  " more they exceed the server's limit of ", options_.max_frame_bytes,
-                                  " (--max_queue_bytes)"));
+    return QueueFullError(absl::StrCat("frames of ", frame_bytes_, " bytes wait in all streams; with ", bytes,
+                                       " more they exceed the server's limit of ", options_.max_frame_bytes,
+                                       " (--max_queue_bytes)"));
   }
   frame_bytes_ += bytes;
   return absl::OkStatus();
@@ -91,8 +83,8 @@ void CallLimits::ReleaseFrame(int64_t bytes) {
 absl::Status CallLimits::HoldSweep(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
   if (Exceeds(sweep_bytes_, bytes, options_.max_sweep_bytes)) {
-    return QueueFull(absl::StrCat("all streams together keep sweeps of ", sweep_bytes_, " bytes; with ", bytes,
-                                  " more they exceed the server's limit of ", options_.max_sweep_bytes));
+    return QueueFullError(absl::StrCat("all streams together keep sweeps of ", sweep_bytes_, " bytes; with ", bytes,
+                                       " more they exceed the server's limit of ", options_.max_sweep_bytes));
   }
   sweep_bytes_ += bytes;
   return absl::OkStatus();

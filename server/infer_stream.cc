@@ -36,17 +36,7 @@ absl::Status Draining() {
 // As Infer answers now: a stream to a model that is not there ends at once, rather than with its every frame.
 absl::Status CheckServed(const Engine& engine, const StreamSession::Config& config) {
   ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(config.model, config.version));
-  const std::string which = absl::StrCat("model \"", info.name, "\" version ", info.version);
-  if (info.state == ModelState::kLoading) {
-    return WithRetryDelay(
-        WithReason(absl::UnavailableError(absl::StrCat(which, " is still loading")), error_reason::kModelLoading),
-        absl::Seconds(1));
-  }
-  if (info.state == ModelState::kFailed) {
-    return WithReason(
-        absl::UnavailableError(absl::StrCat(which, " could not be loaded: ", absl::StrJoin(info.problems, "; "))),
-        error_reason::kModelFailed);
-  }
+  if (info.state != ModelState::kReady) return WhyNotReady(info);
   const bool has_age_feature = config.age_feature.empty() ||
                                std::any_of(info.features.begin(), info.features.end(), [&](const FeatureInfo& feature) {
                                  return feature.name == config.age_feature;
@@ -54,7 +44,8 @@ absl::Status CheckServed(const Engine& engine, const StreamSession::Config& conf
   if (has_age_feature) return absl::OkStatus();
   const auto append_name = [](std::string* out, const FeatureInfo& feature) { out->append(feature.name); };
   return BadStream(absl::StrCat("sweeps.age_feature is \"", Clipped(config.age_feature), "\", which is no feature of ",
-                                which, "; it has: ", absl::StrJoin(info.features, ", ", append_name)));
+                                "model \"", info.name, "\" version ", info.version,
+                                "; it has: ", absl::StrJoin(info.features, ", ", append_name)));
 }
 
 }  // namespace

@@ -28,6 +28,13 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   return status;
 }
 
+absl::Status QueueFullError(std::string_view message) {
+  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(absl::string_view(message.data(), message.size())),
+                                   error_reason::kQueueFull),
+                        kRetryDelay);
+}
+
 absl::Duration RetryDelayOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kRetryUrl);
   int64_t microseconds = 0;

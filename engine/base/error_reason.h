@@ -53,6 +53,9 @@ std::string ReasonOf(const absl::Status& status);
 // For errors that are worth trying again: attaches when (google.rpc.RetryInfo).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
+// RESOURCE_EXHAUSTED (QUEUE_FULL), with the time in which a queue moves on as its delay.
+absl::Status QueueFullError(std::string_view message);
+
 // The attached delay; absl::InfiniteDuration() where there is none.
 absl::Duration RetryDelayOf(const absl::Status& status);
 

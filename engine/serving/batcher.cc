@@ -13,9 +13,6 @@
 namespace voxserve {
 namespace {
 
-// What a refused client is told to wait: about the time in which a queue moves on.
-constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
-
 // Tasks that are looked at to fill one batch.
 constexpr int kMaxCandidates = 64;
 
@@ -28,10 +25,6 @@ int64_t BytesOf(const InferTask& task) {
 
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
-}
-
-absl::Status QueueFull(std::string message) {
-  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(message), error_reason::kQueueFull), kRetryDelay);
 }
 
 absl::Status Unmeetable(std::string message) {
@@ -214,12 +207,12 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
   const int64_t max_requests = own_limit > 0 ? own_limit : options_.max_queue_requests;
   const auto check = [&](const TaskQueue::Load& load) {
     if (load.requests >= max_requests) {
-      return QueueFull(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
-                                    " requests waiting, limit ", max_requests));
+      return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
+                                         " requests waiting, limit ", max_requests));
     }
     if (load.requests > 0 && load.bytes + task.bytes > options_.max_queue_bytes) {
-      return QueueFull(absl::StrCat("the queue of model \"", name, "\" is full: ", load.bytes, " bytes waiting, limit ",
-                                    options_.max_queue_bytes));
+      return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.bytes,
+                                         " bytes waiting, limit ", options_.max_queue_bytes));
     }
     return absl::OkStatus();
   };
@@ -232,8 +225,8 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
   while (!check(queue_.OfModel(name)).ok()) {
     evicted.push_back({.task = Remove(queue_.LeastUrgent(name)),
                        .fate = "queue_full",
-                       .status = QueueFull(absl::StrCat("the queue of model \"", name,
-                                                        "\" is full: a request of a more urgent level came"))});
+                       .status = QueueFullError(absl::StrCat("the queue of model \"", name,
+                                                             "\" is full: a request of a more urgent level came"))});
   }
   return absl::OkStatus();
 }

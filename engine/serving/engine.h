@@ -89,6 +89,10 @@ struct ModelVersionInfo {
   std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
 };
 
+// Why a version that is not ready is not: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
+// problems).
+absl::Status WhyNotReady(const ModelVersionInfo& info);
+
 struct TuneProgress {
   std::string stage;    // "waiting for scans", "candidates", ...
   double fraction = 0;  // of the whole, 0 to 1

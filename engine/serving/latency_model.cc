@@ -70,6 +70,7 @@ void LatencyModel::Observe(const BatchSize& size, absl::Duration device_time) {
     Believe(observation, expected > 0 ? seconds / expected : 1);
   }
   if (size.points > 0) UpdateVoxels(static_cast<double>(size.voxels) / static_cast<double>(size.points));
+  UpdateLargest();
 }
 
 void LatencyModel::Believe(Observation observation, double ratio) {
@@ -132,14 +133,17 @@ void LatencyModel::UpdateVoxels(double voxels_per_point) {
   voxels_per_point_ = NthLargest(densities_, densities_.size() / 20);
 }
 
+void LatencyModel::UpdateLargest() {
+  largest_ = {};
+  for (const Observation& observation : observations_) {
+    for (const size_t i : {1, 2}) largest_[i] = std::max(largest_[i], observation.size[i] / observation.size[3]);
+  }
+}
+
 double LatencyModel::Predict(const BatchSize& size) const {
   const auto requests = static_cast<double>(size.requests);
-  Vector most{};  // of a request that has been seen
-  for (const Observation& observation : observations_) {
-    for (const size_t i : {1, 2}) most[i] = std::max(most[i], observation.size[i] / observation.size[3]);
-  }
   const auto within = [&](size_t i, int64_t value) {
-    return std::min(static_cast<double>(value), kKnownRange * most[i] * requests);
+    return std::min(static_cast<double>(value), kKnownRange * largest_[i] * requests);
   };
   return Dot(coefficients_,
              {static_cast<double>(size.batches), within(1, size.points), within(2, size.voxels), requests});
@@ -152,6 +156,7 @@ void LatencyModel::StartAs(const LatencyModel& other) {
   is_seeded_ = other.is_seeded_;
   coefficients_ = other.coefficients_;
   observations_ = other.observations_;
+  largest_ = other.largest_;
   surprise_ = other.surprise_;
   ratios_ = other.ratios_;
   densities_ = other.densities_;

@@ -68,12 +68,14 @@ class LatencyModel {
   void Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateLargest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateVoxels(double voxels_per_point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   bool is_seeded_ ABSL_GUARDED_BY(mutex_) = false;
   Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds: a batch, a point, a voxel, a request
   std::deque<Observation> observations_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // points and voxels of a request among them
   int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was far off: 1 slower, -1 quicker; 0: it was not
   std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected; oldest first, as the next
   std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels of a point

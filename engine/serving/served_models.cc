@@ -117,19 +117,23 @@ absl::StatusOr<const ServedModels::Entry*> ServedModels::FindEntry(std::string_v
   return &entry->second;
 }
 
-absl::StatusOr<ModelHandle> ServedModels::Find(std::string_view name, int64_t version) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name, version));
-  if (entry->handle != nullptr) return entry->handle;
-  const std::string which = absl::StrCat("model \"", entry->info.name, "\" version ", entry->info.version);
-  if (entry->info.state == ModelState::kLoading) {
+absl::Status WhyNotReady(const ModelVersionInfo& info) {
+  const std::string which = absl::StrCat("model \"", info.name, "\" version ", info.version);
+  if (info.state == ModelState::kLoading) {
     return WithRetryDelay(
         WithReason(absl::UnavailableError(absl::StrCat(which, " is still loading")), error_reason::kModelLoading),
         absl::Seconds(1));
   }
   return WithReason(
-      absl::UnavailableError(absl::StrCat(which, " could not be loaded: ", absl::StrJoin(entry->info.problems, "; "))),
+      absl::UnavailableError(absl::StrCat(which, " could not be loaded: ", absl::StrJoin(info.problems, "; "))),
       error_reason::kModelFailed);
+}
+
+absl::StatusOr<ModelHandle> ServedModels::Find(std::string_view name, int64_t version) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name, version));
+  if (entry->handle != nullptr) return entry->handle;
+  return WhyNotReady(entry->info);
 }
 
 ModelVersionInfo ServedModels::InfoOf(const Entry& entry) {

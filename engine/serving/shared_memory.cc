@@ -8,8 +8,9 @@
 namespace voxserve {
 namespace {
 
-// Without this a request that asks for more than the machine has would end the process.
-BatchOutput RunCatching(const SharedMemory::RunBatch& run, const RunOptions& options) {
+// A request that asks for more than the machine has must not end the process.
+BatchOutput Try(const SharedMemory::RunBatch& run, RunOptions options, bool may_make_maps_on_cpu) {
+  options.may_make_maps_on_cpu = may_make_maps_on_cpu;
   try {
     return run(options);
   } catch (const std::bad_alloc&) {
@@ -26,10 +27,8 @@ bool HadNoRoom(const BatchOutput& output) { return ReasonOf(output.status) == er
 
 BatchOutput SharedMemory::Run(const RunOptions& options, const RunBatch& run) {
   {
-    RunOptions wanted = options;
     absl::ReaderMutexLock lock(&running_);
-    wanted.may_make_maps_on_cpu = num_contexts() <= 1;
-    BatchOutput output = RunCatching(run, wanted);
+    BatchOutput output = Try(run, options, num_contexts() <= 1);
     if (num_contexts() == 0 || !HadNoRoom(output)) return output;
   }
   absl::WriterMutexLock lock(&running_);
@@ -37,17 +36,13 @@ BatchOutput SharedMemory::Run(const RunOptions& options, const RunBatch& run) {
 }
 
 BatchOutput SharedMemory::RunOnce(const RunOptions& options, const RunBatch& run) {
-  RunOptions wanted = options;
   absl::ReaderMutexLock lock(&running_);
-  wanted.may_make_maps_on_cpu = false;
-  return RunCatching(run, wanted);
+  return Try(run, options, false);
 }
 
 BatchOutput SharedMemory::RunAlone(const RunOptions& options, const RunBatch& run) {
-  RunOptions wanted = options;
   absl::WriterMutexLock lock(&running_);
-  wanted.may_make_maps_on_cpu = num_contexts() <= 1;
-  BatchOutput output = RunCatching(run, wanted);
+  BatchOutput output = Try(run, options, num_contexts() <= 1);
   if (num_contexts() == 0 || !HadNoRoom(output)) return output;
   return RunWithEverything(options, run);
 }
@@ -57,12 +52,11 @@ BatchOutput SharedMemory::RunWithEverything(const RunOptions& options, const Run
     absl::MutexLock lock(&mutex_);
     for (CudaContext* context : contexts_) context->ReleaseMemory();
   }
-  RunOptions wanted = options;
-  wanted.may_make_maps_on_cpu = true;
-  BatchOutput output = RunCatching(run, wanted);
-  if (!HadNoRoom(output) || wanted.plans == nullptr) return output;
-  wanted.plans = nullptr;
-  return RunCatching(run, wanted);
+  BatchOutput output = Try(run, options, true);
+  if (!HadNoRoom(output) || options.plans == nullptr) return output;
+  RunOptions by_default = options;
+  by_default.plans = nullptr;
+  return Try(run, by_default, true);
 }
 
 size_t SharedMemory::num_contexts() const {

@@ -38,6 +38,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
@@ -69,24 +70,11 @@ T OrDie(absl::StatusOr<T> value) {
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 // Learns when a searched plan came into service. Read after the search has ended.
-class SwapObserver final : public EngineObserver {
+class SwapObserver final : public SilentObserver {
  public:
   void OnPlan(std::string_view, int64_t, std::string_view, std::string_view source) override {
     if (source == "tuned") swap_ = Clock::now();
   }
-  void OnStage(std::string_view, std::string_view, absl::Duration) override {}
-  void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
-  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
-  void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
-  void OnDropped(std::string_view, std::string_view) override {}
-  void OnQueueDepth(std::string_view, int64_t) override {}
-  void OnModelState(std::string_view, int64_t, bool) override {}
-  void OnModelRemoved(std::string_view, int64_t) override {}
-  void OnGridFallback() override {}
-  void OnGeometryFallback() override {}
-  void OnPlanLookup(bool) override {}
-  void OnDeviceBusy(std::string_view, std::string_view, absl::Duration) override {}
-  void OnDeviceMemory(std::string_view, std::string_view, int64_t) override {}
 
   std::optional<Clock::time_point> swap() const { return swap_; }
 

@@ -10,15 +10,13 @@
 
 #include "engine/serving/batcher.h"
 #include "tests/engine/serving/fake_model.h"
+#include "tests/engine/serving/silent_observer.h"
 
 namespace voxserve {
 
 // What the batcher tells; from any thread.
-class QueueObserver final : public EngineObserver {
+class QueueObserver final : public SilentObserver {
  public:
-  void OnStage(std::string_view, std::string_view, absl::Duration) override {}
-  void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
-  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
   void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {
     absl::MutexLock lock(&mutex_);
     predictions.emplace_back(predicted, actual);
@@ -31,14 +29,6 @@ class QueueObserver final : public EngineObserver {
     absl::MutexLock lock(&mutex_);
     depth[std::string(model)] = tasks;
   }
-  void OnModelState(std::string_view, int64_t, bool) override {}
-  void OnModelRemoved(std::string_view, int64_t) override {}
-  void OnGridFallback() override {}
-  void OnGeometryFallback() override {}
-  void OnPlanLookup(bool) override {}
-  void OnPlan(std::string_view, int64_t, std::string_view, std::string_view) override {}
-  void OnDeviceBusy(std::string_view, std::string_view, absl::Duration) override {}
-  void OnDeviceMemory(std::string_view, std::string_view, int64_t) override {}
 
   // For tests to read when no other thread writes.
   std::vector<std::pair<absl::Duration, absl::Duration>> predictions;  // predicted, actual

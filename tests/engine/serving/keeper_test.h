@@ -20,7 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/engine_observer.h"
+#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/test_device.h"
@@ -38,19 +38,8 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
 }
 
 // What the keeper told.
-class KeeperObserver final : public EngineObserver {
+class KeeperObserver final : public SilentObserver {
  public:
-  void OnStage(std::string_view, std::string_view, absl::Duration) override {}
-  void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
-  void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
-  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
-  void OnDropped(std::string_view, std::string_view) override {}
-  void OnQueueDepth(std::string_view, int64_t) override {}
-  void OnGridFallback() override {}
-  void OnGeometryFallback() override {}
-  void OnPlan(std::string_view, int64_t, std::string_view, std::string_view) override {}
-  void OnDeviceBusy(std::string_view, std::string_view, absl::Duration) override {}
-
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
     absl::MutexLock lock(&mutex_);
     states_[{std::string(model), version}] = ready;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/serving/stream_session.h"
+#include "tests/engine/serving/silent_observer.h"
 
 namespace voxserve {
 
@@ -101,24 +102,11 @@ class ManualEngine {
   uint64_t next_ticket_ = 1;
 };
 
-class DropCounter final : public EngineObserver {
+class DropCounter final : public SilentObserver {
  public:
-  void OnStage(std::string_view, std::string_view, absl::Duration) override {}
-  void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
-  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
-  void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
   void OnDropped(std::string_view model, std::string_view reason) override {
     ++drops[absl::StrCat(std::string(model), " ", std::string(reason))];
   }
-  void OnQueueDepth(std::string_view, int64_t) override {}
-  void OnModelState(std::string_view, int64_t, bool) override {}
-  void OnModelRemoved(std::string_view, int64_t) override {}
-  void OnGridFallback() override {}
-  void OnGeometryFallback() override {}
-  void OnPlanLookup(bool) override {}
-  void OnPlan(std::string_view, int64_t, std::string_view, std::string_view) override {}
-  void OnDeviceBusy(std::string_view, std::string_view, absl::Duration) override {}
-  void OnDeviceMemory(std::string_view, std::string_view, int64_t) override {}
 
   std::map<std::string, int> drops;
 };
