@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/serving/device_program.h"
@@ -106,7 +107,13 @@ void ModelBuilder::WarmUp(const ServedModel& model, const std::atomic<bool>& sto
   for (size_t i = 0; i < options_.devices->size(); ++i) {
     const Device& device = (*options_.devices)[i];
     if (!device.is_cuda() || stopping) continue;
-    if (const absl::Status status = WarmUpOn(i, model, is_first); !status.ok()) {
+    const bool has_default_plan = model.plans->Get(i) == nullptr;
+    std::string kernels = absl::StrCat(KernelsOf(model.programs[i]), "; ", model.info.max_points, " points");
+    if (has_default_plan && warm_[i].count(kernels) > 0) continue;
+    const absl::Status status = WarmUpOn(i, model, is_first);
+    if (status.ok()) {
+      if (has_default_plan) warm_[i].insert(std::move(kernels));
+    } else {
       Log(LogLevel::kWarning, "a model's first requests will be slow: it could not be warmed up",
           {{"model", model.info.name}, {"device", device.id}, {"error", std::string(status.message())}});
     }

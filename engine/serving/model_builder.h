@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class ModelBuilder {
     std::function<absl::Status(size_t device, const ServedModel& model)> warm_up_workers;
   };
 
-  explicit ModelBuilder(Options options) : options_(std::move(options)) {}
+  explicit ModelBuilder(Options options) : options_(std::move(options)), warm_(options_.devices->size()) {}
 
   // By the default plan, cold. INVALID_ARGUMENT where a weight is beyond its type, RESOURCE_EXHAUSTED for memory.
   absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version,
@@ -49,7 +50,8 @@ class ModelBuilder {
   // Sets the tuned plans that there are. True where every device has one.
   bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;
   // So that the first request is as quick as the others. A GPU without room for it serves all the same. Once there is a
-  // version in service a context of low priority is warmed up in place of the workers', so that no request waits.
+  // version in service a context of low priority is warmed up in place of the workers', so that no request waits; and
+  // nothing is where the same network, with other weights, has been.
   void WarmUp(const ServedModel& model, const std::atomic<bool>& stopping);
   // After versions have ended: gives what they held of the GPUs back to these.
   void ReturnMemory() const;
@@ -61,6 +63,7 @@ class ModelBuilder {
 
   const Options options_;
   bool is_first_ = true;
+  std::vector<std::set<std::string>> warm_;  // by device: KernelsOf programs
 };
 
 }  // namespace voxserve
