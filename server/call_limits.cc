@@ -19,80 +19,86 @@ absl::Status CallLimits::CheckDraining() const {
 absl::Status CallLimits::AcceptCall() {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckDraining(); !status.ok()) return status;
-  if (num_calls_ >= options_.max_calls) {
-    return QueueFullError(absl::StrCat("the server holds ", num_calls_, " requests that wait, run or have answers to ",
-                                       "send; its limit is ", options_.max_calls));
+  if (num_answers_ >= options_.max_answers) {
+    return QueueFullError(absl::StrCat(
+        num_answers_, " answers wait for their clients to read them; the server's limit is ", options_.max_answers));
   }
-  ++num_calls_;
+  ++held_.calls;
   return absl::OkStatus();
+}
+
+void CallLimits::StartAnswer() {
+  absl::MutexLock lock(&mutex_);
+  ++num_answers_;
 }
 
 void CallLimits::ReleaseCall() {
   absl::MutexLock lock(&mutex_);
-  --num_calls_;
+  --num_answers_;
+  --held_.calls;
 }
 
 absl::Status CallLimits::AcceptStream() {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckDraining(); !status.ok()) return status;
-  if (num_streams_ >= options_.max_streams) {
+  if (held_.streams >= options_.max_streams) {
     return QueueFullError(
-        absl::StrCat("the server holds ", num_streams_, " streams; its limit is ", options_.max_streams));
+        absl::StrCat("the server holds ", held_.streams, " streams; its limit is ", options_.max_streams));
   }
-  ++num_streams_;
+  ++held_.streams;
   return absl::OkStatus();
 }
 
 void CallLimits::ReleaseStream() {
   absl::MutexLock lock(&mutex_);
-  --num_streams_;
+  --held_.streams;
 }
 
 absl::Status CallLimits::HoldAnswer(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  if (Exceeds(unsent_bytes_, bytes, options_.max_unsent_bytes)) {
+  if (Exceeds(held_.unsent_bytes, bytes, options_.max_unsent_bytes)) {
     return QueueFullError(
-        absl::StrCat("answers of ", unsent_bytes_, " bytes wait for their clients to read them; with ", bytes,
+        absl::StrCat("answers of ", held_.unsent_bytes, " bytes wait for their clients to read them; with ", bytes,
                      " more they exceed the server's limit of ", options_.max_unsent_bytes, " (--grpc_memory_bytes)"));
   }
-  unsent_bytes_ += bytes;
+  held_.unsent_bytes += bytes;
   return absl::OkStatus();
 }
 
 void CallLimits::ReleaseAnswer(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  unsent_bytes_ -= bytes;
+  held_.unsent_bytes -= bytes;
 }
 
 absl::Status CallLimits::HoldFrame(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  if (Exceeds(frame_bytes_, bytes, options_.max_frame_bytes)) {
-    return QueueFullError(absl::StrCat("frames of ", frame_bytes_, " bytes wait in all streams; with ", bytes,
+  if (Exceeds(held_.frame_bytes, bytes, options_.max_frame_bytes)) {
+    return QueueFullError(absl::StrCat("frames of ", held_.frame_bytes, " bytes wait in all streams; with ", bytes,
                                        " more they exceed the server's limit of ", options_.max_frame_bytes,
                                        " (--max_queue_bytes)"));
   }
-  frame_bytes_ += bytes;
+  held_.frame_bytes += bytes;
   return absl::OkStatus();
 }
 
 void CallLimits::ReleaseFrame(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  frame_bytes_ -= bytes;
+  held_.frame_bytes -= bytes;
 }
 
 absl::Status CallLimits::HoldSweep(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  if (Exceeds(sweep_bytes_, bytes, options_.max_sweep_bytes)) {
-    return QueueFullError(absl::StrCat("all streams together keep sweeps of ", sweep_bytes_, " bytes; with ", bytes,
-                                       " more they exceed the server's limit of ", options_.max_sweep_bytes));
+  if (Exceeds(held_.sweep_bytes, bytes, options_.max_sweep_bytes)) {
+    return QueueFullError(absl::StrCat("all streams together keep sweeps of ", held_.sweep_bytes, " bytes; with ",
+                                       bytes, " more they exceed the server's limit of ", options_.max_sweep_bytes));
   }
-  sweep_bytes_ += bytes;
+  held_.sweep_bytes += bytes;
   return absl::OkStatus();
 }
 
 void CallLimits::ReleaseSweeps(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  sweep_bytes_ -= bytes;
+  held_.sweep_bytes -= bytes;
 }
 
 void CallLimits::StartDraining() {
@@ -102,9 +108,14 @@ void CallLimits::StartDraining() {
 
 int64_t CallLimits::AwaitReleases(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
-  const auto is_empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_calls_ + num_streams_ == 0; };
+  const auto is_empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return held_.calls + held_.streams == 0; };
   mutex_.AwaitWithDeadline(absl::Condition(&is_empty), deadline);
-  return num_calls_ + num_streams_;
+  return held_.calls + held_.streams;
+}
+
+CallLimits::Held CallLimits::held() const {
+  absl::MutexLock lock(&mutex_);
+  return held_;
 }
 
 }  // namespace voxserve

@@ -1,8 +1,10 @@
 #pragma once
 
-// What the service holds for its clients, bounded: calls and streams that are open, clouds of streams that wait or are
-// kept as sweeps, and answers that have not left, which a client that does not read delays for as long as it likes.
-// Beyond a bound there is RESOURCE_EXHAUSTED, reason QUEUE_FULL, with a retry delay.
+// What the service holds for its clients, bounded: streams that are open, clouds of streams that wait or are kept as
+// sweeps, and answers that have not left, which a client that does not read delays for as long as it likes. Beyond a
+// bound there is RESOURCE_EXHAUSTED, reason QUEUE_FULL, with a retry delay.
+//
+// Calls that wait or run are not bounded here but by the engine, which knows each model's queue: models come and go.
 //
 // Thread-safe; nothing but AwaitReleases waits. Whatever was accepted or held is released by its holder.
 
@@ -18,7 +20,7 @@ namespace voxserve {
 class CallLimits {
  public:
   struct Options {
-    int64_t max_calls = 512;  // of Infer, held at once
+    int64_t max_answers = 4096;  // of Infer, that have not left; beyond them no call is accepted
     int64_t max_streams = 1024;
     // Of each of these, one alone may be larger.
     int64_t max_unsent_bytes = int64_t{2} << 30;  // of answers that have not left
@@ -28,8 +30,18 @@ class CallLimits {
 
   explicit CallLimits(const Options& options) : options_(options) {}
 
-  // UNAVAILABLE (DRAINING) from StartDraining on.
+  struct Held {
+    int64_t calls = 0;  // of Infer, those among them whose answers are leaving included
+    int64_t streams = 0;
+    int64_t unsent_bytes = 0;
+    int64_t frame_bytes = 0;
+    int64_t sweep_bytes = 0;
+  };
+
+  // UNAVAILABLE (DRAINING) from StartDraining on. Each accepted call gets an answer, an error perhaps: StartAnswer when
+  // gRPC is given it, then ReleaseCall when it has left.
   absl::Status AcceptCall();
+  void StartAnswer();
   void ReleaseCall();
   absl::Status AcceptStream();
   void ReleaseStream();
@@ -46,17 +58,16 @@ class CallLimits {
   // Blocks until every accepted call and stream has been released, or until the deadline. Returns how many have not.
   int64_t AwaitReleases(absl::Time deadline);
 
+  Held held() const;
+
  private:
   absl::Status CheckDraining() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t frame_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t sweep_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  Held held_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_answers_ ABSL_GUARDED_BY(mutex_) = 0;  // of held_.calls, those that are leaving
 };
 
 }  // namespace voxserve

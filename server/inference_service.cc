@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -76,24 +77,38 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
 
     response_->set_request_id(request_->request_id());
     const absl::StatusOr<int64_t> bytes = record_.Answer(*result, response_);
-    if (!bytes.ok()) return Finish(ToGrpcStatus(bytes.status(), context_));
+    if (!bytes.ok()) return End(ToGrpcStatus(bytes.status(), context_));
     answer_bytes_ = *bytes;
-    Finish(grpc::Status::OK);
+    End(grpc::Status::OK);
   }
 
   void Fail(const absl::Status& status) {
-    record_.Fail(status);
-    Finish(ToGrpcStatus(status, context_));
+    const grpc::Status answer = ToGrpcStatus(status, context_);
+    if (IsRefusal()) {
+      record_.Refuse(status);
+    } else {
+      record_.Fail(status);
+    }
+    End(answer);
   }
+
+  void End(const grpc::Status& answer) {
+    if (accepted_) service_->limits_.StartAnswer();
+    Finish(answer);
+  }
+
+  // Whether the task was never let in: the engine says so within Submit, on the thread that called it.
+  bool IsRefusal() const { return std::this_thread::get_id() == receiver_ && !submitted_; }
 
   InferenceService* const service_;
   grpc::CallbackServerContext* const context_;
   v1::InferRequest* const request_;
   v1::InferResponse* const response_;
   const absl::Time deadline_;
+  const std::thread::id receiver_ = std::this_thread::get_id();
   RequestRecord record_;
   bool accepted_ = false;
-  bool submitted_ = false;
+  bool submitted_ = false;  // written by the receiver's thread, within Infer
   uint64_t ticket_ = 0;
   int64_t answer_bytes_ = 0;
   std::atomic<bool> cancelled_{false};
@@ -103,7 +118,10 @@ InferenceService::InferenceService(const Options& options, Engine* engine, Metri
     : engine_(engine),
       metrics_(metrics),
       limits_(options.limits),
-      answer_options_({.max_message_bytes = options.max_response_bytes, .limits = &limits_, .metrics = metrics}),
+      answer_options_({.max_message_bytes = options.max_response_bytes,
+                       .limits = &limits_,
+                       .metrics = metrics,
+                       .failure_log = &failure_log_}),
       streams_(answer_options_, engine) {}
 
 grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* context, const v1::InferRequest* request,

@@ -5,14 +5,15 @@
 // Infer makes a reactor that owns its call: it decodes, submits to the engine, and finishes from the engine's thread.
 // A cancelled call (client gone, deadline passed) takes its task out of the engine's queue.
 //
-// A call is held from its request until its answer has left. What is held for clients is bounded: see CallLimits.
-// InferStream is server/infer_stream.
+// A call is held from its request until its answer has left. What is held for clients is bounded: what waits and runs
+// by the engine, the rest by CallLimits. InferStream is server/infer_stream.
 
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "server/call_limits.h"
 #include "server/infer_stream.h"
@@ -48,12 +49,15 @@ class InferenceService final : public v1::InferenceService::CallbackService {
   // many have not.
   int64_t AwaitAnswers(absl::Time deadline);
 
+  CallLimits::Held held() const { return limits_.held(); }
+
  private:
   class InferCall;
 
   Engine* const engine_;
   Metrics* const metrics_;
   CallLimits limits_;
+  LogLimiter failure_log_;
   const AnswerOptions answer_options_;
   InferStreams streams_;
 };

@@ -82,6 +82,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                     .Name("voxserve_request_duration_seconds")
                                     .Help("From a parsed request to its answer, of requests answered with OK")
                                     .Register(registry_)),
+      refusal_duration_seconds_(BuildHistogram()
+                                    .Name("voxserve_refusal_duration_seconds")
+                                    .Help("From a parsed Infer request to its status, of requests that were not let in")
+                                    .Register(registry_)),
       stage_duration_seconds_(BuildHistogram()
                                   .Name("voxserve_stage_duration_seconds")
                                   .Help("Time of each stage: queue, decode, copy_in, voxelize, geometry, features, "
@@ -131,9 +135,7 @@ void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
 
 void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
-  // What is asked of a model that was unloaded is no longer that model's.
-  const bool is_gone = code == absl::StatusCode::kNotFound && !listed_versions_.contains(model);
-  ModelMetrics& metrics = Of(is_gone ? kUnknown : model);
+  ModelMetrics& metrics = Of(model, code);
   // An answer names its version, which may have been unloaded meanwhile; a refusal repeats what the client asked for.
   const bool is_version_known =
       IsListed(model, version) || (code == absl::StatusCode::kOk && metrics.label != kUnknown);
@@ -151,6 +153,13 @@ void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCod
   metrics.recent_frames.Add(now);
   metrics.request_duration.Observe(absl::ToDoubleSeconds(duration));
   metrics.recent_latency.Observe(absl::ToDoubleSeconds(duration), now);
+}
+
+void Metrics::OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model, code);
+  metrics.refusal_duration.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent_refusals.Observe(absl::ToDoubleSeconds(duration), now_());
 }
 
 void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
@@ -347,6 +356,12 @@ std::vector<DeviceStatistics> Metrics::DeviceStatisticsByName() const {
   return statistics;
 }
 
+ModelMetrics& Metrics::Of(std::string_view model, absl::StatusCode code) {
+  // What is asked of a model that was unloaded is no longer that model's.
+  const bool is_gone = code == absl::StatusCode::kNotFound && !listed_versions_.contains(model);
+  return Of(is_gone ? kUnknown : model);
+}
+
 ModelMetrics& Metrics::Of(std::string_view model) {
   if (const auto found = models_.find(model); found != models_.end()) return *found->second;
   if (listed_versions_.find(model) == listed_versions_.end()) {
@@ -366,6 +381,7 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .dropped_points = points("dropped"),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .refusal_duration = refusal_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .batch_requests = batch_requests_.Add({{"model", label}}, RequestBuckets()),
                    .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),

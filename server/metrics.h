@@ -52,6 +52,9 @@ class Metrics : public EngineObserver {
   // enter the latency histogram and the frame count: a fast refusal is no fast frame.
   void OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration);
 
+  // An Infer request was not let in, and its status is handed to gRPC: so long after the request was there.
+  void OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration);
+
   // Age of a cloud when its answer left: now - the sensor's stamp. Negative ages (clocks that disagree) are counted
   // apart.
   void OnFrameAge(std::string_view model, absl::Duration age);
@@ -90,6 +93,8 @@ class Metrics : public EngineObserver {
   };
 
   ModelMetrics& Of(std::string_view model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a request with that status.
+  ModelMetrics& Of(std::string_view model, absl::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StageMetrics& StageOf(ModelMetrics& metrics, std::string_view stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsListed(std::string_view model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddStreams(std::string_view model, int64_t change);
@@ -109,6 +114,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& plan_cache_misses_total_;
   prometheus::Family<prometheus::Counter>& device_busy_seconds_total_;
   prometheus::Family<prometheus::Histogram>& request_duration_seconds_;
+  prometheus::Family<prometheus::Histogram>& refusal_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& stage_duration_seconds_;
   prometheus::Family<prometheus::Histogram>& frame_age_seconds_;
   prometheus::Family<prometheus::Histogram>& batch_requests_;

@@ -50,6 +50,7 @@ ModelStatistics ModelMetrics::Statistics(absl::Time now) const {
   statistics.streams = open_streams;
   statistics.frames_history = recent_frames.History(now);
   statistics.latency_seconds = recent_latency.Summarize(now);
+  statistics.refusal_seconds = recent_refusals.Summarize(now);
   for (const StageMetrics& stage : stages) {
     const Distribution recent = stage.recent.Summarize(now);
     if (recent.count > 0) statistics.stage_seconds.emplace_back(stage.name, recent);

@@ -44,6 +44,7 @@ struct ModelStatistics {
   int64_t streams = 0;                                              // open now
   std::vector<int64_t> frames_history;                              // per second of the last minute, oldest first
   Distribution latency_seconds;                                     // from request to answer, of those answered with OK
+  Distribution refusal_seconds;                                     // from request to status, of those not let in
   std::vector<std::pair<std::string, Distribution>> stage_seconds;  // in the order in which a request meets them
   Distribution frame_age_seconds;                                   // of clouds with a stamp
   int64_t negative_ages = 0;
@@ -76,6 +77,7 @@ struct ModelMetrics {
   prometheus::Counter& dropped_points;
   prometheus::Counter& negative_ages;
   prometheus::Histogram& request_duration;
+  prometheus::Histogram& refusal_duration;
   prometheus::Histogram& frame_age;
   prometheus::Histogram& batch_requests;
   prometheus::Histogram& batch_points;
@@ -94,6 +96,7 @@ struct ModelMetrics {
   std::map<std::string, int64_t> failures = {};  // by code
   RecentRate recent_frames = {};
   RecentHistogram recent_latency{&DurationBuckets()};
+  RecentHistogram recent_refusals{&DurationBuckets()};
   RecentHistogram recent_frame_age{&DurationBuckets()};
   RecentHistogram recent_batch_requests{&RequestBuckets()};
   RecentHistogram recent_batch_points{&SizeBuckets()};

@@ -1,6 +1,7 @@
 #include "server/request_record.h"
 
 #include <chrono>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -81,17 +82,32 @@ absl::StatusOr<int64_t> RequestRecord::Answer(const InferResult& result, v1::Inf
   return bytes;
 }
 
+// The log comes first, so that its time counts too.
 void RequestRecord::Fail(const absl::Status& status) const {
-  const absl::Duration duration = absl::Now() - started_;
-  options_.metrics->OnRequest(names_.model, names_.version, status.code(), duration);
-  Log(LevelOf(status.code()), "not answered",
+  LogFailure(status);
+  options_.metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
+}
+
+void RequestRecord::Refuse(const absl::Status& status) const {
+  Fail(status);
+  options_.metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
+}
+
+// An overload refuses thousands of requests a second for one reason; metrics count them all.
+void RequestRecord::LogFailure(const absl::Status& status) const {
+  const std::string reason = ReasonOf(status);
+  const LogLevel level = LevelOf(status.code());
+  const std::optional<int64_t> num_left_out = options_.failure_log->Admit(reason);
+  if (!num_left_out.has_value()) return;
+  if (*num_left_out > 0) Log(level, "not answered, and not logged", {{"reason", reason}, {"requests", *num_left_out}});
+  Log(level, "not answered",
       {{"model", Clipped(names_.model)},
        {"version", names_.version},
        {"code", absl::StatusCodeToString(status.code())},
-       {"reason", ReasonOf(status)},
+       {"reason", reason},
        {"message", Clipped(status.message())},
        {"points", num_points_},
-       {"ms", absl::ToDoubleMilliseconds(duration)},
+       {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
        {"request_id", Clipped(names_.request_id)},
        {"peer", names_.peer}});
 }

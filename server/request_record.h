@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
 #include "engine/tensor/point_cloud.h"
 #include "server/call_limits.h"
@@ -25,6 +26,7 @@ struct AnswerOptions {
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallLimits* limits = nullptr;
   Metrics* metrics = nullptr;
+  LogLimiter* failure_log = nullptr;
 };
 
 class RequestRecord {
@@ -49,11 +51,15 @@ class RequestRecord {
 
   // The request gets this error: counts and logs it.
   void Fail(const absl::Status& status) const;
+  // Likewise, of one that was not let in: the time that this took counts as a refusal's.
+  void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
   absl::Time stamp() const { return stamp_; }  // the sensor's, once decoded; InfinitePast: unknown
 
  private:
+  void LogFailure(const absl::Status& status) const;
+
   Names names_;
   AnswerOptions options_;
   absl::Time started_ = absl::Now();

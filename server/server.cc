@@ -4,9 +4,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
-#include <algorithm>
-#include <limits>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,22 +26,10 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
-// Infer calls that the service holds beyond those that wait in full queues: they run, or their answers are leaving.
-constexpr int64_t kMaxCallsBeyondQueues = 16;
+// Of Infer, answers that have not left: those of a thousand scans a second to clients that take seconds to read.
+constexpr int64_t kMaxUnsentAnswers = 4096;
 // InferStream calls: vehicles.
 constexpr int64_t kMaxStreams = 1024;
-// Streams of one connection beyond the calls that the service holds: health watches, and calls being refused.
-// A client with more on one connection keeps them back until others end.
-constexpr int64_t kMaxOtherStreams = 64;
-
-// Queues are per model.
-int64_t MaxAcceptedRequests(const Options& options, const Engine& engine) {
-  std::set<std::string> models;
-  for (const ModelVersionInfo& model : engine.ListModels()) models.insert(model.name);
-  const auto num_queues = static_cast<int64_t>(std::max<size_t>(models.size(), 1));
-  constexpr int64_t kMost = std::numeric_limits<int>::max() - kMaxCallsBeyondQueues - kMaxStreams - kMaxOtherStreams;
-  return std::min(options.max_queue_requests, kMost / num_queues) * num_queues + kMaxCallsBeyondQueues;
-}
 
 void LogLoaded(const std::vector<ModelVersionInfo>& models) {
   std::vector<std::string> ready;
@@ -112,10 +97,9 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 absl::Status Server::StartGrpc() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  const int64_t max_accepted_requests = MaxAcceptedRequests(options_, *engine_);
   service_ = std::make_unique<InferenceService>(
       InferenceService::Options{.max_response_bytes = options_.max_message_bytes,
-                                .limits = {.max_calls = max_accepted_requests,
+                                .limits = {.max_answers = kMaxUnsentAnswers,
                                            .max_streams = kMaxStreams,
                                            .max_unsent_bytes = options_.grpc_memory_bytes,
                                            .max_frame_bytes = options_.max_queue_bytes}},
@@ -131,8 +115,9 @@ absl::Status Server::StartGrpc() {
   // A few compressed kilobytes can unpack to gigabytes: compressed requests get UNIMPLEMENTED.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             static_cast<int>(max_accepted_requests + kMaxStreams + kMaxOtherStreams));
+  // No bound on the calls of one connection: a client keeps those beyond it back, where their time runs out without an
+  // early refusal and no metric counts them. Calls are bounded where they can be refused, by the engine's queues and by
+  // CallLimits, and what gRPC itself keeps for those that are not complete by the quota.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -183,6 +168,8 @@ void Server::WatchLoading() {
   readiness_.SetLoaded();
   LogLoaded(engine_->ListModels());
 }
+
+CallLimits::Held Server::held() const { return service_->held(); }
 
 std::string Server::RenderStatusPage() const {
   ServerStatus status;

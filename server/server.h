@@ -41,6 +41,8 @@ class Server {
   int grpc_port() const { return grpc_port_; }
   int http_port() const { return http_->port(); }
   std::string devices() const { return engine_->devices(); }
+  // What it holds for its clients now.
+  CallLimits::Held held() const;
 
   // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every
   // accepted one has been answered, then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests

@@ -136,7 +136,7 @@ std::string Problems(const std::vector<std::string>& problems) {
   return html + "</ul>";
 }
 
-// Batches and ages have tiles where there were any.
+// Batches, refusals and ages have tiles where there were any.
 std::string LoadTiles(const ModelStatistics& statistics) {
   std::string html = absl::StrCat(Tile(Count(statistics.queue_depth), "waiting"));
   if (statistics.batch_requests.count > 0) {
@@ -150,6 +150,9 @@ std::string LoadTiles(const ModelStatistics& statistics) {
     absl::StrAppend(&html,
                     Tile(absl::StrFormat("%.0f%%", 100 * statistics.prediction_error.p50), "p50 prediction error"),
                     Tile(absl::StrFormat("%.0f%%", 100 * statistics.prediction_error.p95), "p95 prediction error"));
+  }
+  if (statistics.refusal_seconds.count > 0) {
+    absl::StrAppend(&html, Tile(Milliseconds(statistics.refusal_seconds.p99), "p99 of refusals"));
   }
   if (statistics.streams > 0) absl::StrAppend(&html, Tile(Count(statistics.streams), "streams open"));
   if (statistics.frame_age_seconds.count > 0) {

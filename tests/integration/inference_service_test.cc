@@ -4,6 +4,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -148,9 +149,30 @@ TEST_F(InferenceServiceTest, AFullQueueSaysWhenToTryAgain) {
   const auto pushback = trailers.find("grpc-retry-pushback-ms");
   ASSERT_NE(pushback, trailers.end());
   EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "250");
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 1);
   engine_->Resume();
   EXPECT_TRUE(first.Wait().ok());
   EXPECT_TRUE(second.Wait().ok());
+}
+
+TEST_F(InferenceServiceTest, WhatHappensOftenDoesNotFillTheLog) {
+  constexpr int kRefusals = 300;
+  Start();
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < kRefusals; ++i) {
+    v1::InferResponse response;
+    ASSERT_FALSE(client_->Infer(RequestOf("nobody", 1), &response).ok());
+  }
+  v1::InferRequest other = RequestOf("fake", 1);
+  other.set_version(9);
+  v1::InferResponse response;
+  ASSERT_FALSE(client_->Infer(other, &response).ok());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("reason=MODEL_NOT_FOUND"));
+  EXPECT_THAT(log, HasSubstr("reason=VERSION_NOT_FOUND")) << "other reasons are not left out";
+  // 300 calls take at most a few seconds, even on a slow machine.
+  EXPECT_LT(std::count(log.begin(), log.end(), '\n'), kRefusals / 2) << log;
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="_unknown"})"), kRefusals);
 }
 
 TEST_F(InferenceServiceTest, ADeadlineTakesTheTaskOutOfTheQueue) {
@@ -165,6 +187,7 @@ TEST_F(InferenceServiceTest, ADeadlineTakesTheTaskOutOfTheQueue) {
   engine_->Resume();
   ExpectServerLives();
   EXPECT_EQ(engine_->num_started(), 1) << "the late one never ran";
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 0) << "it was let in";
 }
 
 TEST_F(InferenceServiceTest, ACancelledTaskLeavesTheQueue) {
@@ -349,6 +372,8 @@ TEST_F(InferenceServiceTest, CountsAndTimesWhatItDoes) {
 
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="OK",model="fake",version="2"})"), 2);
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="NOT_FOUND",model="_unknown",version="_unknown"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="_unknown"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_refusal_duration_seconds_count{model="fake"})"), 0);
   EXPECT_EQ(MetricOf(R"(voxserve_points_total{fate="used",model="fake"})"), 20);
   EXPECT_EQ(MetricOf(R"(voxserve_request_duration_seconds_count{model="fake"})"), 2);
   for (const char* stage : {"decode", "features", "encode"}) {

@@ -17,6 +17,7 @@
 #include "tests/integration/server_test.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/paths.h"
+#include "voxserve/v1/admin.grpc.pb.h"
 
 namespace voxserve {
 namespace {
@@ -32,15 +33,15 @@ constexpr int64_t kManyBytes = int64_t{kManyPoints} * 16;
 // of its own. One worker serves both, in the order of arrival.
 class MinkunetServiceTest : public ServerTest {
  protected:
-  void Start(Engine::Options options = {}) {
+  void Start(Engine::Options options = {}, const Options& server_options = {}, bool with_small_model = true) {
     std::filesystem::create_directory(folder_.path() / "minkunet");
     std::filesystem::create_directory_symlink(support::SourceDir() + "/deploy/models/minkunet/1",
                                               folder_.path() / "minkunet" / "1");
     std::ofstream(folder_.path() / "minkunet" / "config.textproto") << "batching { max_batch_requests: 1 }";
-    testing::SmallModel().WriteTo(folder_.path() / "small");
+    if (with_small_model) testing::SmallModel().WriteTo(folder_.path() / "small");
     options.model_repository = folder_.path().string();
     options.num_threads = 1;
-    ASSERT_NO_FATAL_FAILURE(StartServer({}, [&](EngineObserver* observer) {
+    ASSERT_NO_FATAL_FAILURE(StartServer(server_options, [&](EngineObserver* observer) {
       options.observer = observer;
       return Engine::Create(options);
     }));
@@ -108,6 +109,37 @@ TEST_F(MinkunetServiceTest, AQueueFullOfRequestsSaysWhenToTryAgain) {
 TEST_F(MinkunetServiceTest, AQueueFullOfBytesSaysWhenToTryAgain) {
   Start({.max_queue_bytes = kManyBytes * 3 / 2});
   ExpectQueueFull(absl::StrCat(kManyBytes, " bytes waiting, limit ", kManyBytes * 3 / 2));
+}
+
+TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
+  constexpr int kQueue = 20;
+  Options options;
+  options.max_queue_requests = kQueue;
+  Start({.max_queue_requests = kQueue}, options, /*with_small_model=*/false);
+  EXPECT_EQ(ReasonOf(Send("small", 10)->Wait()), "MODEL_NOT_FOUND");
+  testing::SmallModel().WriteTo(folder_.path() / "small");
+  grpc::ClientContext context;
+  v1::LoadModelRequest request;
+  request.set_model("small");
+  v1::LoadModelResponse loaded;
+  ASSERT_TRUE(v1::AdminService::NewStub(client_->channel)->LoadModel(&context, request, &loaded).ok());
+
+  ASSERT_NO_FATAL_FAILURE(KeepBusy());  // one of them waits
+  std::vector<std::unique_ptr<AsyncInfer>> calls;
+  for (int i = 0; i < kQueue; ++i) {
+    calls.push_back(Send("small", 10));
+    if (i > 0) calls.push_back(Send("minkunet", 10));
+  }
+  ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="small"})", kQueue));
+  ASSERT_TRUE(AwaitMetric(R"(voxserve_queue_depth{model="minkunet"})", kQueue));
+  for (const std::string model : {"small", "minkunet"}) {
+    const std::unique_ptr<AsyncInfer> beyond = Send(model, 10);
+    EXPECT_EQ(ReasonOf(beyond->Wait()), "QUEUE_FULL");
+    EXPECT_THAT(beyond->Wait().error_message(), HasSubstr(absl::StrCat("queue of model \"", model, "\" is full")));
+    EXPECT_EQ(MetricOf(absl::StrCat(R"(voxserve_refusal_duration_seconds_count{model=")", model, "\"}")), 1);
+  }
+  for (const std::unique_ptr<AsyncInfer>& call : calls) EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
+  ExpectBusyWorkIsAnswered();
 }
 
 TEST_F(MinkunetServiceTest, ADeadlineThatPassesInTheQueue) {

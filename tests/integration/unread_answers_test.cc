@@ -65,8 +65,8 @@ class UnreadingClient {
 class UnreadAnswersTest : public FakeServerTest {
  protected:
   // Sends requests whose answers stay with the server.
-  void Leave(UnreadingClient& client, int num_answers) {
-    v1::InferRequest request = RequestOf("fake", 10'000);
+  void Leave(UnreadingClient& client, int num_answers, int num_points) {
+    v1::InferRequest request = RequestOf("fake", num_points);
     request.set_return_scores(true);
     for (int i = 0; i < num_answers; ++i) ASSERT_TRUE(client.Send(request)) << i;
     ASSERT_TRUE(AwaitMetric(R"(voxserve_frames_total{model="fake"})", num_answers));
@@ -81,6 +81,13 @@ class UnreadAnswersTest : public FakeServerTest {
     EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(100));
   }
 
+  void ExpectEngineFull() {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(RequestOf("fake", 1), &response);
+    EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
+    EXPECT_EQ(status.error_message(), "the queue is full");
+  }
+
   // Blocks until the server has noticed that the unread calls are gone.
   bool AwaitAnswer(const v1::InferRequest& request) {
     for (int i = 0; i < 1000; ++i) {
@@ -93,19 +100,33 @@ class UnreadAnswersTest : public FakeServerTest {
 };
 
 TEST_F(UnreadAnswersTest, TheirNumberIsBounded) {
-  constexpr int kMost = 2 * 3 + 16;  // two models' queues and what runs or leaves
-  Options options;
-  options.max_queue_requests = 3;
-  Start({.max_queue_requests = 100}, options);
+  constexpr int kMost = 4096;
+  Start({.max_queue_requests = kMost, .scores_per_point = 180});
   {
     UnreadingClient client(server_->grpc_port());
-    Leave(client, kMost);
+    Leave(client, kMost, 100);  // 72 kB an answer
     ExpectQueueFull(RequestOf("fake", 1), absl::StrCat("limit is ", kMost));
     EXPECT_EQ(engine_->num_started(), kMost) << "refused before any work";
+    EXPECT_EQ(server_->held().calls, kMost);
     EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="queue_full"})"), 1);
     EXPECT_EQ(Get("/healthz").first, 200);
   }
   EXPECT_TRUE(AwaitAnswer(RequestOf("fake", 1)));
+}
+
+TEST_F(UnreadAnswersTest, WhatWaitsInTheEngineIsNoneOfThem) {
+  constexpr int kWaiting = 200;
+  Options options;
+  options.max_queue_requests = 1;  // of the flag, which a model's own limit may exceed
+  Start({.max_queue_requests = kWaiting, .pause = FakeEngine::Pause::kBeforeStart}, options);
+  {
+    UnreadingClient client(server_->grpc_port());
+    for (int i = 0; i < kWaiting; ++i) ASSERT_TRUE(client.Send(RequestOf("fake", 1)));
+    ASSERT_TRUE(engine_->AwaitWaiting(kWaiting)) << "over one connection";
+    EXPECT_EQ(server_->held().calls, kWaiting);
+    ExpectEngineFull();
+  }
+  EXPECT_TRUE(engine_->AwaitCancelled(kWaiting));
 }
 
 TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
@@ -116,7 +137,7 @@ TEST_F(UnreadAnswersTest, TheirBytesAreBounded) {
   request.set_return_scores(true);
   {
     UnreadingClient client(server_->grpc_port());
-    Leave(client, 3);
+    Leave(client, 3, 10'000);
     ExpectQueueFull(request, "4194304 (--grpc_memory_bytes)");
     v1::InferResponse response;
     EXPECT_TRUE(client_->Infer(RequestOf("fake", 1), &response).ok()) << "a small answer fits";

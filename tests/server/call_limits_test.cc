@@ -20,13 +20,17 @@ void ExpectQueueFull(const absl::Status& status, const std::string& text) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(text));
 }
 
-TEST(CallLimitsTest, BoundsCallsAndStreamsApart) {
-  CallLimits limits({.max_calls = 2, .max_streams = 1});
+TEST(CallLimitsTest, BoundsAnswersAndStreamsApart) {
+  CallLimits limits({.max_answers = 2, .max_streams = 1});
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(limits.AcceptCall().ok()) << "what waits and runs is the engine's to bound";
+  limits.StartAnswer();
   EXPECT_TRUE(limits.AcceptCall().ok());
-  EXPECT_TRUE(limits.AcceptCall().ok());
-  ExpectQueueFull(limits.AcceptCall(), "limit is 2");
+  limits.StartAnswer();
+  ExpectQueueFull(limits.AcceptCall(), "2 answers wait for their clients to read them; the server's limit is 2");
   EXPECT_TRUE(limits.AcceptStream().ok());
   ExpectQueueFull(limits.AcceptStream(), "1 streams; its limit is 1");
+  EXPECT_EQ(limits.held().calls, 11);
+  EXPECT_EQ(limits.held().streams, 1);
   limits.ReleaseCall();
   EXPECT_TRUE(limits.AcceptCall().ok());
   limits.ReleaseStream();
@@ -48,6 +52,9 @@ TEST(CallLimitsTest, BoundsBytesButNotOfOneAlone) {
   EXPECT_TRUE(limits.HoldFrame(1).ok());
   limits.ReleaseSweeps(100);
   EXPECT_TRUE(limits.HoldSweep(51).ok());
+  EXPECT_EQ(limits.held().unsent_bytes, 1);
+  EXPECT_EQ(limits.held().frame_bytes, 51);
+  EXPECT_EQ(limits.held().sweep_bytes, 201);
 }
 
 TEST(CallLimitsTest, TakesNothingWhileItDrains) {
@@ -58,6 +65,8 @@ TEST(CallLimitsTest, TakesNothingWhileItDrains) {
   EXPECT_EQ(ReasonOf(limits.AcceptCall()), "DRAINING");
   EXPECT_EQ(limits.AcceptStream().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(limits.HoldAnswer(1).ok()) << "what was accepted is answered";
+  EXPECT_EQ(limits.AwaitReleases(absl::Now()), 2);
+  limits.StartAnswer();
   EXPECT_EQ(limits.AwaitReleases(absl::Now()), 2);
   limits.ReleaseCall();
   EXPECT_EQ(limits.AwaitReleases(absl::Now()), 1);

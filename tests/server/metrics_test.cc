@@ -33,6 +33,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnPlanLookup(false);
   metrics_.OnPlanLookup(false);
   metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(3));
+  metrics_.OnRefusal("net", absl::StatusCode::kResourceExhausted, absl::Microseconds(120));
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
@@ -57,6 +58,9 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.0001"} 0)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.003"} 1)",
+           R"(voxserve_refusal_duration_seconds_count{model="net"} 1)",
+           R"(voxserve_refusal_duration_seconds_bucket{model="net",le="0.0001"} 0)",
+           R"(voxserve_refusal_duration_seconds_bucket{model="net",le="0.00015"} 1)",
            R"(voxserve_stage_duration_seconds_count{model="net",stage="features"} 1)",
            R"(voxserve_batch_requests_sum{model="net"} 2)",
            R"(voxserve_batch_points_sum{model="net"} 3000)",
@@ -89,6 +93,7 @@ TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
     metrics_.OnQueueDepth("made up " + std::to_string(i), i);
     metrics_.OnRequest("made up " + std::to_string(i), i, absl::StatusCode::kNotFound, absl::Milliseconds(1));
     metrics_.OnDropped("made up " + std::to_string(i), "draining");
+    metrics_.OnRefusal("made up " + std::to_string(i), absl::StatusCode::kNotFound, absl::Milliseconds(1));
   }
   metrics_.OnRequest("net", 77, absl::StatusCode::kNotFound, absl::Milliseconds(1));
   const std::string text = metrics_.Text();
@@ -98,6 +103,7 @@ TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
               HasSubstr("voxserve_requests_total{code=\"NOT_FOUND\",model=\"_unknown\",version=\"_unknown\"} 100\n"));
   EXPECT_THAT(text, HasSubstr("voxserve_requests_total{code=\"NOT_FOUND\",model=\"net\",version=\"_unknown\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("voxserve_frames_dropped_total{model=\"_unknown\",reason=\"draining\"} 100\n"));
+  EXPECT_THAT(text, HasSubstr("voxserve_refusal_duration_seconds_count{model=\"_unknown\"} 100\n"));
 }
 
 TEST_F(MetricsTest, AFastRefusalIsNoFastFrame) {

@@ -32,6 +32,7 @@ ServerStatus Example() {
   statistics.frames_history = std::vector<int64_t>(60, 0);
   statistics.frames_history.back() = 25;
   statistics.latency_seconds = {.count = 12, .mean = 0.02, .p50 = 0.0123, .p95 = 0.05, .p99 = 12.5};
+  statistics.refusal_seconds = {.count = 8, .mean = 0.0004, .p50 = 0.0004, .p95 = 0.0012, .p99 = 0.00134};
   statistics.queue_depth = 3;
   statistics.streams = 16;
   statistics.stage_seconds = {{"voxelize", {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
@@ -100,6 +101,7 @@ TEST(StatusPageTest, ShowsWhatAnOperatorAsks) {
                            "<b>4</b><span>p95 of them",
                            "<b>298.0 k</b><span>points a batch",
                            "<b>76.5 k</b><span>voxels a batch",
+                           "<b>1.34 ms</b><span>p99 of refusals",
                            "<b>31%</b><span>p95 prediction error",
                            "<b>97.7 ms</b><span>p99 frame age",
                            "<b>2</b><span>stamped in the future",
