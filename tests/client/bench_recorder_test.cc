@@ -7,8 +7,10 @@
 namespace voxserve::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
@@ -98,6 +100,35 @@ TEST_F(BenchRecorderTest, SumsUpStreams) {
   EXPECT_EQ(summary.refused.count, 0u);
 }
 
+TEST_F(BenchRecorderTest, SupersededFramesAreNoFailures) {
+  const absl::Status superseded = WithReason(absl::AbortedError("newer"), kSuperseded);
+  recorder_.AddFailure(Due(0), At(0.1), superseded);
+  recorder_.AddFailure(Due(0.1), At(0.2), superseded);
+  BenchResult result;
+  result.summary = recorder_.Summarise(At(0), At(1), 1);
+  result.first_failure = recorder_.first_failure();
+  EXPECT_EQ(result.summary.num_superseded, 2u);
+  EXPECT_TRUE(result.summary.failures.empty());
+  EXPECT_EQ(recorder_.num_failed(), 0u);
+  EXPECT_TRUE(result.first_failure.ok());
+  EXPECT_THAT(std::string(VerdictOn(result).message()), HasSubstr("every frame was superseded"));
+
+  recorder_.AddFailure(Due(0.2), At(0.2), Refusal());
+  result.first_failure = recorder_.first_failure();
+  EXPECT_EQ(recorder_.num_failed(), 1u);
+  EXPECT_EQ(VerdictOn(result), Refusal());
+  Answer(0.3, 0.4);
+  result.summary = recorder_.Summarise(At(0), At(1), 1);
+  EXPECT_TRUE(VerdictOn(result).ok());
+  ASSERT_EQ(result.summary.failures.size(), 1u);
+  EXPECT_EQ(result.summary.failures[0].reason, "QUEUE_FULL");
+  BenchOptions options;
+  options.num_streams = 1;
+  EXPECT_THAT(FormatBench(options, {}, result),
+              AllOf(HasSubstr("4, 1 answered OK, 2 superseded by newer frames"), Not(HasSubstr("ABORTED"))));
+  EXPECT_THAT(FormatBenchJson(options, {}, result), HasSubstr("\"superseded\": 2,"));
+}
+
 TEST_F(BenchRecorderTest, WindowsAreOfWhatEndedInThem) {
   Answer(0, 0.5);
   Answer(0.9, 1.1);
@@ -118,7 +149,8 @@ TEST_F(BenchRecorderTest, NothingIsASummaryToo) {
   BenchResult result;
   result.summary = summary;
   BenchOptions options;
-  EXPECT_THAT(FormatBench(options, {}, result), HasSubstr("0, 0 answered OK"));
+  EXPECT_THAT(FormatBench(options, {}, result), HasSubstr("0, 0 answered OK\n"));
+  EXPECT_THAT(std::string(VerdictOn(result).message()), HasSubstr("no request was due"));
 }
 
 TEST_F(BenchRecorderTest, ProgressIsOneLine) {

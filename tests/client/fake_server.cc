@@ -282,8 +282,12 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
+  grpc::Status GetModel(grpc::ServerContext* context, const v1::GetModelRequest* request,
                         v1::GetModelResponse* response) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last_get_model_timeout_ = context->deadline() - std::chrono::system_clock::now();
+    }
     if (request->model() == "missing") return ModelNotFound(request->model());
     if (request->model() == "broken") {
       *response->mutable_model() = Broken();
@@ -316,6 +320,10 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   size_t num_infer_calls() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return num_infer_calls_;
+  }
+  std::chrono::nanoseconds last_get_model_timeout() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_get_model_timeout_;
   }
   size_t max_concurrent_calls() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -404,6 +412,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
   bool streams_are_released_ = false;
   std::set<std::string> peers_;
   size_t num_infer_calls_ = 0;
+  std::chrono::nanoseconds last_get_model_timeout_{0};
   size_t calls_ = 0, max_calls_ = 0;
 };
 
@@ -422,6 +431,7 @@ v1::TunePlanRequest FakeServer::last_tune_request() const { return impl_->admin(
 v1::InferRequest FakeServer::last_request() const { return impl_->last_request(); }
 size_t FakeServer::num_connections() const { return impl_->num_connections(); }
 size_t FakeServer::num_infer_calls() const { return impl_->num_infer_calls(); }
+std::chrono::nanoseconds FakeServer::last_get_model_timeout() const { return impl_->last_get_model_timeout(); }
 size_t FakeServer::max_concurrent_calls() const { return impl_->max_concurrent_calls(); }
 
 std::string UnusedAddress() {

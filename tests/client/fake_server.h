@@ -26,6 +26,7 @@
 // Loads and unloads too: segmenter has versions 1 and 2, or the one that was asked for; wide none; broken has two
 // problems (FAILED_PRECONDITION, BAD_MODEL); slow and others as above.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,8 @@ class FakeServer {
   // Peers (address and port of the client's end) that have called Infer.
   size_t num_connections() const;
   size_t num_infer_calls() const;
+  // The time that the client gave the last GetModel.
+  std::chrono::nanoseconds last_get_model_timeout() const;
   size_t max_concurrent_calls() const;
 
  private:

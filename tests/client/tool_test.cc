@@ -271,6 +271,9 @@ TEST_F(ToolTest, BenchesEachKindOfLoadAndWritesJson) {
     EXPECT_THAT(outcome.out, ContainsRegex("features +2.50"));
     EXPECT_EQ(nlohmann::json::parse(folder_.Read("bench.json"))["requests"], 20) << load;
   }
+  // The load's time limit is not that of the call which looks for the model.
+  RunAtServer(absl::StrCat("bench --model segmenter ", scans, bounds, " --timeout 1s"));
+  EXPECT_GT(server_.last_get_model_timeout(), std::chrono::seconds(10));
   const Outcome refused = RunAtServer(absl::StrCat("bench --model full ", scans, bounds));
   EXPECT_EQ(refused.exit_code, kExitFailure);
   EXPECT_THAT(refused.out, ContainsRegex("RESOURCE_EXHAUSTED QUEUE_FULL +20 +100.0%"));

@@ -40,7 +40,11 @@ void BenchRecorder::AddAnswer(const BenchRequest& request, absl::Time ended, abs
 void BenchRecorder::AddFailure(const BenchRequest& request, absl::Time ended, const absl::Status& status) {
   const Outcome outcome = {absl::StatusCodeToString(status.code()), ErrorReason(status), IsFromServer(status)};
   absl::MutexLock lock(&mutex_);
-  if (first_failure_.ok()) first_failure_ = status;
+  if (outcome.reason == kSuperseded) {
+    ++num_superseded_;
+  } else if (first_failure_.ok()) {
+    first_failure_ = status;
+  }
   auto found = std::find_if(outcomes_.begin() + 1, outcomes_.end(), [&](const Outcome& other) {
     return other.code == outcome.code && other.reason == outcome.reason &&
            other.is_from_server == outcome.is_from_server;
@@ -77,7 +81,7 @@ uint64_t BenchRecorder::num_ok() const {
 
 uint64_t BenchRecorder::num_failed() const {
   absl::MutexLock lock(&mutex_);
-  return samples_.size() - num_ok_;
+  return samples_.size() - num_ok_ - num_superseded_;
 }
 
 absl::Time BenchRecorder::last_ended() const {
@@ -115,6 +119,7 @@ BenchSummary BenchRecorder::Summarise(absl::Time since, absl::Time until, size_t
     by_outcome[sample.outcome].push_back(latency);
     const Outcome& outcome = outcomes_[sample.outcome];
     const bool is_superseded = outcome.reason == kSuperseded;
+    summary.num_superseded += is_superseded;
     if (outcome.reason == kNotSent) {
       ++summary.num_not_sent;
     } else {
@@ -143,7 +148,7 @@ BenchSummary BenchRecorder::Summarise(absl::Time since, absl::Time until, size_t
   summary.refused = SummariseLatencies(std::move(refused));
   summary.behind = SummariseLatencies(std::move(behind));
   for (size_t i = 1; i < outcomes_.size(); ++i) {
-    if (by_outcome[i].empty()) continue;
+    if (by_outcome[i].empty() || outcomes_[i].reason == kSuperseded) continue;
     const LatencySummary latency = SummariseLatencies(std::move(by_outcome[i]));
     summary.failures.push_back(
         {outcomes_[i].code, outcomes_[i].reason, outcomes_[i].is_from_server, latency.count, latency.p50, latency.p99});

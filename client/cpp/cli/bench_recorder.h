@@ -45,14 +45,16 @@ struct BenchSummary {
   absl::Duration measured;    // the span of time
   uint64_t num_requests = 0;  // that were due in it
   uint64_t num_not_sent = 0;  // of these
+  // Of these, frames of streams that made room for a newer one: as the policy "latest" wants it, and no failures.
+  uint64_t num_superseded = 0;
   // Answered OK in that time, whenever they were due.
   double scans_per_second = 0, points_per_second = 0;
   std::vector<uint64_t> ok_per_second;  // of each whole second
   // Of the requests that were due in that time, whenever they were answered.
   LatencySummary ok;
-  LatencySummary refused;                                      // by the server; without superseded frames
+  LatencySummary refused;                                      // by the server
   LatencySummary behind;                                       // from due to sent: what the generator itself added
-  std::vector<BenchOutcome> failures;                          // most frequent first
+  std::vector<BenchOutcome> failures;                          // most frequent first; without superseded frames
   std::vector<std::pair<std::string, absl::Duration>> stages;  // means over the OK ones, in the server's order
   std::map<std::string, uint64_t> answered_by;                 // by NameAnswerer, OK ones
   std::vector<StreamSummary> streams;                          // by number; empty without streams
@@ -71,9 +73,9 @@ class BenchRecorder {
   // Of the requests that ended in [since, until).
   WindowSummary Window(absl::Time since, absl::Time until) const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t num_ok() const ABSL_LOCKS_EXCLUDED(mutex_);
-  uint64_t num_failed() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Time last_ended() const ABSL_LOCKS_EXCLUDED(mutex_);  // InfinitePast where none has
-  absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t num_failed() const ABSL_LOCKS_EXCLUDED(mutex_);         // without superseded frames
+  absl::Time last_ended() const ABSL_LOCKS_EXCLUDED(mutex_);       // InfinitePast where none has
+  absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_);  // likewise
 
   // Of [since, until).
   BenchSummary Summarise(absl::Time since, absl::Time until, size_t num_streams) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -100,6 +102,7 @@ class BenchRecorder {
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // who answered
   std::vector<std::string> stage_names_ ABSL_GUARDED_BY(mutex_);  // in the order of the first answers
   uint64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t num_superseded_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_ended_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Status first_failure_ ABSL_GUARDED_BY(mutex_);
 };

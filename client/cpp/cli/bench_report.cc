@@ -164,6 +164,9 @@ std::string FormatBench(const BenchOptions& options, const BenchInput& input, co
   }
   absl::StrAppendFormat(&text, "\n\n  %-18s %s, %s answered OK", "requests", WithSeparators(summary.num_requests),
                         WithSeparators(summary.ok.count));
+  if (summary.num_superseded > 0) {
+    absl::StrAppend(&text, ", ", WithSeparators(summary.num_superseded), " superseded by newer frames");
+  }
   if (summary.num_not_sent > 0) {
     absl::StrAppend(&text, ", ", WithSeparators(summary.num_not_sent), " not sent (too many were under way)");
   }
@@ -189,6 +192,7 @@ std::string FormatBenchJson(const BenchOptions& options, const BenchInput& input
                {"is_stable", result.is_stable},
                {"requests", summary.num_requests},
                {"ok", summary.ok.count},
+               {"superseded", summary.num_superseded},
                {"not_sent", summary.num_not_sent},
                {"scans_per_second", summary.scans_per_second},
                {"points_per_second", summary.points_per_second},

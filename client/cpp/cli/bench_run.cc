@@ -119,4 +119,11 @@ absl::StatusOr<BenchResult> RunBench(const BenchOptions& options, const std::sha
   return result;
 }
 
+absl::Status VerdictOn(const BenchResult& result) {
+  if (result.summary.ok.count > 0) return absl::OkStatus();
+  if (!result.first_failure.ok()) return result.first_failure;
+  if (result.summary.num_superseded > 0) return absl::AbortedError("every frame was superseded by a newer one");
+  return absl::DeadlineExceededError("no request was due in the time measured");
+}
+
 }  // namespace voxserve::client

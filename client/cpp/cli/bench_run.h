@@ -24,7 +24,7 @@ struct BenchProgress {
 struct BenchResult {
   BenchSummary summary;
   bool is_stable = false;         // then the summary is of the last windows alone
-  absl::Status first_failure;     // of a request; OK where none failed
+  absl::Status first_failure;     // of a request; OK where none failed; superseded frames did not
   size_t num_broken_streams = 0;  // that ended with an error
   absl::Status first_stream_error;
 };
@@ -35,5 +35,8 @@ struct BenchResult {
 absl::StatusOr<BenchResult> RunBench(const BenchOptions& options, const std::shared_ptr<Channels>& channels,
                                      const std::vector<BenchScan>& scans,
                                      const std::function<void(const BenchProgress&)>& on_progress);
+
+// OK where a request was answered OK; else why none was.
+absl::Status VerdictOn(const BenchResult& result);
 
 }  // namespace voxserve::client
