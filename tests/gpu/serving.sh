@@ -9,13 +9,15 @@ usage() {
 tests/gpu/serving.sh [BUILD] --repository DIR --model NAME --scans PATH... [OPTIONS] [-- SERVER_FLAGS...]
 
 Measures a server over gRPC on this machine's loopback, beside a server that only echoes messages of the same sizes, in
-one run of less than 150 seconds, and prints one report in Markdown:
+one run of less than 150 seconds (and --versions_seconds), and prints one report in Markdown:
 
   closed loop  1, 2, 4, 8 and 16 clients, echo and voxserve
   overload     Poisson arrivals at twice the rate that was measured, deadlines of 50 ms; memory; then one client again
   mixed        8 clients, scans of several sizes
   streams      vehicles at 10 Hz, the newest frame first, until the p99 frame age passes 100 ms
   reload       8 clients while the model's files change and are loaded anew every second
+  versions     8 clients while one of two versions, whose labels all differ, takes over from the other every second;
+               every answer is compared with that of the version which it names
 
 Nothing is built: BUILD (default build/release) may have been carried here. Needs bash, coreutils, sed, grep, python3.
 
@@ -28,6 +30,7 @@ Nothing is built: BUILD (default build/release) may have been carried here. Need
                       --drive_fields SPEC likewise
   --devices LIST      of the server (default: every GPU)
   --seconds N         that a measurement lasts (default: 3; overload twice, reload five times that)
+  --versions_seconds N  that versions lasts (default: 10)
   --deadline_ms N     of the overload's requests (default: 50)
   --clients "N..."    the closed loop's numbers of clients (default: "1 2 4 8 16")
   --vehicles "N..."   the streams' numbers of vehicles (default: "4 8 16 24 32")
@@ -37,7 +40,7 @@ Exits with 0 where everything was measured, with 1 where something failed or tim
 HELP
 }
 
-build=$BUILD/release repository='' model='' devices='' seconds=3 deadline_ms=50 out=''
+build=$BUILD/release repository='' model='' devices='' seconds=3 versions_seconds=10 deadline_ms=50 out=''
 clients='1 2 4 8 16' vehicles='4 8 16 24 32'
 fields='' mixed_fields='' drive_fields=''
 scans=() mixed=() drive=() server_flags=()
@@ -52,8 +55,8 @@ while (($# > 0)); do
       done
       ((${#paths[@]} > 0)) || die "$1 needs a path; see --help"
       ;;
-    --repository | --model | --devices | --seconds | --deadline_ms | --clients | --vehicles | --out | --fields | \
-      --mixed_fields | --drive_fields)
+    --repository | --model | --devices | --seconds | --versions_seconds | --deadline_ms | --clients | --vehicles | \
+      --out | --fields | --mixed_fields | --drive_fields)
       (($# > 1)) || die "$1 needs a value; see --help"
       declare -n value=${1#--}
       # shellcheck disable=SC2034  # names one of the variables above
@@ -74,14 +77,15 @@ done
 [[ -n $model ]] || die "--model is needed; see --help"
 ((${#scans[@]} > 0)) || die "--scans is needed; see --help"
 [[ -n $repository && -d $repository/$model ]] || die "--repository has no folder '$model': '$repository'"
-for number in "$seconds" "$deadline_ms" $clients $vehicles; do
+for number in "$seconds" "$versions_seconds" "$deadline_ms" $clients $vehicles; do
   [[ $number =~ ^[1-9][0-9]{0,4}$ ]] || die "'$number' is no whole number from 1 to 99999"
 done
 [[ -d $build ]] || die "there is no build '$build'"
 build=$(realpath "$build")
 server=$build/server/voxserve client=$build/client/cpp/voxserve-client echo=$build/tests/bench/echo_server_bench
-for program in "$server" "$client" "$echo"; do
-  [[ -x $program ]] || die "'$program' is missing: build voxserve, voxserve-client and echo_server_bench"
+reload_check=$build/tests/gpu/reload_check
+for program in "$server" "$client" "$echo" "$reload_check"; do
+  [[ -x $program ]] || die "'$program' is missing: build voxserve, voxserve-client, echo_server_bench and reload_check"
 done
 command -v python3 >/dev/null || die "python3 is missing"
 ((${#drive[@]} > 0)) || { drive=("${scans[@]}") && drive_fields=$fields; }
@@ -90,6 +94,7 @@ mapfile -t scans < <(layout "$fields" && printf '%s\n' "${scans[@]}")
 ((${#mixed[@]} == 0)) || mapfile -t mixed < <(layout "$mixed_fields" && printf '%s\n' "${mixed[@]}")
 mapfile -t drive < <(layout "$drive_fields" && printf '%s\n' "${drive[@]}")
 
+here=$ROOT/tests/gpu
 out=$(realpath -m "${out:-$build/gpu/serving.md}")
 logs=$(dirname "$out")/serving
 mkdir -p "$logs"
@@ -128,7 +133,7 @@ num_failures=0
 fail() { num_failures=$((num_failures + 1)); }
 report() { printf '%s\n' "$@" >>"$work/report"; }
 
-time_limit=150
+time_limit=$((150 + versions_seconds))
 # has_time SECONDS WHAT: whether that much is left of the whole run's time; says what is left out where not.
 has_time() {
   ((SECONDS + $1 <= time_limit)) && return
@@ -196,6 +201,31 @@ for line in open(path):
     if series and series[1] == name and re.search(labels, series[2] or ""):
         total += float(series[3])
 print(f"{total:.6g}")
+PY
+}
+
+# percentile PERCENT NAME BEFORE AFTER: of what a histogram took in between two scrapes, in ms: the upper end of the
+# bucket that holds it, so that the true one is no higher; behind it of how many.
+percentile() {
+  python3 - "$@" <<'PY'
+import re, sys
+
+percent, name, *paths = sys.argv[1:]
+
+def buckets(path):
+    counts = {}
+    for line in open(path):
+        series = re.match(r'(\w+)_bucket\{.*le="([^"]+)".*\} (\S+)$', line)
+        if series and series[1] == name:
+            end = float(series[2])
+            counts[end] = counts.get(end, 0) + float(series[3])
+    return counts
+
+before, after = map(buckets, paths)
+counts = {end: count - before.get(end, 0) for end, count in sorted(after.items())}
+total = max(counts.values(), default=0)
+ends = [end for end, count in counts.items() if total > 0 and count >= total * float(percent) / 100]
+print(f"{1000 * ends[0]:.3g} ({total:.0f})" if ends else "-")
 PY
 }
 
@@ -331,6 +361,7 @@ run_overload() {
     return
   fi
   before_mb=$(resident_mb) before_device_mb=$(device_mb)
+  scrape "$work/before_overload"
   touch "$work/goes_on"
   sample_memory "$work/memory" &
   sampler=$!
@@ -347,7 +378,9 @@ run_overload() {
   report "Poisson arrivals at $rate requests a second, twice the closed loop's best ($capacity), each with a deadline \
 of $deadline_ms ms." "" "| | |" "|---|---|" "| requests | $sent |" "| answered in time | $ok |" \
     "| goodput, scans/s | $goodput |" "| goodput against capacity | $(calculate "$goodput/$capacity") |" \
-    "| p50, p99 of the answered, ms | $p50, $p99 |" "| refusals' p99, ms | $refused_p99 |"
+    "| p50, p99 of the answered, ms | $p50, $p99 |" "| refusals' p99 as the clients see it, ms | $refused_p99 |" \
+    "| refusals' p99 within the server, at most, ms (of so many) | $(
+      percentile 99 voxserve_refusal_duration_seconds "$work/before_overload" "$work/after_overload") |"
   outcomes "$logs/overload.json" >>"$work/report"
   read -r alone_p50 alone_p99 < <(numbers "$logs/closed_${clients%% *}.json" latency_ms.p50 latency_ms.p99)
   read -r again_p50 again_p99 < <(numbers "$logs/after_overload.json" latency_ms.p50 latency_ms.p99)
@@ -428,7 +461,27 @@ run_reload() {
   if [[ $sent != "$ok" || ! -s $work/loads ]] || grep -q failed "$work/loads"; then fail; fi
 }
 
-# Clients of the mixed sizes and the reload: 8, or as many as the closed loop's last row had.
+run_versions() {
+  local newest next status=0
+  step "Versions"
+  has_time $((versions_seconds + 10)) "versions" || return 0
+  newest=$(find "$work/models/$model" -mindepth 1 -maxdepth 1 -regex '.*/[0-9]+' -printf '%f\n' | sort -n | tail -n 1)
+  next=$((newest + 1))
+  report "## Versions $newest and $next, one after the other every second, $many clients" ""
+  {
+    "$here/turn_labels.py" "$work/models/$model/$newest" "$work/models/$model/$next" &&
+      timeout 60 "$client" load --address "$address" "$model" &&
+      timeout $((versions_seconds + 60)) "$reload_check" --address "$address" --model "$model" \
+        --repository "$work/models" --concurrency "$many" --duration "${versions_seconds}s" "${scans[@]}"
+  } >"$logs/versions.log" 2>&1 </dev/null || status=$?
+  report "$(sed 's/^/- /' "$logs/versions.log")" ""
+  if ((status != 0)); then
+    fail
+    report "**versions FAILED (status $status)**" ""
+  fi
+}
+
+# Clients of the mixed sizes, the reload and the versions: 8, or as many as the closed loop's last row had.
 many=${clients##* }
 [[ " $clients " != *" 8 "* ]] || many=8
 capacity=0
@@ -443,7 +496,7 @@ report "# voxserve under load" "" "| | |" "|---|---|" "| date | $(date -u '+%Y-%
 step "Start"
 start_echo
 start_server
-for part in closed_loop overload mixed streams reload; do "run_$part"; done
+for part in closed_loop overload mixed streams reload versions; do "run_$part"; done
 
 scrape "$work/at_end"
 report "## The server's own account of the run" "" "| | |" "|---|---|" \
