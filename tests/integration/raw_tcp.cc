@@ -5,6 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
 namespace voxserve {
 namespace {
 
@@ -16,17 +21,17 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Moves what is there; false at the end of the stream.
-bool MoveBytes(int from, int to) {
+// Moves what is there, max_bytes at most; returns how many. None at the end of the stream.
+int64_t MoveBytes(int from, int to, int64_t max_bytes = std::numeric_limits<int64_t>::max()) {
   char buffer[65536];
-  const ssize_t size = read(from, buffer, sizeof(buffer));
-  if (size <= 0) return false;
+  const ssize_t size = read(from, buffer, std::min<int64_t>(sizeof(buffer), max_bytes));
+  if (size <= 0) return 0;
   for (ssize_t sent = 0; sent < size;) {
     const ssize_t written = send(to, buffer + sent, size - sent, MSG_NOSIGNAL);
-    if (written <= 0) return false;
+    if (written <= 0) return 0;
     sent += written;
   }
-  return true;
+  return size;
 }
 
 int ConnectTo(int port) {
@@ -50,7 +55,8 @@ void SendRaw(int port, const std::string& bytes) {
   close(descriptor);
 }
 
-TcpProxy::TcpProxy(int target_port) : target_port_(target_port), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+TcpProxy::TcpProxy(int target_port, int64_t max_upload_bytes)
+    : target_port_(target_port), upload_bytes_left_(max_upload_bytes), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
   bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
@@ -70,6 +76,11 @@ void TcpProxy::Cut() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool TcpProxy::AwaitUpload() const {
+  for (int i = 0; i < 1000 && upload_bytes_left_ > 0; ++i) absl::SleepFor(absl::Milliseconds(10));
+  return upload_bytes_left_ == 0;
+}
+
 void TcpProxy::Forward() {
   constexpr int kPollMs = 5;
   pollfd waiting = {.fd = listener_, .events = POLLIN, .revents = 0};
@@ -80,10 +91,17 @@ void TcpProxy::Forward() {
   const int server = ConnectTo(target_port_);
   bool open = server >= 0;
   while (open && !cut_) {
-    pollfd ends[2] = {{.fd = client, .events = POLLIN, .revents = 0}, {.fd = server, .events = POLLIN, .revents = 0}};
+    const bool may_upload = upload_bytes_left_ > 0;
+    const auto client_events = static_cast<int16_t>(may_upload ? POLLIN : POLLRDHUP);
+    pollfd ends[2] = {{.fd = client, .events = client_events, .revents = 0},
+                      {.fd = server, .events = POLLIN, .revents = 0}};
     poll(ends, 2, kPollMs);
-    if (ends[0].revents != 0) open = MoveBytes(client, server);
-    if (open && ends[1].revents != 0) open = MoveBytes(server, client);
+    if (ends[0].revents != 0) {
+      const int64_t num_bytes = may_upload ? MoveBytes(client, server, upload_bytes_left_) : 0;
+      upload_bytes_left_ -= num_bytes;
+      open = num_bytes > 0;
+    }
+    if (open && ends[1].revents != 0) open = MoveBytes(server, client) > 0;
   }
   close(client);
   close(server);

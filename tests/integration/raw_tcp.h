@@ -3,6 +3,8 @@
 // TCP below gRPC, for tests that break it.
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -12,20 +14,24 @@ namespace voxserve {
 // ms, and hangs up.
 void SendRaw(int port, const std::string& bytes);
 
-// Forwards one TCP connection to a local port until told to cut it, so that a test can pull the cable in the middle of
-// a call.
+// Forwards one TCP connection to a local port until told to cut it, or one end is gone, so that a test can pull the
+// cable in the middle of a call.
 class TcpProxy {
  public:
-  explicit TcpProxy(int target_port);
+  // Forwards at most max_upload_bytes of what the client sends.
+  explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max());
   ~TcpProxy();
 
   int port() const { return port_; }
   void Cut();
+  // Blocks until all that may be forwarded of what the client sends has been; false after ten seconds.
+  bool AwaitUpload() const;
 
  private:
   void Forward();
 
   const int target_port_;
+  std::atomic<int64_t> upload_bytes_left_;
   int port_ = 0;
   int listener_ = -1;
   std::atomic<bool> cut_{false};

@@ -67,6 +67,11 @@ int64_t FakeEngine::num_started() const {
   return num_started_;
 }
 
+bool FakeEngine::IsIdle() const {
+  absl::MutexLock lock(&mutex_);
+  return queue_.empty() && idle_;
+}
+
 bool FakeEngine::AwaitTunes(int64_t count) { return Await(&num_tunes_, count); }
 bool FakeEngine::AwaitTuneCancels(int64_t count) { return Await(&num_tune_cancels_, count); }
 

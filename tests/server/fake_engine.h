@@ -55,6 +55,8 @@ class FakeEngine final : public Engine {
   // The next task that starts gets this instead of an answer.
   void FailNext(absl::Status status);
   int64_t num_started() const;
+  // Nothing waits or runs.
+  bool IsIdle() const;
 
   // Likewise, of searches that began, or calls of CancelTune.
   bool AwaitTunes(int64_t count);

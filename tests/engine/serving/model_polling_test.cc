@@ -13,6 +13,7 @@
 namespace voxserve {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -191,6 +192,44 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   EXPECT_GE(num_answers, answers + 10);
   EXPECT_EQ(observer_.num_builds(), 3 + kReloads);
   EXPECT_TRUE(observer_.AwaitWeightBytes(bytes)) << "all that were replaced are gone";
+}
+
+// Likewise bounded. Whoever asks for no version gets the one in service, before, during and after each takeover.
+TEST_P(ModelPollingTest, TakeoversUnderLoadCostNoRequest) {
+  constexpr int kTakeovers = 60;
+  const auto serve_only = [this](int version) {
+    WriteConfig("a", absl::StrCat("version_policy { specific { versions: ", version, " } }"));
+  };
+  Write("a", 1, ModelOf(1));
+  Write("a", 2, ModelOf(2));
+  serve_only(2);
+  Start();
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> num_answers[3] = {};  // by version
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 3; ++client) {
+    clients.emplace_back([&] {
+      while (!stop) {
+        const auto answer = Answer("a");
+        ASSERT_THAT(answer.first, AnyOf(1, 2));
+        ASSERT_EQ(answer.second, answer.first) << "each version's label is its number";
+        ++num_answers[answer.first];
+      }
+    });
+  }
+  for (int i = 0; i < kTakeovers; ++i) {
+    const int version = 1 + i % 2;
+    serve_only(version);
+    EXPECT_THAT(Load("a").value_or(Versions()), ElementsAre(version));
+    const int64_t answers = num_answers[version];
+    for (int tries = 0; tries < 30'000 && num_answers[version] == answers; ++tries) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_GT(num_answers[version], answers);
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_THAT(Listed("a"), ElementsAre(2));
 }
 
 }  // namespace
