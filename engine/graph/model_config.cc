@@ -96,6 +96,8 @@ ModelConfig::Batching ReadBatching(const model::v1::BatchingConfig& proto, const
   };
   batching.max_batch_points =
       ReadLimit("batching: max_batch_points", proto.max_batch_points(), batching.max_batch_points, at);
+  batching.max_batch_voxels =
+      ReadLimit("batching: max_batch_voxels", proto.max_batch_voxels(), batching.max_batch_voxels, at);
   batching.max_batch_requests =
       read_count("max_batch_requests", proto.max_batch_requests(), batching.max_batch_requests, kMaxBatchRequests);
   batching.priority_levels =

@@ -36,6 +36,7 @@ struct ModelConfig {
   // How requests share batches and wait.
   struct Batching {
     int64_t max_batch_points = 600'000;  // of all clouds of a batch; a larger cloud runs alone
+    int64_t max_batch_voxels = 0;        // likewise; 0: as many as their points bring
     int max_batch_requests = 8;
     absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited so long expires
     int64_t max_queue_requests = 0;                     // waiting; 0: as many as the engine allows

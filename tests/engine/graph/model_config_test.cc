@@ -37,6 +37,7 @@ TEST(ModelConfigTest, Defaults) {
   EXPECT_EQ(config.voxel_overflow, ModelConfig::VoxelOverflow::kReject);
   EXPECT_EQ(config.bytes_per_label(), 1);
   EXPECT_EQ(config.batching.max_batch_points, 600'000);
+  EXPECT_EQ(config.batching.max_batch_voxels, 0);
   EXPECT_EQ(config.batching.max_batch_requests, 8);
   EXPECT_EQ(config.batching.max_queue_delay, absl::Minutes(1));
   EXPECT_EQ(config.batching.max_queue_requests, 0);
@@ -46,13 +47,15 @@ TEST(ModelConfigTest, Defaults) {
 
 TEST(ModelConfigTest, ReadsBatching) {
   const ModelConfig::Batching batching = ParseValid(R"(batching {
-                                                         max_batch_points: 1000 max_batch_requests: 64
+                                                         max_batch_points: 1000 max_batch_voxels: 700
+                                                         max_batch_requests: 64
                                                          max_queue_delay_ms: 250 max_queue_requests: 17
                                                          priority_levels: 16 default_timeout_ms: 4294967295
                                                        })",
                                                     3)
                                              .batching;
   EXPECT_EQ(batching.max_batch_points, 1000);
+  EXPECT_EQ(batching.max_batch_voxels, 700);
   EXPECT_EQ(batching.max_batch_requests, 64);
   EXPECT_EQ(batching.max_queue_delay, absl::Milliseconds(250));
   EXPECT_EQ(batching.max_queue_requests, 17);
@@ -61,11 +64,14 @@ TEST(ModelConfigTest, ReadsBatching) {
 }
 
 TEST(ModelConfigTest, TellsEveryProblemOfBatching) {
-  EXPECT_THAT(ProblemsIn("batching { max_batch_points: 3000000000 max_batch_requests: 65 priority_levels: 17 }"),
+  EXPECT_THAT(ProblemsIn("batching { max_batch_points: 3000000000 max_batch_voxels: 2147483648 "
+                         "max_batch_requests: 65 priority_levels: 17 }"),
               ElementsAre("config.textproto: batching: max_batch_points is 3000000000; at most 2147483647 is possible",
+                          "config.textproto: batching: max_batch_voxels is 2147483648; at most 2147483647 is possible",
                           "config.textproto: batching: max_batch_requests is 65; at most 64 is possible",
                           "config.textproto: batching: priority_levels is 17; at most 16 is possible"));
   EXPECT_THAT(ProblemsIn("batching { max_batch_requests: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
+  EXPECT_THAT(ProblemsIn("batching { max_batch_voxels: -1 }"), ElementsAre(HasSubstr("config.textproto:1:")));
 }
 
 TEST(ModelConfigTest, ReadsEveryField) {
