@@ -98,6 +98,14 @@ void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutp
   }
 }
 
+absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits) {
+  if (num_samples == 1 || limits.max_batch_voxels == 0 || num_voxels <= limits.max_batch_voxels) {
+    return absl::OkStatus();
+  }
+  return absl::OutOfRangeError(absl::StrCat("the batch occupies ", num_voxels,
+                                            " voxels; max_batch_voxels of the model is ", limits.max_batch_voxels));
+}
+
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets) {
   std::vector<int64_t> sizes;
   for (int32_t k = 0; k < num_offsets; ++k) sizes.push_back(offset_begin[k + 1] - offset_begin[k]);

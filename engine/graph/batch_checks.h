@@ -33,6 +33,9 @@ void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& poin
 // INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.
 void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
 
+// OUT_OF_RANGE for several samples that have more voxels together than a batch may have.
+absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
+
 inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
   return options.plans == nullptr ? program.default_plans : *options.plans;
 }

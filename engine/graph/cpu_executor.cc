@@ -70,6 +70,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
   }
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), inputs.size(), limits));
   const std::vector<ConvPlan>& plans = PlansOf(program, options).ForVoxels(geometry_.num_sites(0));
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, output));
   if (!HasGoodSample(output)) return absl::OkStatus();

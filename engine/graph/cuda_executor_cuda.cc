@@ -39,6 +39,10 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
   }
   if (output.status.ok()) {
     points_.LetSweepsGo();
+    const CudaContext& cuda = *context_->cuda;
+    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes() + 2 * DeviceArena::kBlockBytes,
+                    .points = cuda.batch.most_bytes(),
+                    .features = cuda.features.most_bytes()};
     return output;
   }
   output.samples.clear();
@@ -51,7 +55,7 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
     output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
   }
   points_.LetSweepsGo();
-  context_->cuda->ReleaseMemory();
+  if (!absl::IsOutOfRange(output.status)) context_->cuda->ReleaseMemory();
   return output;
 }
 
@@ -59,7 +63,12 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
                                     const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
-  cuda.batch.Reset();
+  for (const auto& [arena, expected] :
+       {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
+    arena->Reset();
+    arena->Reserve(expected);
+    arena->ForgetMost();
+  }
   RETURN_IF_ERROR(EndStage(0));
   RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true}, *context_));
@@ -80,6 +89,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
   absl::Status ran = RunSteps(program, inputs, limits, options, output);
   if (IsOutOfMemory(ran) && options.may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.

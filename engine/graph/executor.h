@@ -25,17 +25,29 @@ struct RunLimits {
   int ignore_label = 255;
   int64_t max_voxels = 0;            // per sample; 0: no limit
   bool keep_nearest_voxels = false;  // above max_voxels: drop the farthest (NEAREST_FIRST), else refuse the sample
+  int64_t max_batch_voxels = 0;      // of several samples together; 0: no limit
   int64_t max_grid_bytes = int64_t{512} << 20;
+};
+
+// What one batch takes of a GPU's memory. Zeros on the CPU, whose memory has no limit of ours.
+struct BatchBytes {
+  int64_t fixed = 0;     // whatever its size
+  int64_t points = 0;    // grows with its points: clouds, levels, maps
+  int64_t features = 0;  // grows with its voxels: features, scratch
+
+  int64_t total() const { return fixed + points + features; }
 };
 
 struct RunOptions {
   const PlanTable* plans = nullptr;  // of the program; null: its default_plans
   bool times_convs = false;          // BatchOutput::conv_times
   bool may_make_maps_on_cpu = true;  // of a GPU's batch whose maps do not fit; else RESOURCE_EXHAUSTED
+  BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
 };
 
 struct BatchOutput {
-  // The whole batch failed (memory, limits): samples is empty.
+  // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
+  // max_batch_voxels together, and each by itself may run.
   absl::Status status;
   std::vector<SampleOutput> samples;  // one per input
   std::vector<StageTime> stages;      // of the whole batch
@@ -45,6 +57,7 @@ struct BatchOutput {
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
+  BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };
 
 class Executor {

@@ -93,16 +93,31 @@ class DeviceArena {
   // Takes everything back, in the order of the stream. Where several blocks were needed they become one, for which the
   // stream is waited for.
   void Reset();
+  // Sees to one block of so many bytes, so that they are not taken piece by piece beside a block that is too small.
+  // What there was is given back first, and the stream waited for. Does nothing where something is taken. Without room
+  // the next Take says so or finds some.
+  void Reserve(int64_t bytes);
   // Gives everything back to the pool.
   void Release();
 
   int64_t capacity() const;
+  // The most that was handed out at once since the last ForgetMost.
+  int64_t most_bytes() const { return most_; }
+  void ForgetMost() { most_ = 0; }
+
+  // A first block's size, and the granularity of all: small batches then share one block from the start.
+  static constexpr int64_t kBlockBytes = int64_t{16} << 20;
 
  private:
+  // In place of all that there are.
+  void MakeOneBlock(int64_t bytes);
+
   DevicePool* pool_ = nullptr;
   StreamView stream_;
   std::vector<DeviceBuffer> blocks_;  // the last one is being filled
   int64_t used_ = 0;                  // of the last block
+  int64_t taken_ = 0;                 // of all
+  int64_t most_ = 0;
 };
 
 }  // namespace voxserve

@@ -14,8 +14,6 @@ namespace voxserve {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// An arena's first block, and the granularity of the others: small batches then share one block from the start.
-constexpr int64_t kBlockBytes = int64_t{16} << 20;
 
 int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -117,14 +115,24 @@ absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
   }
   char* const data = blocks_.back().data() + used_;
   used_ += wanted;
+  taken_ += wanted;
+  most_ = std::max(most_, taken_);
   return data;
 }
 
 void DeviceArena::Reset() {
+  const int64_t taken = std::exchange(taken_, 0);
   used_ = 0;
-  if (blocks_.size() <= 1) return;
+  if (blocks_.size() > 1) MakeOneBlock(taken);
+}
+
+void DeviceArena::Reserve(int64_t bytes) {
+  if (taken_ == 0 && bytes > capacity()) MakeOneBlock(bytes);
+}
+
+void DeviceArena::MakeOneBlock(int64_t bytes) {
   // An eighth more, so that a slowly growing stream of batches does not come here each time.
-  const int64_t total = RoundUp(capacity() + capacity() / 8, kBlockBytes);
+  const int64_t total = RoundUp(bytes + bytes / 8, kBlockBytes);
   Release();
   // The pool gives what is unused back to the device when a stream is waited for; else it would hold both for a while.
   if (const absl::Status status = stream_.Synchronize(); !status.ok()) return;  // comes up at the next call
@@ -136,7 +144,7 @@ void DeviceArena::Reset() {
 
 void DeviceArena::Release() {
   blocks_.clear();
-  used_ = 0;
+  used_ = taken_ = 0;
 }
 
 int64_t DeviceArena::capacity() const {

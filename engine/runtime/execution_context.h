@@ -31,7 +31,9 @@ struct CudaContext {
   // Makes the device the calling thread's; before a thread's first use of the context.
   absl::Status MakeCurrent() const;
 
-  // Gives the memory of batches back to the pool, and that of the device's copies, which are made again where need be.
+  // Gives the arenas' memory back to the pool. No batch runs.
+  void ReleaseArenas();
+  // The same with all memory of batches, and that of the device's copies, which are made again where need be.
   void ReleaseMemory();
 
   DevicePool* pool = nullptr;      // the device's; outlives the context, as does the next

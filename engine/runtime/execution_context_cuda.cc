@@ -35,9 +35,13 @@ CudaContext::~CudaContext() {
 
 absl::Status CudaContext::MakeCurrent() const { return pool->MakeCurrent(); }
 
-void CudaContext::ReleaseMemory() {
+void CudaContext::ReleaseArenas() {
   batch.Release();
   features.Release();
+}
+
+void CudaContext::ReleaseMemory() {
+  ReleaseArenas();
   grid_cells = DeviceBuffer();
   is_grid_clean = true;
   if (copies != nullptr) copies->Clear();

@@ -133,6 +133,21 @@ TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
   }
 }
 
+TEST_F(CudaExecutorTest, SaysWhatABatchNeededWhateverTheContextKeeps) {
+  Start(0);
+  const PointCloud small = Ground(30'000, 1), large = Ground(300'000, 2);
+  const BatchBytes before = Run(small).bytes;
+  const BatchBytes most = Run(large).bytes;
+  const BatchBytes after = Run(small).bytes;
+  EXPECT_EQ(after.points, before.points);
+  EXPECT_EQ(after.features, before.features);
+  // In proportion, or nearly.
+  EXPECT_GT(most.points, 8 * before.points);
+  EXPECT_LT(most.points, 11 * before.points);
+  EXPECT_GT(most.features, 5 * before.features);
+  EXPECT_LE(most.total(), runner_->executor().allocated_bytes() + 2 * DeviceArena::kBlockBytes);
+}
+
 TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   Start(192 * kMiB);
   const PointCloud small = Ground(5'000, 1), large = Ground(1'500'000, 2);

@@ -49,6 +49,21 @@ class ExecutorTest : public testing::TestWithParam<support::Device> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, ExecutorTest, support::AllDevices(), support::DeviceName);
 
+TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
+  const PointCloud two = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
+  const PointCloud three = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
+  const RunLimits limits{.max_batch_voxels = 4};
+  const BatchOutput refused = Run({&two, &three}, limits);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kOutOfRange) << refused.status;
+  EXPECT_THAT(refused.samples, IsEmpty());
+  const BatchOutput whole = Run({&two, &two}, limits);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels.size(), 3u) << "one sample is its own batch";
+  // What it needed, where that is counted.
+  EXPECT_EQ(whole.bytes.points > 0 && whole.bytes.features > 0 && whole.bytes.fixed > 0,
+            GetParam() == support::Device::kCuda);
+}
+
 TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
   const PointCloud good = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
   const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
