@@ -26,6 +26,9 @@ absl::Status OutOfMemory() {
   return WithReason(absl::ResourceExhaustedError("it does not fit into memory"), error_reason::kOutOfMemory);
 }
 
+// Between two tries of a version that found no memory: each reads its files and takes what memory there is.
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
+
 bool Contains(const std::vector<int64_t>& versions, int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
@@ -286,12 +289,22 @@ absl::Status ModelKeeper::LoadVersion(const std::string& name, int64_t version, 
   ReleaseRetired();  // what was replaced just now makes room
   Attempt& attempt = known_[name].attempts[version];
   std::string fingerprint = FingerprintOf(FolderOf(name), version);
-  if (fingerprint == attempt.fingerprint && (attempt.status.ok() || !retries)) return attempt.status;
+  if (fingerprint != attempt.fingerprint) {
+    attempt.wait = absl::ZeroDuration();
+  } else if (attempt.status.ok() || !(retries || absl::Now() >= attempt.next_try)) {
+    return attempt.status;
+  }
   attempt.fingerprint = std::move(fingerprint);
   const bool is_ready = Contains(models_.ReadyVersions(name), version);
   models_.AddLoading(name, version);
   if (!is_ready) ObserveState(name, version, false);
   attempt.status = Replace(name, version, attempt);
+  if (absl::IsResourceExhausted(attempt.status)) {
+    attempt.wait = std::max(options_.poll_interval, std::min(2 * attempt.wait, kLongestWait));
+    attempt.next_try = absl::Now() + attempt.wait;
+  } else {
+    attempt.next_try = absl::InfiniteFuture();
+  }
   if (!attempt.status.ok() && !absl::IsCancelled(attempt.status)) Fail(name, version, attempt.status);
   return attempt.status;
 }

@@ -84,6 +84,9 @@ class ModelKeeper {
     std::string fingerprint;  // of the files when it began
     std::string content;      // of what is in service; "": nothing is
     absl::Status status = absl::UnknownError("not tried");
+    // Of one that found no memory: when polling tries again, and how long it waited for that.
+    absl::Time next_try = absl::InfiniteFuture();
+    absl::Duration wait;
   };
   // By name; the keeper's thread's alone. What calls asked for outlives the folder.
   struct Model {
@@ -103,7 +106,8 @@ class ModelKeeper {
   absl::StatusOr<std::vector<int64_t>> RunLoad(const std::string& name, int64_t version);
   absl::StatusOr<std::vector<int64_t>> RunUnload(const std::string& name, int64_t version);
 
-  // Looks through the repository. What is broken is tried again only where it has changed.
+  // Looks through the repository. What is broken is tried again only where it has changed; what found no memory, which
+  // others may have given back, also after a while that doubles each time.
   void Poll();
   void Reconcile(const RepositoryListing& listing);
   void LogNewWarnings(const std::vector<std::string>& warnings);

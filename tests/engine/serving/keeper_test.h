@@ -11,6 +11,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -53,6 +54,15 @@ class KeeperObserver final : public SilentObserver {
   void OnPlanLookup(bool) override {
     absl::MutexLock lock(&mutex_);
     ++num_builds_;
+    if (num_builds_without_memory_ > 0) {
+      --num_builds_without_memory_;
+      throw std::bad_alloc();
+    }
+  }
+  // So many of the next builds find no memory.
+  void TakeMemoryFrom(int num_builds) {
+    absl::MutexLock lock(&mutex_);
+    num_builds_without_memory_ = num_builds;
   }
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
     absl::MutexLock lock(&mutex_);
@@ -101,6 +111,7 @@ class KeeperObserver final : public SilentObserver {
   absl::Mutex mutex_;
   States states_ ABSL_GUARDED_BY(mutex_);
   int num_builds_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_builds_without_memory_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t weight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

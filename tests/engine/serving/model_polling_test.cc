@@ -98,6 +98,40 @@ TEST_P(ModelPollingTest, WhatIsBrokenIsToldOnceAChange) {
   EXPECT_LE(Count(log, "model broken"), 5) << log;
 }
 
+TEST_P(ModelPollingTest, WhatFoundNoMemoryIsTriedAgain) {
+  MoveIn("a", 1, ModelOf(1));
+  observer_.TakeMemoryFrom(3);
+  Start(kOften);
+  ASSERT_TRUE(observer_.AwaitState("a", 1, true)) << "though its folder did not change";
+  EXPECT_THAT(Answer("a"), Pair(1, 1));
+  EXPECT_EQ(observer_.num_builds(), 4);
+  AwaitPoll();
+  EXPECT_EQ(observer_.num_builds(), 4 + num_polls_) << "and no more once it is there";
+}
+
+TEST_P(ModelPollingTest, ASuccessorThatFoundNoMemoryTakesOverWhenThereIsSome) {
+  MoveIn("a", 1, ModelOf(1));
+  Start(kOften);
+  observer_.TakeMemoryFrom(1);
+  testing::WriteFile(root_.path() / "a/1/weights.safetensors", testing::Safetensors(ModelOf(2).weights));
+  ASSERT_TRUE(observer_.AwaitBuilds(3));
+  AwaitPoll();
+  EXPECT_THAT(Answer("a"), Pair(1, 2));
+  EXPECT_THAT(InfoOf("a", 1).problems, SizeIs(0));
+}
+
+// With nobody to look, nothing is tried but by call.
+TEST_P(ModelPollingTest, WithoutPollingACallTriesAgain) {
+  MoveIn("a", 1, ModelOf(1));
+  observer_.TakeMemoryFrom(1);
+  Start();
+  const ModelVersionInfo info = InfoOf("a", 1);
+  EXPECT_EQ(info.state, ModelState::kFailed);
+  EXPECT_THAT(info.problems, ElementsAre(HasSubstr("memory")));
+  EXPECT_THAT(Load("a").value(), ElementsAre(1));
+  EXPECT_THAT(Answer("a"), Pair(1, 1));
+}
+
 TEST_P(ModelPollingTest, WhatWasUnloadedByCallStaysOut) {
   for (const int version : {1, 2}) MoveIn("a", version, ModelOf(version));
   MoveIn("b", 1, ModelOf(0));
