@@ -1,35 +1,57 @@
 #pragma once
 
-// How many points a batch may have to fit a device's memory, learnt from batches that did not. Of one model version on
-// one device.
+// How large a batch may be to fit a device's memory, learnt from what ran there. Of one model version on one device.
+//
+// What a batch takes. Some memory whatever its size; some for its points, since clouds, levels and maps are laid out
+// before it is known how many voxels there are; some for its voxels. The last two are taken as proportional, each with
+// the largest ratio among the last 32 runs, of those that had at least half as many points (or voxels) as the largest
+// of them: small runs take more for each, by all that is rounded up, and need no bound, because larger ones fit. So one
+// large run corrects what small ones taught.
+//
+// What that does not tell, as memory that other processes took, shows in batches that have no room: they run in parts,
+// and half as many points are the limit from then on, which grows again as batches that reach it fit.
 //
 // Thread-safe.
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <limits>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/graph/executor.h"
 
 namespace voxserve {
 
 class BatchRoom {
  public:
-  // Single requests are not held to it.
-  int64_t max_points() const { return max_points_; }
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-  // A batch of several requests had no room: half as many points might have.
-  void DidNotFit(int64_t points) { max_points_ = std::max<int64_t>(points / 2, 1); }
-  // Memory that others had may be free again: batches as large as may be try for a little more.
-  void Fit(int64_t points) {
-    const int64_t most = max_points_;
-    if (most != kNoLimit && points > most - most / kGrowth) max_points_ = most + most / kGrowth;
-  }
+  // What a run took. One that took nothing of the device, as all on the CPU, is passed over.
+  void Observe(int64_t points, int64_t voxels, const BatchBytes& bytes);
+  // Zeros before the first observation.
+  BatchBytes Expected(int64_t points, int64_t voxels) const;
+
+  // A batch of several requests had no room; or one did.
+  void DidNotFit(int64_t points);
+  void Fit(int64_t points);
+
+  // The most points of a batch, 1 or more. limit_bytes: that it may take. Single requests are not held to it.
+  int64_t MaxPoints(int64_t limit_bytes, double voxels_per_point) const;
 
  private:
-  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  static constexpr int64_t kGrowth = 16;
+  struct Run {
+    int64_t points = 0;
+    int64_t voxels = 0;
+    BatchBytes bytes;
+  };
 
-  std::atomic<int64_t> max_points_{kNoLimit};
+  mutable absl::Mutex mutex_;
+  std::deque<Run> runs_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  int64_t fixed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  double bytes_per_point_ ABSL_GUARDED_BY(mutex_) = 0;
+  double bytes_per_voxel_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t fitting_points_ ABSL_GUARDED_BY(mutex_) = kNoLimit;  // by those that did not
 };
 
 }  // namespace voxserve

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "kernels/coordinate_key.h"
+#include "engine/serving/run_prediction.h"
 
 namespace voxserve {
 namespace {
@@ -41,37 +41,7 @@ const char* FateOf(const absl::Status& refused) {
   return nullptr;
 }
 
-int MaxRequests(const ServedModel& model) {
-  return std::clamp(model.batching.max_batch_requests, 1, static_cast<int>(kernels::kMaxSamples));
-}
-
-// Of clouds that have so many points on average.
-int64_t RequestsPerBatch(const ServedModel& model, int64_t points, int64_t requests) {
-  const int64_t mean = std::max<int64_t>(1, points / requests);
-  return std::clamp<int64_t>(model.batching.max_batch_points / mean, 1, MaxRequests(model));
-}
-
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// A model on a device.
-class Costs {
- public:
-  Costs(const ServedModel& model, size_t device) : latency_(*model.latency[device]) {}
-
-  BatchSize SizeOf(int64_t points, int64_t requests, int64_t batches = 1) const {
-    return {.points = points, .voxels = latency_.EstimateVoxels(points), .requests = requests, .batches = batches};
-  }
-  // Device time.
-  absl::Duration Expected(int64_t points, int64_t requests, int64_t batches = 1) const {
-    return latency_.Expected(SizeOf(points, requests, batches));
-  }
-  absl::Duration Bound(int64_t points, int64_t requests, int64_t batches = 1) const {
-    return latency_.Bound(SizeOf(points, requests, batches));
-  }
-
- private:
-  const LatencyModel& latency_;
-};
 
 }  // namespace
 
@@ -142,7 +112,8 @@ absl::Status Batcher::Admit(const QueuedTask& task, WaitingTask& waiting, absl::
   waiting.expiry = std::min(waiting.deadline, longest_wait);
   waiting.promotion = now + (waiting.expiry - now) / 2;
   absl::Duration alone;
-  for (size_t i = 0; i < devices_.size(); ++i) alone = std::max(alone, Costs(model, i).Expected(waiting.points, 1));
+  for (size_t i = 0; i < devices_.size(); ++i)
+    alone = std::max(alone, BatchCosts(model, i).Expected(waiting.points, 1));
   waiting.latest_start = std::min(waiting.deadline - alone, longest_wait);
   // Not before those whose deadlines are close: they were admitted without it.
   const absl::Duration head_start = std::max(absl::ZeroDuration(), now - task.task.waiting_since);
@@ -154,51 +125,17 @@ absl::Status Batcher::Admit(const QueuedTask& task, WaitingTask& waiting, absl::
   for (const DeviceLoad& device : devices_) num_idle += std::max(0, device.num_workers() - device.num_running());
   waiting.found_idle_worker = num_idle > queue_.size();
   if (waiting.found_idle_worker) return absl::OkStatus();
-  const absl::Duration end = PredictEnd(model, waiting, now);
-  if (now + end <= waiting.deadline) return absl::OkStatus();
-  return Unmeetable(absl::StrCat("the answer is expected ", Format(end), " from now, after the deadline in ",
-                                 Format(waiting.deadline - now)));
-}
-
-absl::Duration Batcher::PredictEnd(const ServedModel& model, const WaitingTask& task, absl::Time now) const {
-  // The batches ahead, by version, and the one that the task will be in: the last of its version's.
-  struct Ahead {
-    const ServedModel* model;
-    int64_t points, requests, batches;
-  };
-  std::vector<Ahead> ahead;
-  int64_t own_points = task.points, own_requests = 1;
-  for (const auto& [other, version] : queue_.versions()) {
-    const TaskQueue::Load load = version.UpTo(task.level);
-    if (load.requests == 0) continue;
-    if (other != &model) {
-      const int64_t full = RequestsPerBatch(*other, load.points, load.requests);
-      ahead.push_back({other, load.points, load.requests, DivideUp(load.requests, full)});
-      continue;
-    }
-    const int64_t full = RequestsPerBatch(model, load.points + task.points, load.requests + 1);
-    const int64_t batches = DivideUp(load.requests + 1, full) - 1;
-    const int64_t mean = load.points / load.requests;
-    if (batches > 0) ahead.push_back({other, mean * batches * full, batches * full, batches});
-    own_requests = std::min(load.requests + 1, full);
-    own_points += mean * (own_requests - 1);
+  const RunPrediction predicted = PredictRun(queue_, devices_, options_.max_batch_bytes, model, waiting, now);
+  if (now + predicted.end > waiting.deadline) {
+    return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
+                                   " from now, after the deadline in ", Format(waiting.deadline - now)));
   }
-
-  std::vector<absl::Duration> remaining, work;
-  absl::Duration start = absl::InfiniteDuration(), run;
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    const DeviceLoad& device = devices_[i];
-    if (device.num_workers() == 0) continue;
-    remaining.push_back(device.Remaining(now));
-    work.emplace_back();
-    for (const Ahead& other : ahead) {
-      work.back() += Costs(*other.model, i).Bound(other.points, other.requests, other.batches);
-    }
-    start = std::min(start, device.UntilFree(now) + device.num_workers() * work.back());
-    run = std::max(run, device.num_workers() * Costs(model, i).Bound(own_points, own_requests));
+  if (predicted.start >= batching.max_queue_delay) {
+    return Unmeetable(absl::StrCat("the request is expected to wait ", Format(predicted.start),
+                                   " in the queue; the limit of model \"", model.info.name, "\" is ",
+                                   Format(batching.max_queue_delay)));
   }
-  start = std::min(start, UntilStarted(remaining, work));
-  return start + run;
+  return absl::OkStatus();
 }
 
 absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted) {
@@ -292,7 +229,7 @@ bool Batcher::HasWorkFor(size_t device) const {
   // When it ends there, and among how many.
   const auto rank = [&](size_t i) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     const int side_by_side = devices_[i].num_running() + 1;
-    return std::make_pair(side_by_side * Costs(*task.queued.model, i).Expected(task.points, 1), side_by_side);
+    return std::make_pair(side_by_side * BatchCosts(*task.queued.model, i).Expected(task.points, 1), side_by_side);
   };
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (i != device && num_waiting_workers_[i] > 0 && rank(i) < rank(device)) return false;
@@ -343,7 +280,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
   Batch batch;
   batch.device = device;
   while (WaitingTask* lead = queue_.MostUrgent()) {
-    const absl::Time end = now + Costs(*lead->queued.model, device).Expected(lead->points, 1);
+    const absl::Time end = now + BatchCosts(*lead->queued.model, device).Expected(lead->points, 1);
     if (lead->expiry <= now) {
       ended.push_back(Expire(lead, now));
     } else if (end > lead->deadline && !lead->found_idle_worker) {
@@ -361,7 +298,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       batch.id = next_batch_++;
       batch.points = points;
       batch.predicted =
-          Costs(*batch.tasks.front().model, device).Expected(points, static_cast<int64_t>(batch.tasks.size()));
+          BatchCosts(*batch.tasks.front().model, device).Expected(points, static_cast<int64_t>(batch.tasks.size()));
       devices_[device].Start(batch.id, batch.predicted, now);
       break;
     }
@@ -371,7 +308,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
 
 std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::Time now) const {
   const ServedModel& model = *lead->queued.model;
-  const Costs costs(model, device);
+  const BatchCosts costs(model, device);
   const int side_by_side = devices_[device].num_running() + 1;
   const auto end_of = [&](int64_t points, size_t requests) {
     return now + side_by_side * costs.Bound(points, static_cast<int64_t>(requests));
@@ -385,9 +322,9 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
   const int64_t share = DivideUp(static_cast<int64_t>(waiting.tasks.size()), 1 + num_idle);
-  const int64_t max_requests = std::min<int64_t>(MaxRequests(model), share);
-
-  const int64_t max_points = std::min(model.batching.max_batch_points, model.room[device]->max_points());
+  const BatchLimits limits(model, device,
+                           options_.max_batch_bytes ? options_.max_batch_bytes(device) : BatchRoom::kNoLimit);
+  const int64_t max_requests = std::min<int64_t>(limits.max_requests, share);
 
   std::vector<WaitingTask*> tasks = {lead};
   int64_t points = lead->points;
@@ -401,7 +338,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
     if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) break;
     if (task->level > max_level) break;
     if (task->expiry <= now) continue;
-    if (points + task->points > max_points) {
+    if (points + task->points > limits.max_points) {
       if (task->latest_start < end) break;
       must_end = std::min(must_end, task->latest_start);
       continue;
@@ -424,7 +361,9 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
     device_time = devices_[batch.device].Finish(batch.id, options_.now());
   }
   if (!outcome.had_room) model.room[batch.device]->DidNotFit(batch.points);
-  if (outcome.num_voxels) {
+  if (outcome.num_voxels && outcome.in_parts) {
+    model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);
+  } else if (outcome.num_voxels) {
     model.room[batch.device]->Fit(batch.points);
     model.latency[batch.device]->Observe(
         {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},

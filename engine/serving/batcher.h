@@ -5,20 +5,17 @@
 // A task is the batcher's from Push until Pop hands it out or Cancel, expiry, refusal or eviction ends it; each ends in
 // exactly one call of its `done`, made without the lock.
 //
-// Admission. A task is refused at once where it is predicted to end after its deadline. Ahead of it counts all work
-// that waits at its level or a more urgent one, in batches as full as they can be: so no later task of its level can
-// break what it was promised. It starts when the devices, each doing one second of device time a second (DeviceLoad),
-// are through with what runs and what is ahead; then its batch shares the device with a batch of every other stream.
-// What runs counts with its expected time, what waits with its Bound. Where more workers are idle than tasks wait,
-// whatever has not expired is admitted, and runs: so predictions that are too high correct themselves.
+// Admission. A task is refused at once where it is predicted (PredictRun) to end after its deadline, or to start after
+// max_queue_delay. Where more workers are idle than tasks wait, whatever has not expired is admitted, and runs: so
+// predictions that are too high correct themselves.
 //
 // Order. By level, then by the latest start by which the deadline is met; a task that has waited for half of its time,
 // or of max_queue_delay, goes to level 0. Batches. One closes as soon as a worker asks and holds tasks of one model
 // version: the most urgent task of all, and those of the same version in their order while they fit
-// max_batch_points, max_batch_requests and, as far as that is known (BatchRoom), the device's memory, and while the
-// batch is predicted (Bound) to make every deadline that it would make without the newcomer. One that does not fit is
-// passed over where it can wait for this batch to end. Tasks of a level below another model's most urgent one do not
-// ride along.
+// max_batch_points, max_batch_voxels, max_batch_requests and the device's memory (BatchLimits: voxels and bytes are
+// estimated from points), and while the batch is predicted (Bound) to make every deadline that it would make without
+// the newcomer. One that does not fit is passed over where it can wait for this batch to end. Tasks of a level below
+// another model's most urgent one do not ride along.
 //
 // Expiry is exact: a thread sleeps until the first task's.
 //
@@ -38,9 +35,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/serving/batch_costs.h"
 #include "engine/serving/device_load.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/latency_model.h"
 #include "engine/serving/served_models.h"
 #include "engine/serving/task_queue.h"
 
@@ -61,6 +58,7 @@ class Batcher {
     int64_t max_queue_bytes = 0;     // of clouds waiting per model
     // By device: batches that run there side by side. Every version's `latency` has an entry per device.
     std::vector<int> num_workers = {1};
+    MaxBatchBytes max_batch_bytes;  // empty: no limit. Called under the lock
     EngineObserver* observer = nullptr;
     std::function<absl::Time()> now = absl::Now;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called
@@ -91,8 +89,9 @@ class Batcher {
 
   // What became of a batch.
   struct Outcome {
-    std::optional<int64_t> num_voxels;  // of all samples; none where its time says nothing of a batch of its size
-    bool had_room = true;               // false: it ran in parts, for want of memory
+    std::optional<int64_t> num_voxels;  // of all samples; none where some failed
+    bool in_parts = false;              // its time says nothing of a batch of its size
+    bool had_room = true;               // false: it ran in parts for want of memory
   };
   // The batch that Pop handed out has been answered.
   void Finished(const Batch& batch, const Outcome& outcome);
@@ -124,9 +123,6 @@ class Batcher {
 
   // Sets all of `waiting` but its task.
   absl::Status Admit(const QueuedTask& task, WaitingTask& waiting, absl::Time now) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // When the batch ends that a task which came now would be in; from now.
-  absl::Duration PredictEnd(const ServedModel& model, const WaitingTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // OK where there is room, which less urgent tasks may have made.
   absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)

@@ -1,5 +1,6 @@
 #include "engine/serving/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -42,6 +43,7 @@ class EngineImpl final : public Engine {
         batcher_({.max_queue_requests = options_.max_queue_requests,
                   .max_queue_bytes = options_.max_queue_bytes,
                   .num_workers = NumWorkers(devices_, options_.streams_per_device),
+                  .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
                   .observer = options_.observer}) {
     for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
@@ -64,15 +66,17 @@ class EngineImpl final : public Engine {
     num_working_workers_ = static_cast<int>(contexts.size());
     std::vector<int> num_streams(devices_.size());
     for (auto& [device, context] : contexts) {
-      workers_.push_back(std::make_unique<Worker>(Worker::Options{.stream = num_streams[device]++,
-                                                                  .device = device,
-                                                                  .batcher = &batcher_,
-                                                                  .observer = options_.observer,
-                                                                  .num_working_workers = &num_working_workers_,
-                                                                  .batch_bytes = &batch_bytes_[device],
-                                                                  .shared_memory = shared_memory_[device].get(),
-                                                                  .on_device_failed = options_.on_device_failed},
-                                                  std::move(context)));
+      workers_.push_back(
+          std::make_unique<Worker>(Worker::Options{.stream = num_streams[device]++,
+                                                   .device = device,
+                                                   .batcher = &batcher_,
+                                                   .observer = options_.observer,
+                                                   .num_working_workers = &num_working_workers_,
+                                                   .batch_bytes = &batch_bytes_[device],
+                                                   .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
+                                                   .shared_memory = shared_memory_[device].get(),
+                                                   .on_device_failed = options_.on_device_failed},
+                                   std::move(context)));
     }
     return absl::OkStatus();
   }
@@ -168,10 +172,20 @@ class EngineImpl final : public Engine {
   }
 
   absl::Status WarmUpWorkers(size_t device, const ServedModel& model) {
+    absl::Status status;
     for (const std::unique_ptr<Worker>& worker : workers_) {
-      if (worker->device() == device) RETURN_IF_ERROR(worker->WarmUp(model));
+      if (worker->device() == device) status.Update(worker->WarmUp(model));
     }
-    return absl::OkStatus();
+    return status;
+  }
+
+  // What weights, sweeps and searches leave of a device's memory is shared equally by the contexts that run batches
+  // side by side.
+  int64_t MaxBatchBytes(size_t device) const {
+    const DevicePool* pool = devices_[device].pool.get();
+    if (pool == nullptr) return BatchRoom::kNoLimit;
+    const int64_t others = std::max<int64_t>(0, pool->used_bytes() - batch_bytes_[device]);
+    return std::max<int64_t>(0, pool->limit_bytes() - others) / options_.streams_per_device;
   }
 
   absl::Status StartTuning(uint64_t ticket, TuneTask& task) {

@@ -73,6 +73,12 @@ void LatencyModel::Observe(const BatchSize& size, absl::Duration device_time) {
   UpdateLargest();
 }
 
+void LatencyModel::ObserveVoxels(int64_t points, int64_t voxels) {
+  if (points < 1 || voxels < 0) return;
+  absl::MutexLock lock(&mutex_);
+  UpdateVoxels(static_cast<double>(voxels) / static_cast<double>(points));
+}
+
 void LatencyModel::Believe(Observation observation, double ratio) {
   const int surprise = ratio > kFarOff ? 1 : ratio < 1 / kFarOff ? -1 : 0;
   if (surprise != 0 && surprise == surprise_) {
@@ -177,6 +183,11 @@ absl::Duration LatencyModel::Bound(const BatchSize& size) const {
 int64_t LatencyModel::EstimateVoxels(int64_t points) const {
   absl::ReaderMutexLock lock(&mutex_);
   return static_cast<int64_t>(std::ceil(static_cast<double>(points) * voxels_per_point_));
+}
+
+double LatencyModel::voxels_per_point() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return voxels_per_point_;
 }
 
 }  // namespace voxserve

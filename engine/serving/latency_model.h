@@ -41,6 +41,9 @@ class LatencyModel {
   // over.
   void Observe(const BatchSize& size, absl::Duration device_time);
 
+  // Of a batch whose time says nothing of its size: it ran in parts.
+  void ObserveVoxels(int64_t points, int64_t voxels);
+
   // As another one is: of the version that this one's replaces.
   void StartAs(const LatencyModel& other);
 
@@ -52,6 +55,7 @@ class LatencyModel {
   // Expected from above: the 95th percentile of the voxels of a point, over the last 64 batches; one voxel a point
   // before the first.
   int64_t EstimateVoxels(int64_t points) const;
+  double voxels_per_point() const;  // that it goes by
 
  private:
   static constexpr size_t kNumCoefficients = 4;

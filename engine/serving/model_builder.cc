@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
                    .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
+                   .max_batch_voxels = config.batching.max_batch_voxels,
                    .max_grid_bytes = options_.max_grid_bytes};
   ModelVersionInfo& info = model->info;
   info.name = name;
@@ -91,15 +92,19 @@ bool ModelBuilder::FindPlans(const ServedModel& model, const std::filesystem::pa
 absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, bool is_first) const {
   ASSIGN_OR_RETURN(ExecutionContext context,
                    MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
-  RETURN_IF_ERROR(LoadKernels(model.programs[device], context));
+  // Without room for the one there may be some for the other.
+  absl::Status status = LoadKernels(model.programs[device], context);
   if (is_first) {
     if constexpr (kernels::kHasCuda) context.cuda->ReleaseMemory();
-    return options_.warm_up_workers(device, model);
+    status.Update(options_.warm_up_workers(device, model));
+    return status;
   }
   SharedMemory& shared = *(*options_.shared_memory)[device];
   const SharedContext shared_context(shared, context.cuda.get());
-  return voxserve::WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits, model.info.max_points,
-                          shared, *Executor::Create(&context), nullptr);
+  status.Update(voxserve::WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits,
+                                 model.info.max_points, shared, *Executor::Create(&context), *model.room[device],
+                                 nullptr));
+  return status;
 }
 
 void ModelBuilder::WarmUp(const ServedModel& model, const std::atomic<bool>& stopping) {

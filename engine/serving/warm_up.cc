@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/tensor/point_cloud.h"
@@ -125,28 +126,33 @@ std::string KernelsOf(const Program& program) {
 }
 
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    SharedMemory& shared_memory, Executor& executor, LatencyModel* latency) {
+                    SharedMemory& shared_memory, Executor& executor, BatchRoom& room, LatencyModel* latency) {
+  absl::Status first_failure;
   for (const int64_t num_points : kNumPoints) {
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
     BatchOutput output;
     absl::Duration time;
     for (const bool return_scores : {program.has_scores, false}) {
       const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
-      output = shared_memory.Run({.plans = plans}, [&](const RunOptions& options) {
+      output = shared_memory.RunOnce({.plans = plans}, [&](const RunOptions& options) {
         const absl::Time start = absl::Now();
         BatchOutput ran = executor.Run(program, {&input, 1}, limits, options);
         time = absl::Now() - start;
         return ran;
       });
-      RETURN_IF_ERROR(output.status);
+      if (!output.status.ok()) break;
+      room.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
+    first_failure.Update(output.status);
+    if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
+    RETURN_IF_ERROR(output.status);
     if (latency == nullptr) continue;
     // The second run: the first may have loaded code.
     latency->Observe(
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
         time);
   }
-  return absl::OkStatus();
+  return first_failure;
 }
 
 }  // namespace voxserve

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/serving/batch_room.h"
 #include "engine/serving/latency_model.h"
 #include "engine/serving/shared_memory.h"
 
@@ -23,9 +24,10 @@ std::string KernelsOf(const Program& program);
 
 // Runs the program by these plans (null: its default) on clouds made here, of sizes from small to large, since the
 // choice of kernels follows the size. They are what a spinning LiDAR sees on a street, around the middle of the
-// program's range. shared_memory is the one that the executor's context was added to. What the runs took is what
-// `latency` begins with (null where other work shares the device). The error is that of the first that failed.
+// program's range. shared_memory is the one that the executor's context was added to. Sizes that do not fit beside what
+// others hold are passed over. What the runs took is what `room` and `latency` begin with (null where other work shares
+// the device). The error is that of the first that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    SharedMemory& shared_memory, Executor& executor, LatencyModel* latency);
+                    SharedMemory& shared_memory, Executor& executor, BatchRoom& room, LatencyModel* latency);
 
 }  // namespace voxserve

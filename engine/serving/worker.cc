@@ -65,26 +65,45 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
     if (context_.cuda != nullptr) RETURN_IF_ERROR(context_.cuda->MakeCurrent());
   }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  return voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits, model.info.max_points,
-                          *options_.shared_memory, *executor_, model.latency[options_.device].get());
+  const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
+                                               model.info.max_points, *options_.shared_memory, *executor_,
+                                               *model.room[options_.device], model.latency[options_.device].get());
+  SettleMemory();
+  return status;
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+void Worker::SettleMemory() {
+  if constexpr (kernels::kHasCuda) {
+    // One that ran alone may have taken what the others need.
+    if (context_.cuda != nullptr && options_.max_batch_bytes &&
+        executor_->allocated_bytes() > options_.max_batch_bytes(options_.device)) {
+      context_.cuda->ReleaseArenas();
+    }
+  }
+  const int64_t bytes = executor_->allocated_bytes();
+  options_.batch_bytes->fetch_add(bytes - std::exchange(batch_bytes_, bytes));
+}
+
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs,
+                                    int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const auto run = [&](const RunOptions& options) {
     BatchOutput output = executor_->Run(model.programs[options_.device], inputs, model.limits, options);
-    allocated_bytes_ = executor_->allocated_bytes();
+    SettleMemory();
     return output;
   };
   SharedMemory& memory = *options_.shared_memory;
-  return inputs.size() > 1 ? memory.RunOnce({.plans = plans.get()}, run) : memory.Run({.plans = plans.get()}, run);
+  if (inputs.size() == 1) return memory.Run({.plans = plans.get()}, run);
+  const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
+  const BatchBytes expected = model.room[options_.device]->Expected(num_points, num_voxels);
+  return memory.RunOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
-BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs) {
+BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points) {
   BatchOutput output;
   if (failed_.ok()) {
-    output = RunWithinMemory(model, inputs);
+    output = RunWithinMemory(model, inputs, num_points);
     if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
   } else {
     output.status = failed_;
@@ -95,18 +114,22 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<Samp
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
   std::vector<SampleInput> inputs;
+  int64_t num_points = 0;
   for (const QueuedTask& task : tasks) {
+    num_points += static_cast<int64_t>(task.task.num_points());
     inputs.push_back({.cloud = &task.task.cloud,
                       .return_scores = task.task.return_scores,
                       .sweeps = task.task.sweeps,
                       .age_feature = task.task.age_feature});
   }
-  BatchOutput output = RunOrRefuse(model, inputs);
+  BatchOutput output = RunOrRefuse(model, inputs, num_points);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
     const size_t half = tasks.size() / 2;
-    Run(tasks.first(half), started);
-    Run(tasks.subspan(half), started);
-    return {.had_room = ReasonOf(output.status) != error_reason::kOutOfMemory};
+    const Batcher::Outcome first = Run(tasks.first(half), started);
+    const Batcher::Outcome second = Run(tasks.subspan(half), started);
+    Batcher::Outcome both{.in_parts = true, .had_room = ReasonOf(output.status) != error_reason::kOutOfMemory};
+    if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
+    return both;
   }
   Report(tasks, output, started);
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -126,6 +149,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     voxels += sample.counts.voxels;
   }
   if (voxels == 0) return {};
+  // Maps that were made on the CPU have their exact sizes, and take less.
+  if (!output.geometry_on_cpu) model.room[options_.device]->Observe(num_points, voxels, output.bytes);
   return {.num_voxels = voxels};
 }
 
@@ -154,8 +179,7 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
   observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();
   if (output.geometry_on_cpu) observer->OnGeometryFallback();
-  const int64_t change = allocated_bytes_ - std::exchange(batch_bytes_, allocated_bytes_);
-  observer->OnDeviceMemory(context_.device, "batches", options_.batch_bytes->fetch_add(change) + change);
+  observer->OnDeviceMemory(context_.device, "batches", *options_.batch_bytes);
   if constexpr (kernels::kHasCuda) {
     if (context_.cuda != nullptr && context_.cuda->copies != nullptr) {
       observer->OnDeviceMemory(context_.device, "sweeps", context_.cuda->copies->allocated_bytes());

@@ -35,6 +35,7 @@ class Worker {
     EngineObserver* observer = nullptr;                         // may be null
     std::atomic<int>* num_working_workers = nullptr;            // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;                // that all contexts of the device hold for batches
+    MaxBatchBytes max_batch_bytes;                              // may be empty: no limit
     SharedMemory* shared_memory = nullptr;                      // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
@@ -52,21 +53,22 @@ class Worker {
 
  private:
   void Loop();
-  // // Answers the tasks of a batch. One that fails as a whole, for want of memory or beyond a limit, is run again in
+  // Answers the tasks of a batch. One that fails as a whole, for want of memory or beyond a limit, is run again in
   // halves, so that nobody fails for the sake of others.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
-  BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs);
-  BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs);
+  BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
+  BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
+  // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
+  void SettleMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
 
   const Options options_;
   ExecutionContext context_;
   absl::Mutex running_;  // while the executor runs
   const std::unique_ptr<Executor> executor_;
-  absl::Status failed_;          // OK until the device broke
-  int64_t allocated_bytes_ = 0;  // after the last run
-  int64_t batch_bytes_ = 0;      // this one's part of options_.batch_bytes
-  bool is_last_ = false;         // of the workers, after this one's device broke
+  absl::Status failed_;      // OK until the device broke
+  int64_t batch_bytes_ = 0;  // this one's part of options_.batch_bytes
+  bool is_last_ = false;     // of the workers, after this one's device broke
   std::thread thread_;
 };
 

@@ -23,9 +23,13 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   const auto below = [&random](uint64_t limit) { return random() % limit; };
   FakeBatcher fake({.max_queue_requests = 40, .max_queue_bytes = 20'000, .num_workers = {2, 1}},
                    {.max_batch_points = 1000, .max_batch_requests = 4, .priority_levels = 3});
-  std::vector<std::shared_ptr<ServedModel>> models = {
-      fake.model, FakeModel("m", fake.model->batching, 2),
-      FakeModel("n", {.max_batch_points = 300, .max_batch_requests = 8, .max_queue_delay = absl::Milliseconds(50)}, 2)};
+  std::vector<std::shared_ptr<ServedModel>> models = {fake.model, FakeModel("m", fake.model->batching, 2),
+                                                      FakeModel("n",
+                                                                {.max_batch_points = 300,
+                                                                 .max_batch_voxels = 120,
+                                                                 .max_batch_requests = 8,
+                                                                 .max_queue_delay = absl::Milliseconds(50)},
+                                                                2)};
   std::vector<Batch> running;
   std::set<uint64_t> taken, refused;
   uint64_t next_ticket = 1;
@@ -49,6 +53,9 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
     EXPECT_EQ(points, batch.points);
     EXPECT_TRUE(points <= model.batching.max_batch_points || batch.tasks.size() == 1);
     EXPECT_LE(static_cast<int>(batch.tasks.size()), model.batching.max_batch_requests);
+    if (model.batching.max_batch_voxels > 0 && batch.tasks.size() > 1) {
+      EXPECT_LE(model.latency[device]->EstimateVoxels(points), model.batching.max_batch_voxels + 1);  // as it rounds up
+    }
     running.push_back(std::move(batch));
   };
   for (int step = 0; step < 4000; ++step) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <memory>
@@ -13,9 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
 
@@ -253,6 +257,74 @@ TEST(EngineMemoryTest, RequestBeyondTheDevicesLimitFailsAlone) {
   const auto served = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f, 1, 0, 0, 0.5f})});
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_EQ(served->labels.size(), 2u);
+}
+
+class BatchObserver final : public SilentObserver {
+ public:
+  void OnBatch(std::string_view, int64_t requests, int64_t, int64_t) override {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(requests);
+  }
+  // Of batches that were run whole.
+  void OnPrediction(std::string_view, absl::Duration, absl::Duration) override { ++num_whole; }
+  std::vector<int64_t> requests() {
+    absl::MutexLock lock(&mutex_);
+    return requests_;
+  }
+  std::atomic<int64_t> num_whole{0};
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<int64_t> requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(EngineMemoryTest, BatchesAreAsLargeAsALimitAllows) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  constexpr int kRequests = 24;
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok());
+  Repository repository;
+  repository.CopyMinkUNet("m", 1);
+  repository.Write("m/config.textproto", "batching { max_batch_points: 1000000000 max_batch_requests: 64 }");
+  BatchObserver observer;
+  int64_t limit = int64_t{128} << 20;
+  const auto make_engine = [&] {
+    return MakeEngine({.model_repository = repository.path(),
+                       .max_grid_bytes = 0,
+                       .devices = "cuda:0",
+                       .streams_per_device = 1,
+                       .device_memory_limit = limit,
+                       .observer = &observer});
+  };
+  absl::StatusOr<InferResult> alone = absl::UnknownError("not run");
+  for (; !alone.ok(); limit += limit / 8) {
+    ASSERT_LT(limit, int64_t{8} << 30) << alone.status();
+    alone = Infer(*make_engine(), {.model = "m", .cloud = scan->cloud});
+  }
+  limit *= 4;
+  const auto before = static_cast<int64_t>(observer.requests().size());
+  observer.num_whole = 0;
+  const auto engine = make_engine();
+  ASSERT_TRUE(Infer(*engine, {.model = "m", .cloud = scan->cloud}).ok());
+  // The first holds the worker up until all others are there.
+  absl::Notification all_are_there;
+  std::atomic<int> num_served{0};
+  engine->Submit({.model = "m", .cloud = Cloud({0, 0, 0, 0.5f}), .done = [&](const absl::StatusOr<InferResult>&) {
+                    all_are_there.WaitForNotification();
+                  }});
+  for (int i = 0; i < kRequests; ++i) {
+    engine->Submit({.model = "m", .cloud = scan->cloud, .done = [&](const absl::StatusOr<InferResult>& result) {
+                      num_served += result.ok();
+                    }});
+  }
+  all_are_there.Notify();
+  engine->Drain();
+  EXPECT_EQ(num_served, kRequests);
+  const std::vector<int64_t> requests = observer.requests();
+  const int64_t largest = *std::max_element(requests.begin() + before, requests.end());
+  EXPECT_GE(largest, 2);
+  EXPECT_LT(largest, kRequests / 2) << "16 and more do not fit";
+  EXPECT_EQ(observer.num_whole, static_cast<int64_t>(requests.size()) - before) << "none had to be run in parts";
 }
 
 // What one stream keeps from its batches is not missing to another's.

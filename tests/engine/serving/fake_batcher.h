@@ -44,6 +44,7 @@ struct FakeBatcher {
     int64_t max_queue_requests = 1000;
     int64_t max_queue_bytes = 1'000'000'000;
     std::vector<int> num_workers = {1};
+    MaxBatchBytes max_batch_bytes;  // empty: no limit
   };
   struct TaskOptions {
     int64_t points = 1;
@@ -58,6 +59,7 @@ struct FakeBatcher {
         batcher({.max_queue_requests = options.max_queue_requests,
                  .max_queue_bytes = options.max_queue_bytes,
                  .num_workers = std::move(options.num_workers),
+                 .max_batch_bytes = std::move(options.max_batch_bytes),
                  .observer = &observer,
                  .now = [this] { return clock.now(); },
                  .has_timer = false}) {}

@@ -26,9 +26,14 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     program.voxelize.range_min = {100, 100, 100, 0};
     program.voxelize.range_max = {101, 101, 101, 0};
     SharedMemory shared;
+    BatchRoom room;
     LatencyModel latency;
     const SharedContext shared_context(shared, runner->context().cuda.get());
-    return WarmUp(program, nullptr, limits, max_points, shared, runner->executor(), &latency);
+    const absl::Status status =
+        WarmUp(program, nullptr, limits, max_points, shared, runner->executor(), room, &latency);
+    // What a GPU's runs took is known from then on.
+    EXPECT_EQ(room.Expected(1000, 1000).points > 0, GetParam() == support::Device::kCuda);
+    return status;
   }
 };
 
@@ -48,9 +53,10 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   ASSERT_TRUE(model.ok()) << model.status();
   const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
   SharedMemory shared;
+  BatchRoom room;
   LatencyModel latency;
   const SharedContext shared_context(shared, runner->context().cuda.get());
-  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), &latency).code(),
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), room, &latency).code(),
             absl::StatusCode::kResourceExhausted);
 }
 

@@ -1,0 +1,71 @@
+#include "engine/serving/batch_room.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace voxserve {
+namespace {
+
+constexpr size_t kMaxRuns = 32;
+// An arena keeps an eighth more than was needed; the rest is for what sizes alone do not tell.
+constexpr double kMargin = 1.25;
+constexpr int64_t kGrowth = 16;  // the part by which the limit grows that batches without room set
+
+// The largest ratio of those that had at least half of the largest size.
+template <typename Runs, typename SizeOf, typename BytesOf>
+double LargestRatio(const Runs& runs, SizeOf size_of, BytesOf bytes_of) {
+  int64_t largest = 0;
+  for (const auto& run : runs) largest = std::max(largest, size_of(run));
+  double ratio = 0;
+  for (const auto& run : runs) {
+    const int64_t size = size_of(run);
+    if (size > 0 && size >= largest / 2) {
+      ratio = std::max(ratio, static_cast<double>(bytes_of(run)) / static_cast<double>(size));
+    }
+  }
+  return ratio;
+}
+
+}  // namespace
+
+void BatchRoom::Observe(int64_t points, int64_t voxels, const BatchBytes& bytes) {
+  if (bytes.total() == 0) return;
+  absl::MutexLock lock(&mutex_);
+  runs_.push_back({.points = points, .voxels = voxels, .bytes = bytes});
+  if (runs_.size() > kMaxRuns) runs_.pop_front();
+  fixed_bytes_ = 0;
+  for (const Run& run : runs_) fixed_bytes_ = std::max(fixed_bytes_, run.bytes.fixed);
+  bytes_per_point_ = LargestRatio(
+      runs_, [](const Run& run) { return run.points; }, [](const Run& run) { return run.bytes.points; });
+  bytes_per_voxel_ = LargestRatio(
+      runs_, [](const Run& run) { return run.voxels; }, [](const Run& run) { return run.bytes.features; });
+}
+
+BatchBytes BatchRoom::Expected(int64_t points, int64_t voxels) const {
+  absl::MutexLock lock(&mutex_);
+  return {.fixed = fixed_bytes_,
+          .points = static_cast<int64_t>(std::ceil(bytes_per_point_ * static_cast<double>(points))),
+          .features = static_cast<int64_t>(std::ceil(bytes_per_voxel_ * static_cast<double>(voxels)))};
+}
+
+void BatchRoom::DidNotFit(int64_t points) {
+  absl::MutexLock lock(&mutex_);
+  fitting_points_ = std::max<int64_t>(points / 2, 1);
+}
+
+void BatchRoom::Fit(int64_t points) {
+  absl::MutexLock lock(&mutex_);
+  const int64_t step = fitting_points_ / kGrowth;
+  if (fitting_points_ != kNoLimit && points > fitting_points_ - step) fitting_points_ += step;
+}
+
+int64_t BatchRoom::MaxPoints(int64_t limit_bytes, double voxels_per_point) const {
+  absl::MutexLock lock(&mutex_);
+  const double bytes = kMargin * (bytes_per_point_ + bytes_per_voxel_ * voxels_per_point);
+  if (bytes <= 0 || limit_bytes == kNoLimit) return fitting_points_;
+  const double points = static_cast<double>(std::max<int64_t>(0, limit_bytes - fixed_bytes_)) / bytes;
+  if (points >= static_cast<double>(fitting_points_)) return fitting_points_;
+  return std::max<int64_t>(1, static_cast<int64_t>(points));
+}
+
+}  // namespace voxserve

@@ -1,0 +1,174 @@
+// What a worker makes of one batch: run whole, or in parts where it is beyond its voxels or its device's memory.
+
+#include "engine/serving/worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/model_builder.h"
+#include "tests/engine/golden_scan.h"
+#include "tests/engine/serving/silent_observer.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve {
+namespace {
+
+using testing::ElementsAre;
+
+struct BatchRun {
+  int64_t requests = 0;
+  int64_t voxels = 0;
+};
+
+// Called from the worker's thread; read when it has ended.
+class BatchObserver final : public SilentObserver {
+ public:
+  void OnBatch(std::string_view, int64_t requests, int64_t, int64_t voxels) override {
+    batches.push_back({requests, voxels});
+  }
+  std::vector<BatchRun> batches;
+};
+
+class WorkerTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+  void TearDown() override { model_.reset(); }  // before its device
+
+  void Start(int64_t device_memory_limit, int64_t max_batch_voxels) {
+    model_.reset();
+    devices_ = *OpenDevices(GetParam() == support::Device::kCpu ? "cpu" : "cuda:0", device_memory_limit);
+    absl::StatusOr<LoadedModel> loaded = LoadMinkUNetModel();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    loaded->config.batching.max_batch_points = 1'000'000'000;
+    loaded->config.batching.max_batch_voxels = max_batch_voxels;
+    const ModelBuilder builder({.devices = &devices_, .max_grid_bytes = 0});
+    auto model = builder.Make("minkunet", 1, *loaded);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+
+  // All of them are in the queue when the worker comes.
+  std::vector<absl::StatusOr<InferResult>> Run(const std::vector<PointCloud>& clouds) {
+    observer_.batches.clear();
+    std::vector<absl::StatusOr<InferResult>> results(clouds.size(), absl::UnknownError("no answer"));
+    Batcher batcher({.max_queue_requests = 100, .max_queue_bytes = int64_t{1} << 32});
+    for (size_t i = 0; i < clouds.size(); ++i) {
+      QueuedTask task{.ticket = i, .model = model_};
+      task.task.cloud = clouds[i];
+      task.task.done = [&results, i](absl::StatusOr<InferResult> result) { results[i] = std::move(result); };
+      EXPECT_TRUE(batcher.Push(task).ok());
+    }
+    batcher.Stop();
+    kernels::ThreadPool pool(2);
+    SharedMemory shared_memory;
+    std::atomic<int> num_working_workers{1};
+    absl::StatusOr<ExecutionContext> context = MakeContext(devices_[0], &pool);
+    EXPECT_TRUE(context.ok()) << context.status();
+    if (!context.ok()) return results;
+    shared_memory.Add(context->cuda.get());
+    batch_bytes_ = 0;
+    const Worker worker({.batcher = &batcher,
+                         .observer = &observer_,
+                         .num_working_workers = &num_working_workers,
+                         .batch_bytes = &batch_bytes_,
+                         .shared_memory = &shared_memory},
+                        *std::move(context));
+    batcher.WaitUntilIdle();
+    return results;
+  }
+  absl::StatusOr<InferResult> Run(const PointCloud& cloud) { return Run(std::vector<PointCloud>{cloud}).front(); }
+
+  std::vector<int64_t> RequestsOfBatches() const {
+    std::vector<int64_t> requests;
+    for (const BatchRun& batch : observer_.batches) requests.push_back(batch.requests);
+    return requests;
+  }
+
+  std::vector<Device> devices_;
+  std::shared_ptr<ServedModel> model_;
+  BatchObserver observer_;
+  std::atomic<int64_t> batch_bytes_{0};
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, WorkerTest, support::AllDevices(), support::DeviceName);
+
+// So many points in as many voxels, in a row.
+PointCloud Row(int num_points) {
+  std::vector<float> values;
+  for (int i = 0; i < num_points; ++i) values.insert(values.end(), {static_cast<float>(i), 0, 0, 0.5f});
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(num_points));
+}
+
+TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
+  Start(0, 10);
+  LatencyModel& latency = *model_->latency[0];
+  latency.ObserveVoxels(1000, 100);
+  const auto alone = Run(Row(5));
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  for (int i = 0; i < 100; ++i) latency.ObserveVoxels(1000, 100);  // which makes that forgotten
+  const auto results = Run(std::vector<PointCloud>(4, Row(5)));
+  // 2 voxels were expected, and there are 20.
+  EXPECT_THAT(RequestsOfBatches(), ElementsAre(2, 2));
+  for (const BatchRun& batch : observer_.batches) EXPECT_EQ(batch.voxels, 10);
+  for (const auto& result : results) {
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->labels, alone->labels);
+  }
+  EXPECT_EQ(latency.EstimateVoxels(20), 20 / 10) << "one of a hundred";
+  for (int i = 0; i < 4; ++i) Run(std::vector<PointCloud>(4, Row(5)));
+  EXPECT_EQ(latency.EstimateVoxels(20), 20);
+}
+
+TEST_P(WorkerTest, ACloudOfMoreVoxelsThanABatchMayHaveRunsAlone) {
+  Start(0, 10);
+  const auto results = Run({Row(30), Row(1), Row(1)});
+  for (const auto& result : results) EXPECT_TRUE(result.ok()) << result.status();
+  int64_t requests = 0;
+  for (const BatchRun& batch : observer_.batches) {
+    EXPECT_TRUE(batch.requests == 1 || batch.voxels <= 10);
+    requests += batch.requests;
+  }
+  EXPECT_EQ(requests, 3);
+}
+
+TEST_P(WorkerTest, WithoutALimitOfVoxelsItIsRunWhole) {
+  Start(0, 0);
+  model_->latency[0]->ObserveVoxels(1000, 1);
+  const auto results = Run(std::vector<PointCloud>(4, Row(50)));
+  EXPECT_THAT(RequestsOfBatches(), ElementsAre(4));
+  for (const auto& result : results) EXPECT_TRUE(result.ok()) << result.status();
+}
+
+TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
+  if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the CPU has no limit";
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  int64_t limit = int64_t{128} << 20;
+  absl::StatusOr<InferResult> alone = absl::UnknownError("not run");
+  for (; !alone.ok(); limit += limit / 8) {
+    ASSERT_LT(limit, int64_t{8} << 30) << alone.status();
+    Start(limit, 0);
+    if (HasFatalFailure()) return;
+    alone = Run(scan->cloud);
+  }
+  limit += limit / 8;
+  Start(limit, 0);
+  // Nothing is known of what a batch takes, and nobody tells the batcher of the limit.
+  const auto results = Run(std::vector<PointCloud>(8, scan->cloud));
+  for (const auto& result : results) {
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->labels.size(), alone->labels.size());
+  }
+  EXPECT_GT(observer_.batches.size(), 1u);
+  EXPECT_EQ(model_->room[0]->MaxPoints(BatchRoom::kNoLimit, 1), 4 * scan->num_points());
+  EXPECT_LE(devices_[0].pool->used_bytes(), limit);
+}
+
+}  // namespace
+}  // namespace voxserve
