@@ -73,15 +73,18 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
 }
 
 void Worker::SettleMemory() {
+  const auto count = [this] {
+    const int64_t bytes = executor_->allocated_bytes();
+    options_.batch_bytes->fetch_add(bytes - std::exchange(batch_bytes_, bytes));
+  };
+  count();
   if constexpr (kernels::kHasCuda) {
+    if (context_.cuda == nullptr || !options_.max_batch_bytes) return;
     // One that ran alone may have taken what the others need.
-    if (context_.cuda != nullptr && options_.max_batch_bytes &&
-        executor_->allocated_bytes() > options_.max_batch_bytes(options_.device)) {
-      context_.cuda->ReleaseArenas();
-    }
+    if (batch_bytes_ <= options_.max_batch_bytes(options_.device)) return;
+    context_.cuda->ReleaseArenas();
+    count();
   }
-  const int64_t bytes = executor_->allocated_bytes();
-  options_.batch_bytes->fetch_add(bytes - std::exchange(batch_bytes_, bytes));
 }
 
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs,

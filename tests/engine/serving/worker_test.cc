@@ -109,20 +109,16 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   Start(0, 10);
   LatencyModel& latency = *model_->latency[0];
   latency.ObserveVoxels(1000, 100);
-  const auto alone = Run(Row(5));
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  for (int i = 0; i < 100; ++i) latency.ObserveVoxels(1000, 100);  // which makes that forgotten
   const auto results = Run(std::vector<PointCloud>(4, Row(5)));
   // 2 voxels were expected, and there are 20.
   EXPECT_THAT(RequestsOfBatches(), ElementsAre(2, 2));
   for (const BatchRun& batch : observer_.batches) EXPECT_EQ(batch.voxels, 10);
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->labels, alone->labels);
+    EXPECT_EQ(result->labels.size(), 5u);
+    EXPECT_EQ(result->counts.voxels, 5);
   }
-  EXPECT_EQ(latency.EstimateVoxels(20), 20 / 10) << "one of a hundred";
-  for (int i = 0; i < 4; ++i) Run(std::vector<PointCloud>(4, Row(5)));
-  EXPECT_EQ(latency.EstimateVoxels(20), 20);
+  EXPECT_EQ(latency.EstimateVoxels(20), 20) << "which is known from then on";
 }
 
 TEST_P(WorkerTest, ACloudOfMoreVoxelsThanABatchMayHaveRunsAlone) {
