@@ -20,7 +20,7 @@ using prometheus::BuildHistogram;
 constexpr std::string_view kUnknown = "_unknown";
 
 // Why a cloud did not run. Each has a series from the start, so that rates see the first event.
-constexpr std::string_view kDropReasons[] = {"superseded", "unmeetable", "expired",
+constexpr std::string_view kDropReasons[] = {"superseded", "unmeetable", "given_up", "expired",
                                              "cancelled",  "queue_full", "draining"};
 
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
@@ -49,11 +49,12 @@ Metrics::Metrics(std::function<absl::Time()> now)
                         .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
                               "limit)")
                         .Register(registry_)),
-      frames_dropped_total_(BuildCounter()
-                                .Name("voxserve_frames_dropped_total")
-                                .Help("Point clouds that did not run, by reason: superseded, unmeetable, expired, "
-                                      "cancelled, queue_full, draining")
-                                .Register(registry_)),
+      frames_dropped_total_(
+          BuildCounter()
+              .Name("voxserve_frames_dropped_total")
+              .Help("Point clouds that did not run, by reason: superseded, unmeetable, given_up, expired, "
+                    "cancelled, queue_full, draining")
+              .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
                                      .Help("Point clouds whose stamp lies in the future: clocks disagree")

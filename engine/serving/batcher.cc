@@ -285,7 +285,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       ended.push_back(Expire(lead, now));
     } else if (end > lead->deadline && !lead->found_idle_worker) {
       ended.push_back({.task = Remove(lead),
-                       .fate = "unmeetable",
+                       .fate = "given_up",
                        .status = Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued),
                                                          " in the queue the answer was expected ",
                                                          Format(end - lead->deadline), " after the deadline"))});

@@ -26,8 +26,9 @@ class EngineObserver {
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
   // A task will not run: it left the queue ("expired", "cancelled", "superseded" by a newer frame of its stream,
-  // "unmeetable", "queue_full" where a more urgent one took its place) or never entered it ("queue_full", "draining",
-  // "expired", "unmeetable": it cannot end before its deadline). Told once a task.
+  // "given_up": it cannot end before its deadline any more, "queue_full" where a more urgent one took its place) or
+  // never entered it ("queue_full", "draining", "expired", "unmeetable": it cannot end before its deadline). Told once a
+  // task.
   virtual void OnDropped(std::string_view model, std::string_view reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.

@@ -325,10 +325,11 @@ sample_memory() {
 # highest FILE COLUMN
 highest() { cut -d' ' -f"$2" "$1" | sort -n | tail -n 1; }
 
-# outcomes FILE: rows on the requests that were not answered OK, and on those that were let in. What the server refuses
-# for want of time or room it does not let in; every other request without an answer was let in and missed its deadline.
+# outcomes FILE GIVEN_UP: rows on the requests that were not answered OK, and on those that were let in. What the server
+# refuses for want of time or room it does not let in, but for GIVEN_UP of them, by its own account; every other request
+# without an answer was let in and missed its deadline.
 outcomes() {
-  python3 - "$1" <<'PY'
+  python3 - "$1" "$2" <<'PY'
 import json, sys
 
 REFUSALS = {"DEADLINE_UNMEETABLE", "QUEUE_FULL"}
@@ -337,7 +338,7 @@ try:
         document = json.load(file)
 except (OSError, ValueError):
     sys.exit()
-missed = 0
+missed = int(float(sys.argv[2]))
 for failure in document["failures"]:
     words = [failure["code"], failure.get("reason"), "" if failure["from_server"] else "(client)"]
     name = " ".join(filter(None, words))
@@ -349,7 +350,7 @@ PY
 }
 
 run_overload() {
-  local rate before_mb before_device_mb after_mb after_device_mb sampler
+  local rate before_mb before_device_mb after_mb after_device_mb sampler given_up
   local alone_p50 alone_p99 again_p50 again_p99 sent ok goodput p50 p99 refused_p99
   step "Overload"
   rate=$(calculate "2*$capacity")
@@ -381,7 +382,9 @@ of $deadline_ms ms." "" "| | |" "|---|---|" "| requests | $sent |" "| answered i
     "| p50, p99 of the answered, ms | $p50, $p99 |" "| refusals' p99 as the clients see it, ms | $refused_p99 |" \
     "| refusals' p99 within the server, at most, ms (of so many) | $(
       percentile 99 voxserve_refusal_duration_seconds "$work/before_overload" "$work/after_overload") |"
-  outcomes "$logs/overload.json" >>"$work/report"
+  given_up=$(calculate "$(total "$work/after_overload" voxserve_frames_dropped_total 'reason="given_up"')-$(
+    total "$work/before_overload" voxserve_frames_dropped_total 'reason="given_up"')")
+  outcomes "$logs/overload.json" "$given_up" >>"$work/report"
   read -r alone_p50 alone_p99 < <(numbers "$logs/closed_${clients%% *}.json" latency_ms.p50 latency_ms.p99)
   read -r again_p50 again_p99 < <(numbers "$logs/after_overload.json" latency_ms.p50 latency_ms.p99)
   report "| one client: p50, p99 before, ms | $alone_p50, $alone_p99 |" \
@@ -506,7 +509,7 @@ report "## The server's own account of the run" "" "| | |" "|---|---|" \
   "| error of the predicted times, mean | $(calculate "$(
     total "$work/at_end" voxserve_latency_prediction_error_ratio_sum)/$(
     total "$work/at_end" voxserve_latency_prediction_error_ratio_count)") |"
-for reason in superseded unmeetable expired cancelled queue_full draining; do
+for reason in superseded unmeetable given_up expired cancelled queue_full draining; do
   report "| did not run: $reason | $(total "$work/at_end" voxserve_frames_dropped_total "reason=\"$reason\"") |"
 done
 for kind in weights batches; do

@@ -134,7 +134,7 @@ TEST_F(MetricsTest, PredictionErrorsHaveNoSign) {
 
 TEST_F(MetricsTest, SeriesStandAtZeroBeforeTheFirstEvent) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 0\n"));
-  for (const char* reason : {"superseded", "unmeetable", "expired", "cancelled", "queue_full", "draining"}) {
+  for (const char* reason : {"superseded", "unmeetable", "given_up", "expired", "cancelled", "queue_full", "draining"}) {
     EXPECT_THAT(metrics_.Text(),
                 HasSubstr(absl::StrCat("voxserve_frames_dropped_total{model=\"net\",reason=\"", reason, "\"} 0\n")));
   }

@@ -256,7 +256,7 @@ TEST(BatcherTest, WhatCannotEndInTimeAnyMoreIsNotRun) {
   EXPECT_EQ(fake.answer(2).calls, 1);
   EXPECT_EQ(fake.answer(2).status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ReasonOf(fake.answer(2).status), error_reason::kDeadlineUnmeetable);
-  EXPECT_THAT(fake.observer.dropped, ElementsAre("unmeetable"));
+  EXPECT_THAT(fake.observer.dropped, ElementsAre("given_up"));
 }
 
 TEST(BatcherTest, FinishedBatchesTeachAndAreCompared) {
