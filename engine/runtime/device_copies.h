@@ -4,8 +4,8 @@
 // once, however many frames it is part of, whichever of the GPU's contexts run them.
 //
 // A cache and no more. A copy is found by the object that owns the bytes, and is of no use once that is gone; then its
-// memory serves the next one. Where there is no room nothing is kept, and Clear forgets everything: who finds no copy
-// uploads the bytes as it would without.
+// memory serves the next one, or goes back with Trim. Where there is no room nothing is kept, and Clear forgets
+// everything: who finds no copy uploads the bytes as it would without.
 //
 // Copies are made on a stream of the cache's own, and its readers wait for that on the GPU. A reader keeps its lease
 // until the host has waited for what it queued: then the memory may be overwritten or freed, in the cache's stream,
@@ -41,6 +41,7 @@ class DeviceCopies {
     friend class DeviceCopies;
     DeviceBuffer memory_;
     Event uploaded_;
+    bool was_unused_ = false;  // at the last Trim
   };
   using Lease = std::shared_ptr<const Copy>;
 
@@ -56,6 +57,10 @@ class DeviceCopies {
   // Copies the owner's bytes from pinned memory, which must stay as it is until the host has waited for the reader's
   // stream; then as Find. Null where there is no room. bytes > 0.
   absl::StatusOr<Lease> Add(const Owner& owner, const char* pinned, int64_t bytes, StreamView reader);
+
+  // Gives memory back whose owner is gone and that no copy has taken since the call before this one: called every now
+  // and then it leaves those who come and go what they need. Waits for copies under way.
+  absl::Status Trim();
 
   // Forgets every copy; the memory of those that are leased goes with the lease.
   void Clear();

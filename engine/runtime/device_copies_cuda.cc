@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
@@ -66,6 +68,23 @@ absl::Status DeviceCopies::Upload(const char* pinned, int64_t bytes, StreamView 
   return copy.uploaded_.HoldUp(reader);
 }
 
+absl::Status DeviceCopies::Trim() {
+  std::vector<std::shared_ptr<Copy>> idle;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto first_idle = std::partition(unused_.begin(), unused_.end(),
+                                           [](const std::shared_ptr<Copy>& copy) { return !copy->was_unused_; });
+    idle.assign(std::make_move_iterator(first_idle), std::make_move_iterator(unused_.end()));
+    unused_.erase(first_idle, unused_.end());
+    for (const std::shared_ptr<Copy>& copy : idle) allocated_bytes_ -= copy->memory_.bytes();
+    CollectUnused();
+    for (const std::shared_ptr<Copy>& copy : unused_) copy->was_unused_ = true;
+  }
+  if (idle.empty()) return absl::OkStatus();
+  idle.clear();                         // those who look for a copy need not wait for it
+  return stream_.view().Synchronize();  // the pool gives back to the device what is unused then
+}
+
 void DeviceCopies::Clear() {
   absl::MutexLock lock(&mutex_);
   copies_.clear();
@@ -113,6 +132,7 @@ std::shared_ptr<DeviceCopies::Copy> DeviceCopies::TakeUnused(int64_t bytes) {
   }
   if (best == unused_.end()) return nullptr;
   std::shared_ptr<Copy> copy = std::move(*best);
+  copy->was_unused_ = false;
   unused_.erase(best);
   return copy;
 }

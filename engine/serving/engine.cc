@@ -13,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/graph/point_reader.h"
 #include "engine/serving/batcher.h"
+#include "engine/serving/copies_trimmer.h"
 #include "engine/serving/devices.h"
 #include "engine/serving/model_keeper.h"
 #include "engine/serving/model_repository.h"
@@ -44,7 +45,8 @@ class EngineImpl final : public Engine {
                   .max_queue_bytes = options_.max_queue_bytes,
                   .num_workers = NumWorkers(devices_, options_.streams_per_device),
                   .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
-                  .observer = options_.observer}) {
+                  .observer = options_.observer}),
+        copies_trimmer_(&devices_, options_.observer) {
     for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
                                                             .shared_memory = &shared_memory_,
@@ -227,6 +229,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  CopiesTrimmer copies_trimmer_;
   std::atomic<uint64_t> next_ticket_{1};
 };
 

@@ -153,6 +153,34 @@ TEST_F(DeviceCopiesTest, ClearForgetsAllAndWhatIsLeasedStaysReadable) {
   EXPECT_EQ(pool_->used_bytes(), 0);
 }
 
+TEST_F(DeviceCopiesTest, TrimGivesBackWhatNobodyHasNeededSinceTheLastOne) {
+  const auto kept = Bytes(kMiB, 'k');
+  auto gone = Bytes(2 * kMiB, 'g'), leased = Bytes(3 * kMiB, 'l');
+  reader_->Read(reader_->Add(*copies_, kept), 1);
+  reader_->Read(reader_->Add(*copies_, gone), 1);
+  DeviceCopies::Lease lease = reader_->Add(*copies_, leased);
+  reader_->Read(lease, 1);
+  gone.reset();
+  leased.reset();
+  EXPECT_TRUE(copies_->Trim().ok());
+  EXPECT_EQ(copies_->allocated_bytes(), 6 * kMiB) << "another may need it soon";
+  const auto next = Bytes(2 * kMiB, 'n');
+  reader_->Read(reader_->Add(*copies_, next), 1);
+  EXPECT_TRUE(copies_->Trim().ok());
+  EXPECT_EQ(copies_->allocated_bytes(), 6 * kMiB) << "it took it, and the third is leased";
+  lease.reset();
+  EXPECT_TRUE(copies_->Trim().ok());
+  EXPECT_EQ(copies_->allocated_bytes(), 6 * kMiB);
+  EXPECT_TRUE(copies_->Trim().ok());
+  EXPECT_EQ(copies_->allocated_bytes(), 3 * kMiB);
+  EXPECT_EQ(pool_->used_bytes(), 3 * kMiB);
+  for (const auto& bytes : {kept, next}) {
+    const DeviceCopies::Lease found = reader_->Find(*copies_, bytes);
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(reader_->Read(found, bytes->size()), *bytes);
+  }
+}
+
 TEST_F(DeviceCopiesTest, ReadersOfSeveralThreadsSeeTheirOwnersBytes) {
   constexpr int kThreads = 4, kRounds = 400, kOwners = 12;
   Start(9 * kMiB);  // less than all of them
@@ -179,6 +207,9 @@ TEST_F(DeviceCopiesTest, ReadersOfSeveralThreadsSeeTheirOwnersBytes) {
         if (lease == nullptr) lease = reader.Add(*copies_, bytes);
         if (lease != nullptr && reader.Read(lease, bytes->size()) != *bytes) ++num_wrong;
         if (random() % 50 == 0) copies_->Clear();
+        if (random() % 20 == 0) {
+          EXPECT_TRUE(copies_->Trim().ok());
+        }
       }
     });
   }

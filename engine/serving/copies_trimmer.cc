@@ -1,0 +1,57 @@
+#include "engine/serving/copies_trimmer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "engine/base/logging.h"
+
+namespace voxserve {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Seconds(1);
+
+}  // namespace
+
+CopiesTrimmer::CopiesTrimmer(const std::vector<Device>* devices, EngineObserver* observer)
+    : devices_(*devices), observer_(observer) {
+  const auto has_copies = [](const Device& device) { return device.copies != nullptr; };
+  if (std::any_of(devices_.begin(), devices_.end(), has_copies)) thread_ = std::thread([this] { Loop(); });
+}
+
+CopiesTrimmer::~CopiesTrimmer() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CopiesTrimmer::Loop() {
+  for (;;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPeriod)) return;
+    }
+    for (const Device& device : devices_) {
+      if (device.copies != nullptr && !Trim(device)) return;
+    }
+  }
+}
+
+bool CopiesTrimmer::Trim([[maybe_unused]] const Device& device) {
+  if constexpr (kernels::kHasCuda) {
+    absl::Status status = device.pool->MakeCurrent();
+    if (status.ok()) status = device.copies->Trim();
+    if (!status.ok()) {
+      Log(LogLevel::kError, "memory of sweeps could not be given back",
+          {{"device", device.id}, {"error", std::string(status.message())}});
+      return false;
+    }
+    if (observer_ != nullptr) observer_->OnDeviceMemory(device.id, "sweeps", device.copies->allocated_bytes());
+  }
+  return true;
+}
+
+}  // namespace voxserve
