@@ -84,12 +84,12 @@ void PlanTuner::CancelAllOf(const ModelHandle& model) {
   changed_.SignalAll();
 }
 
-void PlanTuner::Collect(const ServedModel& model, const PointCloud& cloud) {
-  if (cloud.num_points() == 0) return;
+void PlanTuner::Offer(const ServedModel& model, const Scan& scan) {
+  if (scan.input().num_points() == 0) return;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
-    search->scans.push_back(cloud);
+    search->scans.push_back(scan);
     changed_.SignalAll();
   }
 }
@@ -206,8 +206,9 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   }
   const SharedContext shared_context(shared, context.cuda.get());
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
-  const auto run = [&](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& wanted) {
-    const SampleInput input{.cloud = &scan, .return_scores = wanted.return_scores};
+  const auto run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
+    SampleInput input = scan;
+    input.return_scores = wanted.return_scores;
     absl::Duration busy;
     BatchOutput output =
         shared.RunAlone({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
@@ -224,7 +225,9 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
     if (search.task.on_progress) search.task.on_progress({.stage = progress.stage, .fraction = progress.fraction});
     return !search.is_cancelled;
   };
-  ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, search.scans, options));
+  std::vector<SampleInput> scans;
+  for (const Scan& scan : search.scans) scans.push_back(scan.input());
+  ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, scans, options));
 
   auto plan = std::make_shared<TunedPlan>(TunedPlan{.key = model.plan_keys[device], .buckets = found.buckets});
   TuneResult result{.device = (*options_.devices)[device].id, .num_scans = static_cast<int>(search.scans.size())};

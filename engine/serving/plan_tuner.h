@@ -2,11 +2,11 @@
 
 // Searches plans for models in service, in the background.
 //
-// A search waits until enough of its model's requests came by, keeps copies of their clouds until it ends (the one
-// place where something of a cloud outlives its request), and runs them on a context of its own. Each run has the
-// device to itself, as what is measured beside requests is their time; after it the search rests four times as long, so
-// that requests have four fifths of the device and wait for one run at most. What it finds goes to the plan store and
-// into the model's plans; batches under way keep those that they began with.
+// A search waits until enough of its model's requests came by, keeps their clouds until it ends (whole clouds outlive
+// their requests here alone), those of all sweeps where a stream accumulates them, and runs them on a context of its
+// own. Each run has the device to itself, as what is measured beside requests is their time; after it the search rests
+// four times as long, so that requests have four fifths of the device and wait for one run at most. What it finds goes
+// to the plan store and into the model's plans; batches under way keep those that they began with.
 //
 // Thread-safe. One thread; searches run one after the other.
 
@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,10 +25,13 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/graph/sample_input.h"
 #include "engine/serving/devices.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/served_models.h"
 #include "engine/serving/shared_memory.h"
+#include "engine/tensor/point_cloud.h"
+#include "engine/tensor/sweep.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/thread_pool.h"
 
@@ -35,6 +39,15 @@ namespace voxserve {
 
 class PlanTuner {
  public:
+  // What a request ran.
+  struct Scan {
+    PointCloud cloud;
+    std::vector<PlacedSweep> sweeps;
+    std::string age_feature;
+
+    SampleInput input() const { return {.cloud = &cloud, .sweeps = sweeps, .age_feature = age_feature}; }
+  };
+
   // All outlive the tuner.
   struct Options {
     const std::vector<Device>* devices = nullptr;
@@ -54,10 +67,10 @@ class PlanTuner {
   // Cancels the searches for a version that was taken out of service: they would keep it, and no scan comes for it.
   void CancelAllOf(const ModelHandle& model);
 
-  // A request's cloud, copied where a search waits for it. Costs nothing where none does.
-  void Offer(const ServedModel& model, const PointCloud& cloud) {
-    if (num_collecting_ > 0) Collect(model, cloud);
-  }
+  // Whether a search waits for scans: others need not be offered.
+  bool is_collecting() const { return num_collecting_ > 0; }
+  // Of a request that was accepted.
+  void Offer(const ServedModel& model, const Scan& scan);
 
   // Cancels all searches and takes no more. Waits for the one under way.
   void Stop();
@@ -69,7 +82,7 @@ class PlanTuner {
     std::filesystem::path version_folder;
     TuneTask task;
     absl::Time deadline;  // for its scans
-    std::vector<PointCloud> scans;
+    std::vector<Scan> scans;
     std::atomic<bool> is_cancelled{false};
     bool was_told = false;  // that it waits; under the tuner's lock, as the next
     bool has_ended = false;
@@ -77,7 +90,6 @@ class PlanTuner {
     bool has_all_scans() const { return scans.size() >= static_cast<size_t>(task.num_scans); }
   };
 
-  void Collect(const ServedModel& model, const PointCloud& cloud);
   void Loop();
   // Progress of searches that are new; lets go of the lock meanwhile.
   void TellWhoWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

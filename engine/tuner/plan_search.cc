@@ -26,7 +26,7 @@ constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;
 constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
 
 struct SizedScan {
-  const PointCloud* cloud = nullptr;
+  const SampleInput* input = nullptr;
   int64_t num_voxels = 0;
   RulebookSizes sizes;  // on a GPU
 };
@@ -71,7 +71,7 @@ std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans) {
 // What the stages of one bucket know.
 struct BucketState {
   NetworkPlan defaults;
-  std::vector<const PointCloud*> scans;  // that are measured
+  std::vector<const SampleInput*> scans;  // that are measured
   const SizedScan* middle = nullptr;
   SampleOutput expected;                           // the default's result on the middle scan
   std::vector<NetworkPlan> shortlist;              // by convolution
@@ -88,7 +88,7 @@ class PlanSearch {
         timer_(program, run,
                {.time_limit = options.time_limit, .on_progress = options.on_progress, .now = options.now}) {}
 
-  absl::StatusOr<SearchResult> Run(absl::Span<const PointCloud> scans) {
+  absl::StatusOr<SearchResult> Run(absl::Span<const SampleInput> scans) {
     ASSIGN_OR_RETURN(std::vector<SizedScan> sized, MeasureSizes(scans));
     std::vector<ScanBucket> buckets = CutIntoBuckets(std::move(sized));
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -121,7 +121,7 @@ class PlanSearch {
     return swap_of >= 0 ? static_cast<size_t>(swap_of) : index;
   }
 
-  absl::StatusOr<std::vector<SizedScan>> MeasureSizes(absl::Span<const PointCloud> scans);
+  absl::StatusOr<std::vector<SizedScan>> MeasureSizes(absl::Span<const SampleInput> scans);
   absl::Status SearchBucket(const ScanBucket& bucket);
 
   absl::Status MakeShortlist(BucketState& state);
@@ -154,7 +154,7 @@ class PlanSearch {
   double bucket_begin_ = 0, bucket_share_ = 1;
 };
 
-absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const PointCloud> scans) {
+absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const SampleInput> scans) {
   if (scans.empty()) return absl::InvalidArgumentError("there is no scan to search a plan with");
   timer_.BeginStage("sizes", kSizesEnd, static_cast<int64_t>(scans.size()));
   std::vector<SizedScan> sized;
@@ -165,14 +165,14 @@ absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const
       break;
     }
     // Map sizes come with pairs, which gather-GEMM-scatter reads.
-    NetworkPlan plan = program_.default_plans.ForVoxels(static_cast<int64_t>(scans[i].num_points()));
+    NetworkPlan plan = program_.default_plans.ForVoxels(scans[i].num_points());
     if (is_on_cuda_) std::transform(plan.begin(), plan.end(), plan.begin(), AsGatherGemmScatter);
     ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
     std::string why = WhyFailed(output);
     const int64_t num_voxels = why.empty() ? output.samples[0].counts.voxels : 0;
     if (why.empty() && num_voxels == 0) why = "it has no voxel";
     if (why.empty()) {
-      sized.push_back({.cloud = &scans[i], .num_voxels = num_voxels, .sizes = std::move(output.rulebook_sizes)});
+      sized.push_back({.input = &scans[i], .num_voxels = num_voxels, .sizes = std::move(output.rulebook_sizes)});
     } else {
       const std::string name = i < options_.scan_names.size() ? options_.scan_names[i] : absl::StrCat("scan ", i + 1);
       refused = absl::StrCat(name, " is left out: ", why);
@@ -189,7 +189,7 @@ absl::Status PlanSearch::SearchBucket(const ScanBucket& bucket) {
   state.defaults = program_.default_plans.ForVoxels(state.middle->num_voxels);
   const size_t num_scans = std::min(bucket.scans.size(), kMaxScansOfBucket);
   for (size_t i = 0; i < num_scans; ++i) {
-    state.scans.push_back(bucket.scans[(2 * i + 1) * bucket.scans.size() / (2 * num_scans)].cloud);
+    state.scans.push_back(bucket.scans[(2 * i + 1) * bucket.scans.size() / (2 * num_scans)].input);
   }
   RETURN_IF_ERROR(MakeShortlist(state));
   RETURN_IF_ERROR(DropDeviating(state));
@@ -204,7 +204,7 @@ absl::Status PlanSearch::MakeShortlist(BucketState& state) {
   const int repeats = std::clamp(options_.repeats, 1, kCandidateRepeats);
   BeginStage("candidates", kCandidatesEnd, runs.size() * static_cast<size_t>(repeats));
   ASSIGN_OR_RETURN(const std::vector<PlanTimes> times,
-                   timer_.Time(runs, {state.middle->cloud}, repeats, /*times_convs=*/true));
+                   timer_.Time(runs, {state.middle->input}, repeats, /*times_convs=*/true));
   const auto num_lost = std::count_if(times.begin(), times.end(), [](const PlanTimes& t) { return !t.is_whole; });
   if (num_lost > 0) {
     Note(absl::StrCat(num_lost, " of ", times.size(), " runs of candidates ",
@@ -237,18 +237,18 @@ std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, 
 absl::StatusOr<std::string> PlanSearch::WhyUnfit(const BucketState& state, const NetworkPlan& plan) {
   const PlanTable table = timer_.TableOf(plan);
   const ScanRunOptions options = {.return_scores = program_.has_scores};
-  ASSIGN_OR_RETURN(const BatchOutput first, timer_.Run(table, *state.middle->cloud, options));
+  ASSIGN_OR_RETURN(const BatchOutput first, timer_.Run(table, *state.middle->input, options));
   if (std::string why = WhyFailed(first); !why.empty()) return why;
   if (std::string why = WhyDeviates(program_, state.expected, first.samples[0]); !why.empty()) return why;
   if (options_.may_be_nondeterministic) return "";
-  ASSIGN_OR_RETURN(const BatchOutput second, timer_.Run(table, *state.middle->cloud, options));
+  ASSIGN_OR_RETURN(const BatchOutput second, timer_.Run(table, *state.middle->input, options));
   if (std::string why = WhyFailed(second); !why.empty()) return why;
   return HaveSameBytes(first.samples[0], second.samples[0]) ? "" : "its results differ from run to run";
 }
 
 absl::Status PlanSearch::DropDeviating(BucketState& state) {
   BeginStage("numbers", kNumbersEnd, 1 + 2 * kShortlist);
-  ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(state.defaults), *state.middle->cloud,
+  ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(state.defaults), *state.middle->input,
                                                   {.return_scores = program_.has_scores}));
   RETURN_IF_ERROR(output.status);
   if (std::string why = WhyFailed(output); !why.empty()) {
@@ -496,10 +496,10 @@ void PlanSearch::KeepDefault(size_t bucket) {
 }
 
 absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets) {
-  std::vector<const PointCloud*> scans;
+  std::vector<const SampleInput*> scans;
   std::vector<PlanTable::Bucket> found;
   for (size_t i = 0; i < buckets.size(); ++i) {
-    scans.push_back(buckets[i].scans[buckets[i].scans.size() / 2].cloud);
+    scans.push_back(buckets[i].scans[buckets[i].scans.size() / 2].input);
     found.push_back(result_.buckets[i].bucket);
   }
   timer_.BeginStage("all sizes together", 1, static_cast<int64_t>(2 * scans.size() * kFinalRuns));
@@ -524,7 +524,7 @@ absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets)
 
 }  // namespace
 
-absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const PointCloud> scans,
+absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const SampleInput> scans,
                                         const SearchOptions& options) {
   return PlanSearch(program, run, options).Run(scans);
 }

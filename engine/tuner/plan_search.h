@@ -32,7 +32,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/graph/program.h"
-#include "engine/tensor/point_cloud.h"
+#include "engine/graph/sample_input.h"
 #include "engine/tuner/plan_timer.h"
 #include "engine/tuner/tuned_plan.h"
 
@@ -70,7 +70,7 @@ struct SearchResult {
 
 // The program's default_plans are what is compared with. INVALID_ARGUMENT without a scan, or where none can be run;
 // CANCELLED; UNAVAILABLE (DEVICE_FAILED).
-absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const PointCloud> scans,
+absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const SampleInput> scans,
                                         const SearchOptions& options);
 
 }  // namespace voxserve

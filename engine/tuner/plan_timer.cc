@@ -83,7 +83,7 @@ bool PlanTimer::is_out_of_time() const {
   return options_.time_limit != absl::InfiniteDuration() && elapsed() >= options_.time_limit * stage_end_;
 }
 
-absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const PointCloud& scan,
+absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const SampleInput& scan,
                                            const ScanRunOptions& options) {
   const double share = static_cast<double>(std::min(stage_done_, stage_runs_)) / static_cast<double>(stage_runs_);
   const double fraction = stage_begin_ + share * (stage_end_ - stage_begin_);
@@ -102,7 +102,7 @@ PlanTable PlanTimer::TableOf(const NetworkPlan& plan) const {
 }
 
 absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<NetworkPlan>& plans,
-                                                       const std::vector<const PointCloud*>& scans, int repeats,
+                                                       const std::vector<const SampleInput*>& scans, int repeats,
                                                        bool times_convs) {
   std::vector<PlanTable> tables;
   for (const NetworkPlan& plan : plans) tables.push_back(TableOf(plan));
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<Network
 }
 
 absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTable>& tables,
-                                                       const std::vector<const PointCloud*>& scans, int repeats,
+                                                       const std::vector<const SampleInput*>& scans, int repeats,
                                                        bool times_convs) {
   std::vector<std::vector<ScanSamples>> samples(tables.size(), std::vector<ScanSamples>(scans.size()));
   std::vector<bool> has_failed(tables.size(), false);

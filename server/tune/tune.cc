@@ -158,13 +158,16 @@ absl::StatusOr<SearchResult> Search(const Options& options, const Loaded& loaded
     if (context.cuda != nullptr) RETURN_IF_ERROR(context.cuda->MakeCurrent());
   }
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
-  const RunScan run = [&](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& wanted) {
-    const SampleInput input{.cloud = &scan, .return_scores = wanted.return_scores};
+  const RunScan run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
+    SampleInput input = scan;
+    input.return_scores = wanted.return_scores;
     return executor->Run(loaded.program, {&input, 1}, loaded.limits,
                          {.plans = &plans, .times_convs = wanted.times_convs});
   };
   ProgressReport report(surroundings);
-  return SearchPlan(loaded.program, run, scans.clouds,
+  std::vector<SampleInput> inputs;
+  for (const PointCloud& cloud : scans.clouds) inputs.push_back({.cloud = &cloud});
+  return SearchPlan(loaded.program, run, inputs,
                     {.may_be_nondeterministic = options.may_be_nondeterministic,
                      .repeats = static_cast<int>(options.repeats),
                      .time_limit = options.time_limit,

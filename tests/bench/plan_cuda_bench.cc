@@ -75,8 +75,9 @@ class Workload {
                                               .precision = ModelConfig::Precision::kFloat16,
                                               .plan = DefaultCudaConvPlan(DType::kFloat16, /*allow_tf32=*/false)}));
     scan_ = OrDie(support::ReadScan(dataset.scan.format, dataset.scan.path()));
-    run_ = [this](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& wanted) {
-      const SampleInput input{.cloud = &scan, .return_scores = wanted.return_scores};
+    run_ = [this](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
+      SampleInput input = scan;
+      input.return_scores = wanted.return_scores;
       return runner_->executor().Run(program_, {&input, 1}, RunLimits(),
                                      {.plans = &plans, .times_convs = wanted.times_convs});
     };
@@ -86,7 +87,8 @@ class Workload {
   ~Workload() { program_ = Program(); }
 
   void Search() {
-    found_ = OrDie(SearchPlan(program_, run_, {&scan_, 1}, {.time_limit = kTimeLimit}));
+    const SampleInput input{.cloud = &scan_};
+    found_ = OrDie(SearchPlan(program_, run_, {&input, 1}, {.time_limit = kTimeLimit}));
     num_voxels_ = OrDieRun(nullptr).samples[0].counts.voxels;
   }
 
@@ -106,7 +108,8 @@ class Workload {
     PlanTimer timer(program_, run_, {.now = absl::Now});
     timer.BeginStage("", 1, 1);
     std::vector<double> ms;
-    for (const PlanTimes& times : OrDie(timer.Time(plans, {&scan}, kTransferRepeats, /*times_convs=*/false))) {
+    const SampleInput input{.cloud = &scan};
+    for (const PlanTimes& times : OrDie(timer.Time(plans, {&input}, kTransferRepeats, /*times_convs=*/false))) {
       if (!times.is_whole) {
         std::cerr << name_ << ": a plan cannot be run" << std::endl;
         std::exit(1);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "engine/serving/sweep_history.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"
@@ -97,6 +98,35 @@ TEST_P(PlanTuningTest, APlanIsSearchedSwappedInKeptAndFoundAgain) {
   EXPECT_EQ(PlanSource(*Start()), "plan_dir");
   std::ofstream(result->path) << "rubbish";
   EXPECT_EQ(PlanSource(*Start()), "default");
+}
+
+TEST_P(PlanTuningTest, SweepsThatRunTogetherAreAScanOfASearch) {
+  const auto engine = Start();
+  std::weak_ptr<const Sweep> older;
+  std::promise<absl::StatusOr<TuneResult>> answer;
+  bool was_kept = false;
+  engine->Tune({.model = "minkunet",
+                .num_scans = 1,
+                .on_progress =
+                    [&](const TuneProgress& progress) {
+                      if (progress.stage != "waiting for scans") was_kept = was_kept || !older.expired();
+                    },
+                .done = [&](absl::StatusOr<TuneResult> result) { answer.set_value(std::move(result)); }});
+  {
+    SweepHistory history({.num_sweeps = 2});
+    ASSERT_TRUE(history.Add(clouds_[0], {}, absl::UnixEpoch()).ok());
+    auto sweeps = history.Add(clouds_[1], {.x = 1}, absl::UnixEpoch() + absl::Milliseconds(100));
+    ASSERT_TRUE(sweeps.ok()) << sweeps.status();
+    older = sweeps->back().sweep;
+    const auto result = Infer(*engine, {.model = "minkunet", .cloud = clouds_[1], .sweeps = *std::move(sweeps)});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->labels.size(), 900u);
+  }
+  const auto result = answer.get_future().get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->num_scans, 1);
+  EXPECT_TRUE(was_kept) << "the search ran the newest sweep alone";
+  EXPECT_EQ(PlanSource(*engine), "tuned");
 }
 
 TEST_P(PlanTuningTest, WrongTasksAreRefused) {

@@ -31,14 +31,16 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   const absl::StatusOr<Program> program =
       (*runner)->Compile(model->graph, {.device = support::Device::kCuda, .precision = GetParam(), .plan = plan});
   ASSERT_TRUE(program.ok()) << program.status();
-  const auto run = [&](const PlanTable& plans, const PointCloud& cloud, const ScanRunOptions& wanted) {
-    const SampleInput input{.cloud = &cloud, .return_scores = wanted.return_scores};
-    return (*runner)->executor().Run(*program, {&input, 1}, RunLimits(),
+  const auto run = [&](const PlanTable& plans, const SampleInput& scan_input, const ScanRunOptions& wanted) {
+    SampleInput sample = scan_input;
+    sample.return_scores = wanted.return_scores;
+    return (*runner)->executor().Run(*program, {&sample, 1}, RunLimits(),
                                      {.plans = &plans, .times_convs = wanted.times_convs});
   };
 
+  const SampleInput input{.cloud = &scan->cloud};
   const absl::StatusOr<SearchResult> found =
-      SearchPlan(*program, run, {&scan->cloud, 1}, {.repeats = 3, .time_limit = absl::Seconds(20)});
+      SearchPlan(*program, run, {&input, 1}, {.repeats = 3, .time_limit = absl::Seconds(20)});
   ASSERT_TRUE(found.ok()) << found.status();
   for (const std::string& note : found->notes) GTEST_LOG_(INFO) << note;
   ASSERT_EQ(found->buckets.size(), 1u);
@@ -51,9 +53,9 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   }
 
   const PlanTable tuned(*program, {found->buckets[0].bucket});
-  const BatchOutput expected = run(program->default_plans, scan->cloud, {.return_scores = true});
-  const BatchOutput first = run(tuned, scan->cloud, {.return_scores = true});
-  const BatchOutput second = run(tuned, scan->cloud, {.return_scores = true});
+  const BatchOutput expected = run(program->default_plans, input, {.return_scores = true});
+  const BatchOutput first = run(tuned, input, {.return_scores = true});
+  const BatchOutput second = run(tuned, input, {.return_scores = true});
   ASSERT_EQ(WhyFailed(expected) + WhyFailed(first) + WhyFailed(second), "");
   EXPECT_EQ(WhyDeviates(*program, expected.samples[0], first.samples[0]), "");
   EXPECT_TRUE(HaveSameBytes(first.samples[0], second.samples[0]));

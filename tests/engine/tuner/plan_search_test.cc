@@ -97,16 +97,16 @@ class FakeDevice {
   int64_t num_runs() const { return num_runs_; }
 
   RunScan AsRunScan() {
-    return [this](const PlanTable& plans, const PointCloud& scan, const ScanRunOptions& options) {
+    return [this](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& options) {
       return Run(plans, scan, options);
     };
   }
 
  private:
-  BatchOutput Run(const PlanTable& table, const PointCloud& scan, const ScanRunOptions& options) {
+  BatchOutput Run(const PlanTable& table, const SampleInput& scan, const ScanRunOptions& options) {
     ++num_runs_;
     now_ += run_takes;
-    const auto voxels = static_cast<int64_t>(scan.num_points());
+    const int64_t voxels = scan.num_points();
     const NetworkPlan& plans = table.ForVoxels(voxels);
     BatchOutput output;
     output.status = fails(plans);
@@ -163,7 +163,9 @@ class PlanSearchTest : public ::testing::Test {
  protected:
   absl::StatusOr<SearchResult> Search(const std::vector<int64_t>& sizes) {
     scans_ = Scans(sizes);
-    return SearchPlan(program_, device_.AsRunScan(), scans_, options_);
+    std::vector<SampleInput> inputs;
+    for (const PointCloud& scan : scans_) inputs.push_back({.cloud = &scan});
+    return SearchPlan(program_, device_.AsRunScan(), inputs, options_);
   }
   // Of the only bucket.
   NetworkPlan SearchOne(int64_t size = 50000) {
