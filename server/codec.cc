@@ -17,6 +17,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kMaxSweeps = 64;
+// A stream that falls silent keeps its sweeps for as long.
+constexpr absl::Duration kMaxSweepAge = absl::Minutes(1);
 // Of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
 constexpr int64_t kMaxSweepBytes = int64_t{128} << 20;
 
@@ -120,6 +122,10 @@ absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig&
   config.sweeps->max_bytes = kMaxSweepBytes;
   if (sweeps.has_max_age()) {
     ASSIGN_OR_RETURN(config.sweeps->max_age, DecodeDuration("sweeps.max_age", sweeps.max_age()));
+    if (config.sweeps->max_age > kMaxSweepAge) {
+      return BadStream(absl::StrCat("sweeps.max_age is ", absl::FormatDuration(config.sweeps->max_age),
+                                    ", must be at most ", absl::FormatDuration(kMaxSweepAge)));
+    }
   }
   config.age_feature = sweeps.age_feature();
   return config;
@@ -189,6 +195,8 @@ void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
   message->set_num_parameters(info.num_parameters);
   message->set_device(info.device);
   message->set_digest(info.digest);
+  message->set_priority_levels(static_cast<uint32_t>(info.priority_levels));
+  message->set_has_scores(info.has_scores);
 }
 
 }  // namespace voxserve

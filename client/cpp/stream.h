@@ -34,7 +34,7 @@ enum class StreamPolicy { kLatest, kQueue };
 struct SweepOptions {
   int num_sweeps = 1;                          // with the newest, 1 to 64
   std::string age_feature = {};                // the model's feature that is a point's age in s; "" where none is
-  std::optional<absl::Duration> max_age = {};  // older sweeps are dropped; the server's default is 2 s
+  std::optional<absl::Duration> max_age = {};  // up to 60 s; older sweeps are dropped; absent: 2 s
 };
 
 struct StreamOptions {

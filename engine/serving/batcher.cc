@@ -94,12 +94,7 @@ absl::Status Batcher::Admit(const QueuedTask& task, WaitingTask& waiting, absl::
   if (stopped_) {
     return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
   }
-  if (task.task.priority < 0 || task.task.priority >= batching.priority_levels) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("priority is ", task.task.priority, "; model \"", model.info.name,
-                                                "\" has ", batching.priority_levels, " levels, from 0")),
-        error_reason::kBadPriority);
-  }
+  if (absl::Status status = CheckPriority(model.info, task.task.priority); !status.ok()) return status;
   if (task.task.deadline <= now) {
     return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
                       error_reason::kDeadlineExpired);

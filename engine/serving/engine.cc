@@ -160,16 +160,12 @@ class EngineImpl final : public Engine {
     }
     RETURN_IF_ERROR(CheckInput(model.program().voxelize,
                                {.cloud = &task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature}));
-    if (task.return_scores && !model.program().has_scores) {
-      return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", task.model, "\" has no scores output")),
-                        error_reason::kUnsupportedOutput);
-    }
-    const PointCloud cloud = task.cloud;  // shares its bytes
-    const bool is_whole = task.sweeps.empty();
+    RETURN_IF_ERROR(CheckOutputs(model.info, task.return_scores));
+    PlanTuner::Scan scan;  // shares the clouds' bytes
+    if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};
     const ModelHandle handle = queued.model;
     RETURN_IF_ERROR(batcher_.Push(queued));
-    // A plan is searched on whole scans: a single sweep is not what the model runs.
-    if (is_whole) tuner_->Offer(*handle, cloud);
+    tuner_->Offer(*handle, scan);
     return absl::OkStatus();
   }
 

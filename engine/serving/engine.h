@@ -44,6 +44,8 @@ struct InferTask {
   bool return_scores = false;
   // When the task that this one replaces began to wait: it takes that one's place in the queue.
   absl::Time waiting_since = absl::InfiniteFuture();
+  // When it came to whoever submits it later, if so: the stage "queue" counts from then.
+  absl::Time arrived = absl::InfiniteFuture();
   int priority = 0;                              // 0 is the most urgent; below the model's priority_levels
   absl::Time deadline = absl::InfiniteFuture();  // none: now + the model's default_timeout
   // Several sweeps that are run together, newest first: `cloud` is that of the first. Empty: the cloud alone. Labels
@@ -80,10 +82,13 @@ struct ModelVersionInfo {
   std::string description;
   std::vector<ClassInfo> classes;
   int ignore_label = 255;
+  std::vector<std::string> axes;  // the cloud's fields that are coordinates
   std::vector<FeatureInfo> features;
   int64_t max_points = 0;
   std::vector<float> voxel_size;
   int64_t num_parameters = 0;
+  int priority_levels = 1;
+  bool has_scores = false;  // beside labels
   std::string device;
   std::string digest;
   std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
@@ -92,6 +97,11 @@ struct ModelVersionInfo {
 // Why a version that is not ready is not: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
+
+// What Submit says of a model that is ready and has no such priority level (INVALID_ARGUMENT, BAD_PRIORITY), or no
+// scores (INVALID_ARGUMENT, UNSUPPORTED_OUTPUT).
+absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores);
 
 struct TuneProgress {
   std::string stage;    // "waiting for scans", "candidates", ...

@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
         {.id = static_cast<int>(id), .name = config.classes[id].name, .color_rgb = config.classes[id].color_rgb});
   }
   info.ignore_label = config.ignore_label;
+  info.axes = graph.voxelize_op().axes;
   for (const InputFeature& feature : graph.voxelize_op().features) {
     info.features.push_back({.name = feature.name,
                              .unit = feature.unit,
@@ -59,6 +60,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   const auto& voxel_size = graph.voxelize_op().voxel_size;
   info.voxel_size.assign(voxel_size.begin(), voxel_size.begin() + graph.dimension);
   info.num_parameters = graph.num_parameters;
+  info.priority_levels = model->batching.priority_levels;
+  info.has_scores = model->program().has_scores;
   info.device = JoinIds(*options_.devices);
   info.digest = graph.digest;
   return model;

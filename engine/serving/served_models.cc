@@ -129,6 +129,19 @@ absl::Status WhyNotReady(const ModelVersionInfo& info) {
       error_reason::kModelFailed);
 }
 
+absl::Status CheckPriority(const ModelVersionInfo& info, int priority) {
+  if (priority >= 0 && priority < info.priority_levels) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("priority is ", priority, "; model \"", info.name,
+                                                            "\" has ", info.priority_levels, " levels, from 0")),
+                    error_reason::kBadPriority);
+}
+
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores) {
+  if (!return_scores || info.has_scores) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", info.name, "\" has no scores output")),
+                    error_reason::kUnsupportedOutput);
+}
+
 absl::StatusOr<ModelHandle> ServedModels::Find(std::string_view name, int64_t version) const {
   absl::ReaderMutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name, version));

@@ -190,6 +190,8 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   info.max_points = 100;
   info.voxel_size = {0.5f, 0.25f};
   info.num_parameters = 9;
+  info.priority_levels = 3;
+  info.has_scores = true;
   v1::ModelVersion message;
   EncodeModel(info, &message);
 
@@ -204,6 +206,8 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_EQ(message.max_points(), 100u);
   EXPECT_THAT(message.voxel_size(), ElementsAre(0.5f, 0.25f));
   EXPECT_EQ(message.num_parameters(), 9u);
+  EXPECT_EQ(message.priority_levels(), 3u);
+  EXPECT_TRUE(message.has_scores());
 
   info.state = ModelState::kLoading;
   EncodeModel(info, &message);

@@ -1,4 +1,6 @@
-// A stream's config off the wire.
+// A stream's config off the wire, and whether a model can serve it.
+
+#include "server/stream_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,6 +80,12 @@ TEST(StreamConfigTest, RefusesWhatIsOutOfRange) {
          c.mutable_sweeps()->mutable_max_age()->set_seconds(-2);
        },
        "sweeps.max_age is -2 s"},
+      {[](v1::StreamConfig& c) {
+         c.mutable_sweeps()->set_num_sweeps(2);
+         c.mutable_sweeps()->mutable_max_age()->set_seconds(60);
+         c.mutable_sweeps()->mutable_max_age()->set_nanos(1);
+       },
+       "must be at most 1m"},
   };
   for (const auto& [spoil, text] : cases) {
     v1::StreamConfig message;
@@ -85,6 +93,69 @@ TEST(StreamConfigTest, RefusesWhatIsOutOfRange) {
     const absl::Status status = DecodeStreamConfig(message).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_EQ(ReasonOf(status), "BAD_STREAM") << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  }
+}
+
+// A model of two priority levels without scores, that reads x, y, z, intensity and age.
+ModelVersionInfo ReadyModel() {
+  return {.name = "m",
+          .version = 3,
+          .state = ModelState::kReady,
+          .axes = {"z", "y", "x"},
+          .features = {{.name = "x"}, {.name = "y"}, {.name = "intensity"}, {.name = "age"}},
+          .priority_levels = 2};
+}
+
+TEST(StreamConfigTest, WhatAModelServesIsFine) {
+  ModelVersionInfo model = ReadyModel();
+  StreamSession::Config config;
+  config.priority = 1;
+  EXPECT_TRUE(CheckStreamConfig(model, config).ok());
+  config.sweeps.emplace();
+  EXPECT_TRUE(CheckStreamConfig(model, config).ok()) << "without an age";
+  config.age_feature = "age";
+  EXPECT_TRUE(CheckStreamConfig(model, config).ok());
+  model.has_scores = true;
+  config.return_scores = true;
+  EXPECT_TRUE(CheckStreamConfig(model, config).ok());
+}
+
+TEST(StreamConfigTest, WhatNoFrameWouldGetIsRefused) {
+  const struct {
+    std::function<void(ModelVersionInfo&, StreamSession::Config&)> spoil;
+    absl::StatusCode code;
+    const char* reason;
+    const char* text;
+  } cases[] = {
+      {[](ModelVersionInfo& m, StreamSession::Config&) { m.state = ModelState::kLoading; },
+       absl::StatusCode::kUnavailable, "MODEL_LOADING", "still loading"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.priority = 2; }, absl::StatusCode::kInvalidArgument,
+       "BAD_PRIORITY", "priority is 2; model \"m\" has 2 levels, from 0"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.return_scores = true; }, absl::StatusCode::kInvalidArgument,
+       "UNSUPPORTED_OUTPUT", "no scores output"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = "lag"; }, absl::StatusCode::kInvalidArgument,
+       "BAD_STREAM", "is \"lag\"; model \"m\" version 3 has the features intensity, age"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = "x"; }, absl::StatusCode::kInvalidArgument,
+       "BAD_STREAM", "is \"x\"; model"},
+      {[](ModelVersionInfo& m, StreamSession::Config& c) {
+         m.features = {{.name = "x"}};
+         c.age_feature = "x";
+       },
+       absl::StatusCode::kInvalidArgument, "BAD_STREAM", "no features but its axes"},
+      {[](ModelVersionInfo& m, StreamSession::Config&) {
+         m.axes = {"row", "column"};
+       },
+       absl::StatusCode::kInvalidArgument, "BAD_STREAM", "are row, column"},
+  };
+  for (const auto& [spoil, code, reason, text] : cases) {
+    ModelVersionInfo model = ReadyModel();
+    StreamSession::Config config;
+    config.sweeps.emplace();
+    spoil(model, config);
+    const absl::Status status = CheckStreamConfig(model, config);
+    EXPECT_EQ(status.code(), code) << text;
+    EXPECT_EQ(ReasonOf(status), reason) << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
 }

@@ -3,13 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "engine/base/error_reason.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/sweep_history.h"
+#include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/test_device.h"
@@ -19,6 +24,32 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// What the engine tells of copies of sweeps.
+class CopiesGauge final : public SilentObserver {
+ public:
+  void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {
+    if (kind != "sweeps") return;
+    absl::MutexLock lock(&mutex_);
+    most_ = std::max(most_, bytes);
+    last_ = bytes;
+  }
+  int64_t most() const {
+    absl::MutexLock lock(&mutex_);
+    return most_;
+  }
+  // False after ten seconds.
+  bool AwaitNone() const {
+    absl::MutexLock lock(&mutex_);
+    const auto is_none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return last_ == 0; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_none), absl::Seconds(10));
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  int64_t most_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override {
@@ -26,10 +57,11 @@ class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
     const support::NetworkOptions network = {
         .width = 0.25, .num_classes = 5, .features = {"x", "y", "z", "intensity", "age"}, .voxel_size_m = 0.5f};
     testing::TestModel model = support::MinkUNet(network);
-    model.config = "max_points: 5";
+    model.config = "max_points: 5 batching { priority_levels: 3 }";
     model.WriteTo(std::filesystem::path(repository_.path()) / "sweeps");
-    engine_ = MakeEngine(
-        {.model_repository = repository_.path(), .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0"});
+    engine_ = MakeEngine({.model_repository = repository_.path(),
+                          .devices = GetParam() == support::Device::kCpu ? "cpu" : "cuda:0",
+                          .observer = &copies_});
   }
 
   absl::StatusOr<InferResult> Run(const std::vector<PlacedSweep>& sweeps, const std::string& age_feature) {
@@ -41,6 +73,7 @@ class EngineSweepsTest : public ::testing::TestWithParam<support::Device> {
   }
 
   Repository repository_;
+  CopiesGauge copies_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -68,6 +101,25 @@ TEST_P(EngineSweepsTest, AnswersForTheNewestSweepAsIfAllWereOneCloud) {
   EXPECT_EQ(result->scores, std::vector<float>(expected->scores.begin(), expected->scores.begin() + 15));
   EXPECT_EQ(result->counts.used, 5);
   EXPECT_EQ(result->counts.voxels, expected->counts.voxels);
+}
+
+TEST_P(EngineSweepsTest, SaysWhatAStreamMayAskFor) {
+  const auto info = engine_->GetModel("sweeps", 0);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_THAT(info->axes, ::testing::ElementsAre("x", "y", "z"));
+  EXPECT_EQ(info->priority_levels, 3);
+  EXPECT_TRUE(info->has_scores);
+}
+
+// While nothing else runs that would look for room.
+TEST_P(EngineSweepsTest, CopiesOfSweepsThatAreGoneGoBack) {
+  ASSERT_TRUE(Run(TwoSweeps({4, 2, 1, 0.5f}, {4, 3, 1, 0.5f}), "age").ok());
+  if (GetParam() == support::Device::kCpu) {
+    EXPECT_EQ(copies_.most(), 0) << "there are none";
+  } else {
+    EXPECT_GT(copies_.most(), 0);
+  }
+  EXPECT_TRUE(copies_.AwaitNone());
 }
 
 TEST_P(EngineSweepsTest, RefusesWhatTheModelCannotRun) {

@@ -18,6 +18,7 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   auto model = std::make_shared<ServedModel>();
   model->info.name = name;
   model->info.version = 1;
+  model->info.priority_levels = batching.priority_levels;
   model->batching = batching;
   for (int i = 0; i < num_devices; ++i) {
     model->latency.push_back(std::make_unique<LatencyModel>());

@@ -42,7 +42,7 @@ class Sweeps:
 
     num_sweeps: int  # with the newest; 1 to 64
     age_feature: str = ""  # the model's feature that is the points' age in seconds; "": it reads none
-    max_age: float | None = None  # seconds; older sweeps are dropped. None: 2 s
+    max_age: float | None = None  # seconds, up to 60; older sweeps are dropped. None: 2 s
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sweeps <= 64:

@@ -176,7 +176,9 @@ class ModelVersion(Message):
     num_parameters: int
     device: str
     digest: str
-    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ...) -> None: ...
+    priority_levels: int
+    has_scores: bool
+    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ...) -> None: ...
 
 class ClassInfo(Message):
     id: int
