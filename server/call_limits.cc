@@ -70,9 +70,9 @@ void CallLimits::ReleaseAnswer(int64_t bytes) {
   held_.unsent_bytes -= bytes;
 }
 
-absl::Status CallLimits::HoldFrame(int64_t bytes) {
+absl::Status CallLimits::HoldFrame(int64_t bytes, int64_t in_place_of) {
   absl::MutexLock lock(&mutex_);
-  if (Exceeds(held_.frame_bytes, bytes, options_.max_frame_bytes)) {
+  if (Exceeds(held_.frame_bytes - in_place_of, bytes, options_.max_frame_bytes)) {
     return QueueFullError(absl::StrCat("frames of ", held_.frame_bytes, " bytes wait in all streams; with ", bytes,
                                        " more they exceed the server's limit of ", options_.max_frame_bytes,
                                        " (--max_queue_bytes)"));
@@ -86,19 +86,15 @@ void CallLimits::ReleaseFrame(int64_t bytes) {
   held_.frame_bytes -= bytes;
 }
 
-absl::Status CallLimits::HoldSweep(int64_t bytes) {
+absl::StatusOr<std::shared_ptr<const void>> CallLimits::HoldSweep(int64_t bytes, int64_t in_place_of) {
   absl::MutexLock lock(&mutex_);
-  if (Exceeds(held_.sweep_bytes, bytes, options_.max_sweep_bytes)) {
-    return QueueFullError(absl::StrCat("all streams together keep sweeps of ", held_.sweep_bytes, " bytes; with ",
-                                       bytes, " more they exceed the server's limit of ", options_.max_sweep_bytes));
+  const int64_t held = *sweep_bytes_;
+  if (Exceeds(held - in_place_of, bytes, options_.max_sweep_bytes)) {
+    return QueueFullError(absl::StrCat("all streams together keep sweeps of ", held, " bytes; with ", bytes,
+                                       " more they exceed the server's limit of ", options_.max_sweep_bytes));
   }
-  held_.sweep_bytes += bytes;
-  return absl::OkStatus();
-}
-
-void CallLimits::ReleaseSweeps(int64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  held_.sweep_bytes -= bytes;
+  *sweep_bytes_ += bytes;
+  return std::shared_ptr<const void>(nullptr, [total = sweep_bytes_, bytes](const void*) { *total -= bytes; });
 }
 
 void CallLimits::StartDraining() {
@@ -115,7 +111,9 @@ int64_t CallLimits::AwaitReleases(absl::Time deadline) {
 
 CallLimits::Held CallLimits::held() const {
   absl::MutexLock lock(&mutex_);
-  return held_;
+  Held held = held_;
+  held.sweep_bytes = *sweep_bytes_;
+  return held;
 }
 
 }  // namespace voxserve

@@ -8,10 +8,13 @@
 //
 // Thread-safe; nothing but AwaitReleases waits. Whatever was accepted or held is released by its holder.
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -48,10 +51,12 @@ class CallLimits {
 
   absl::Status HoldAnswer(int64_t bytes);
   void ReleaseAnswer(int64_t bytes);
-  absl::Status HoldFrame(int64_t bytes);
+  // in_place_of: of the bytes that are held those of what gives way to this one; they do not count against it. Until
+  // they are released the bound may be exceeded by as many.
+  absl::Status HoldFrame(int64_t bytes, int64_t in_place_of = 0);
   void ReleaseFrame(int64_t bytes);
-  absl::Status HoldSweep(int64_t bytes);
-  void ReleaseSweeps(int64_t bytes);
+  // The sweep's bytes are held for as long as the reservation lives, which may be longer than this object.
+  absl::StatusOr<std::shared_ptr<const void>> HoldSweep(int64_t bytes, int64_t in_place_of = 0);
 
   void StartDraining();
 
@@ -66,8 +71,10 @@ class CallLimits {
   const Options options_;
   mutable absl::Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  Held held_ ABSL_GUARDED_BY(mutex_);
+  Held held_ ABSL_GUARDED_BY(mutex_);                // but for the sweeps
   int64_t num_answers_ ABSL_GUARDED_BY(mutex_) = 0;  // of held_.calls, those that are leaving
+  // Grows under mutex_; reservations take from it wherever they end.
+  const std::shared_ptr<std::atomic<int64_t>> sweep_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 }  // namespace voxserve

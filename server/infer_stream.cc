@@ -2,7 +2,6 @@
 
 #include <grpcpp/alarm.h>
 
-#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
@@ -10,14 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
-#include "engine/base/status_macros.h"
 #include "engine/serving/stream_session.h"
 #include "server/codec.h"
 #include "server/grpc_status.h"
+#include "server/stream_config.h"
 
 namespace voxserve {
 namespace {
@@ -31,21 +29,6 @@ absl::Status BadStream(const std::string& message) {
 
 absl::Status Draining() {
   return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
-}
-
-// As Infer answers now: a stream to a model that is not there ends at once, rather than with its every frame.
-absl::Status CheckServed(const Engine& engine, const StreamSession::Config& config) {
-  ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(config.model, config.version));
-  if (info.state != ModelState::kReady) return WhyNotReady(info);
-  const bool has_age_feature = config.age_feature.empty() ||
-                               std::any_of(info.features.begin(), info.features.end(), [&](const FeatureInfo& feature) {
-                                 return feature.name == config.age_feature;
-                               });
-  if (has_age_feature) return absl::OkStatus();
-  const auto append_name = [](std::string* out, const FeatureInfo& feature) { out->append(feature.name); };
-  return BadStream(absl::StrCat("sweeps.age_feature is \"", Clipped(config.age_feature), "\", which is no feature of ",
-                                "model \"", info.name, "\" version ", info.version,
-                                "; it has: ", absl::StrJoin(info.features, ", ", append_name)));
 }
 
 }  // namespace
@@ -140,7 +123,6 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
            {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
            {"peer", peer_}});
     }
-    limits().ReleaseSweeps(sweep_bytes_);
     if (is_accepted_) limits().ReleaseStream();
     streams_->Release(shared_from_this());
   }
@@ -171,7 +153,10 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     if (is_second) return Fail(BadStream("the stream has a config already"));
     absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(request_.config());
     absl::Status status = config.status();
-    if (status.ok()) status = CheckServed(*streams_->engine_, *config);
+    if (status.ok()) {
+      const absl::StatusOr<ModelVersionInfo> model = streams_->engine_->GetModel(config->model, config->version);
+      status = model.ok() ? CheckStreamConfig(*model, *config) : model.status();
+    }
     model_ = request_.config().model();
     version_ = request_.config().version();
     if (!status.ok()) return Fail(status);
@@ -210,6 +195,15 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     frame.reset_sweeps = message.reset_sweeps();
     if (message.has_pose()) frame.pose = DecodePose(message.pose());
     frame.cloud = DecodeFrame(frame_bytes, &message, &record);
+    if (sweeps_ && frame.cloud.ok()) {
+      absl::StatusOr<std::shared_ptr<const void>> held = HoldSweep(frame_bytes);
+      if (held.ok()) {
+        frame.reservation = *std::move(held);
+      } else {
+        limits().ReleaseFrame(frame_bytes);
+        frame.cloud = held.status();
+      }
+    }
     frame.stamp = record.stamp();
     const int64_t held_bytes = frame.cloud.ok() ? frame_bytes : 0;
     frame.done = [self = shared_from_this(), record = std::move(record), frame_id, held_bytes](
@@ -217,12 +211,6 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
       self->OnAnswer(frame_id, std::move(result), num_sweeps, held_bytes, &record);
     };
     session_of_reader_->Push(std::move(frame));
-    if (sweeps_) {
-      // It holds what the frame added, and has let go of others.
-      const int64_t sweep_bytes = session_of_reader_->sweep_bytes();
-      limits().ReleaseSweeps(sweep_bytes_ - sweep_bytes);
-      sweep_bytes_ = sweep_bytes;
-    }
   }
 
   // The frame's cloud, whose bytes are held then.
@@ -232,23 +220,19 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     }
     absl::StatusOr<PointCloud> cloud = record->Decode(message->mutable_cloud());
     if (!cloud.ok()) return cloud;
-    absl::Status held = limits().HoldFrame(bytes);
-    if (held.ok() && sweeps_) {
-      held = limits().HoldSweep(bytes);
-      if (!held.ok() && sweep_bytes_ > 0) {
-        // This stream's own sweeps make room: else none would ever be let go of.
-        session_of_reader_->ForgetSweeps();
-        limits().ReleaseSweeps(std::exchange(sweep_bytes_, 0));
-        held = limits().HoldSweep(bytes);
-      }
-      if (held.ok()) {
-        sweep_bytes_ += bytes;
-      } else {
-        limits().ReleaseFrame(bytes);
-      }
-    }
-    if (held.ok()) return cloud;
-    streams_->options_.metrics->OnDropped(model_, "queue_full");
+    // What gives way to this frame makes room for it: without, the stream would be left with its older frame.
+    const absl::Status held = limits().HoldFrame(bytes, session_of_reader_->BytesAheadOfNext());
+    if (!held.ok()) return held;
+    return cloud;
+  }
+
+  // The frame's cloud as a sweep. Where there is no room this stream's own sweeps make some: else none would ever be
+  // let go of.
+  absl::StatusOr<std::shared_ptr<const void>> HoldSweep(int64_t bytes) {
+    absl::StatusOr<std::shared_ptr<const void>> held = limits().HoldSweep(bytes);
+    if (held.ok()) return held;
+    held = limits().HoldSweep(bytes, session_of_reader_->SweepBytes());
+    if (held.ok()) session_of_reader_->ForgetSweeps();
     return held;
   }
 
@@ -354,15 +338,17 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     return session_ == nullptr || session_->HasRoom();
   }
 
-  // Calls back when a frame's time is up that waits in the session.
+  // Calls back when the session has something to let go of: a frame that waits there, or sweeps.
   void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (is_alarm_set_ || session_ == nullptr) return;
+    if (session_ == nullptr) return;
     const absl::Time next = session_->NextExpiry();
-    if (next == absl::InfiniteFuture()) return;
-    is_alarm_set_ = true;
-    // A new one each time, as this may be called by the one before. It does not call from within Set.
+    if (next >= alarm_time_) return;
+    alarm_time_ = next;
+    // A new one each time, as this may be called by the one before, which is cancelled where it was for later. Neither
+    // calls from within Set.
     alarm_ = std::make_unique<grpc::Alarm>();
-    alarm_->Set(absl::ToChronoTime(next), [weak = weak_from_this()](bool /*ok*/) {
+    alarm_->Set(absl::ToChronoTime(next), [weak = weak_from_this()](bool is_due) {
+      if (!is_due) return;
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnAlarm();
     });
   }
@@ -371,7 +357,7 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
-      is_alarm_set_ = false;
+      alarm_time_ = absl::InfiniteFuture();
       session = session_;
     }
     session->ExpireDue();
@@ -390,7 +376,6 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
   std::string model_;
   int64_t version_ = 0;
   bool sweeps_ = false;
-  int64_t sweep_bytes_ = 0;  // held of CallLimits
   std::shared_ptr<StreamSession> session_of_reader_;
 
   Outgoing sending_;  // on its way: whoever set is_writing_ owns it
@@ -399,14 +384,14 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // from the config on
   std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // frames
+  absl::Time alarm_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the next one
+  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;                      // frames
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or in it
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_read_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_alarm_set_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;  // nothing can be written any more
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;

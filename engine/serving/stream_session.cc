@@ -40,6 +40,7 @@ void StreamSession::Push(StreamFrame pushed) {
   frame->arrived = options_.now();
   frame->deadline = frame->arrived + config_.frame_timeout;
   frame->done = std::move(pushed.done);
+  if (pushed.cloud.ok()) frame->cloud_bytes = static_cast<int64_t>(pushed.cloud->bytes().size());
   const absl::Status taken = AddCloud(pushed, frame.get());
   {
     absl::MutexLock lock(&mutex_);
@@ -48,7 +49,7 @@ void StreamSession::Push(StreamFrame pushed) {
     } else if (draining_) {
       End(*frame, Draining(), "draining");
     } else if (!taken.ok()) {
-      End(*frame, taken, nullptr);
+      End(*frame, taken, ReasonOf(taken) == error_reason::kQueueFull ? "queue_full" : nullptr);
     } else if (config_.policy == StreamPolicy::kLatest) {
       SupersedeOlder();
     }
@@ -58,17 +59,15 @@ void StreamSession::Push(StreamFrame pushed) {
 }
 
 absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
-  InferTask& task = frame->task;
-  if (!history_.has_value()) {
-    if (!pushed.cloud.ok()) return pushed.cloud.status();
-    task.cloud = *std::move(pushed.cloud);
-    return absl::OkStatus();
-  }
-  {
-    absl::MutexLock lock(&mutex_);
-    // Even where this frame itself is bad: the jump that the client tells of has happened.
-    if (std::exchange(forgets_sweeps_, false) || pushed.reset_sweeps) history_->Reset();
-  }
+  if (config_.sweeps.has_value()) return AddSweep(pushed, frame);
+  if (!pushed.cloud.ok()) return pushed.cloud.status();
+  frame->task.cloud = *std::move(pushed.cloud);
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::AddSweep(StreamFrame& pushed, Frame* frame) {
+  // Even where this frame itself is bad: the jump that the client tells of has happened.
+  if (pushed.reset_sweeps) ForgetSweeps();
   if (!pushed.cloud.ok()) return pushed.cloud.status();
   if (!pushed.pose.has_value()) {
     return WithReason(absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame has no pose"),
@@ -79,13 +78,40 @@ absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
         absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame's cloud has no stamp"),
         error_reason::kMissingStamp);
   }
+  InferTask& task = frame->task;
   task.cloud = *pushed.cloud;
-  absl::StatusOr<std::vector<PlacedSweep>> sweeps = history_->Add(*std::move(pushed.cloud), *pushed.pose, pushed.stamp);
-  if (!sweeps.ok()) return sweeps.status();
-  task.sweeps = *std::move(sweeps);
   task.age_feature = config_.age_feature;
+  absl::MutexLock lock(&sweeps_mutex_);
+  absl::StatusOr<std::vector<PlacedSweep>> sweeps =
+      history_->Add(*std::move(pushed.cloud), *pushed.pose, pushed.stamp, std::move(pushed.reservation));
+  if (!sweeps.ok()) return sweeps.status();
+  sweeps_expiry_ = frame->arrived + config_.sweeps->max_age + kMaxJitter;
+  task.sweeps = *std::move(sweeps);
   frame->num_sweeps = static_cast<int>(task.sweeps.size());
   return absl::OkStatus();
+}
+
+int64_t StreamSession::SweepBytes() const {
+  absl::MutexLock lock(&sweeps_mutex_);
+  return history_.has_value() ? history_->num_bytes() : 0;
+}
+
+void StreamSession::ForgetSweeps() {
+  absl::MutexLock lock(&sweeps_mutex_);
+  ResetHistory();
+}
+
+void StreamSession::ResetHistory() {
+  if (history_.has_value()) history_->Reset();
+  sweeps_expiry_ = absl::InfiniteFuture();
+}
+
+int64_t StreamSession::BytesAheadOfNext() const {
+  if (config_.policy != StreamPolicy::kLatest) return 0;
+  absl::MutexLock lock(&mutex_);
+  int64_t bytes = 0;
+  for (const FramePtr& frame : frames_) bytes += frame->cloud_bytes;
+  return bytes;
 }
 
 bool StreamSession::HasRoom() const {
@@ -112,6 +138,10 @@ void StreamSession::Cancel(const absl::Status& why) {
 
 void StreamSession::ExpireDue() {
   {
+    absl::MutexLock lock(&sweeps_mutex_);
+    if (sweeps_expiry_ <= options_.now()) ResetHistory();
+  }
+  {
     absl::MutexLock lock(&mutex_);
     EndExpired();
   }
@@ -119,8 +149,12 @@ void StreamSession::ExpireDue() {
 }
 
 absl::Time StreamSession::NextExpiry() const {
+  absl::Time next;
+  {
+    absl::MutexLock lock(&sweeps_mutex_);
+    next = sweeps_expiry_;
+  }
   absl::MutexLock lock(&mutex_);
-  absl::Time next = absl::InfiniteFuture();
   for (const FramePtr& frame : frames_) {
     if (frame->state == Frame::State::kWaiting) next = std::min(next, frame->deadline);
   }
@@ -151,6 +185,8 @@ void StreamSession::EndExpired() {
 }
 
 void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
+  // A frame that is refused as it is: its cloud may be among the sweeps, and must not have the next ones refused.
+  if (absl::IsInvalidArgument(result.status())) ForgetSweeps();
   {
     absl::MutexLock lock(&mutex_);
     const bool was_cancelled = absl::IsCancelled(result.status());
@@ -162,15 +198,7 @@ void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
     }
     const absl::Time now = options_.now();
     if (result.ok() && now > frame.deadline) result = Expired(now - frame.arrived, "its answer was ready");
-    if (result.ok()) {
-      // What it waited here it waited for the engine too.
-      for (StageTime& stage : result->stages) {
-        if (stage.name == "queue") stage.duration += frame.submitted - frame.arrived;
-      }
-    } else {
-      frame.num_sweeps = 0;
-      if (absl::IsInvalidArgument(result.status())) forgets_sweeps_ = true;
-    }
+    if (!result.ok()) frame.num_sweeps = 0;
     frame.state = Frame::State::kEnded;
     frame.result = std::move(result);
   }
@@ -214,14 +242,14 @@ std::function<void()> StreamSession::NextSubmit() {
   if (next == nullptr) return nullptr;
 
   next->state = Frame::State::kSubmitted;
-  next->submitted = options_.now();
   InferTask& task = next->task;
   task.model = config_.model;
   task.version = config_.version;
   task.return_scores = config_.return_scores;
   task.priority = config_.priority;
   task.deadline = next->deadline;
-  next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(next->submitted);
+  task.arrived = next->arrived;
+  next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(options_.now());
   task.done = [self = shared_from_this(), next](absl::StatusOr<InferResult> result) {
     self->OnResult(*next, std::move(result));
   };

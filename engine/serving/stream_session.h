@@ -9,8 +9,11 @@
 // while HasRoom() says no.
 //
 // Every frame gets exactly one call of its `done`, whatever happens. A session calls the engine and `done` from one
-// thread at a time, whichever caller's or engine's that is, and without its lock: both may call back into it. What
-// accumulates of sweeps is the session's alone.
+// thread at a time, whichever caller's or engine's that is, and without its lock: both may call back into it.
+//
+// What accumulates of sweeps is the session's alone. A session that gets no frame for as long as a sweep may be old,
+// and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are the sensor's, which say
+// nothing while none come. Frames of a log that is replayed slowly have the sweeps that their stamps say.)
 //
 // Thread-safe, but that calls of Push do not overlap. Nothing here blocks. Made with Create: what the engine holds
 // keeps the session alive. Knows no gRPC.
@@ -45,6 +48,7 @@ struct StreamFrame {
   std::optional<Pose> pose;                 // required where sweeps accumulate, as is
   absl::Time stamp = absl::InfinitePast();  // when the sensor took the cloud; InfinitePast: unknown
   bool reset_sweeps = false;                // forget those before this one
+  std::shared_ptr<const void> reservation;  // of memory, for as long as the cloud is kept as a sweep; may be null
   // num_sweeps: that were run together, this one included; 0 where none accumulate, or none ran. Must not block.
   std::function<void(absl::StatusOr<InferResult> result, int num_sweeps)> done;
 };
@@ -52,6 +56,8 @@ struct StreamFrame {
 class StreamSession : public std::enable_shared_from_this<StreamSession> {
  public:
   static constexpr int kMaxQueuedFrames = 64;
+  // That frames which the sensor took at equal intervals may differ by as they come.
+  static constexpr absl::Duration kMaxJitter = absl::Seconds(1);
 
   struct Config {
     std::string model;
@@ -81,13 +87,13 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // Whether the caller may read on.
   bool HasRoom() const;
 
-  // Of the clouds that are kept for later frames. For the caller of Push.
-  int64_t sweep_bytes() const { return history_.has_value() ? history_->num_bytes() : 0; }
+  // Of the clouds that are kept for later frames.
+  int64_t SweepBytes() const;
+  // The next frame runs without those before it.
+  void ForgetSweeps();
 
-  // The next frame runs without those before it. For the caller of Push.
-  void ForgetSweeps() {
-    if (history_.has_value()) history_->Reset();
-  }
+  // Of the clouds of LATEST's unanswered frames, which the next one supersedes or, where one runs already, waits for.
+  int64_t BytesAheadOfNext() const;
 
   // Frames that come from now on are answered UNAVAILABLE, reason DRAINING. Those taken before go on.
   void StartDraining();
@@ -96,9 +102,10 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // and so do frames that come later. The first call counts.
   void Cancel(const absl::Status& why);
 
-  // Answers frames that wait here and whose time is up: DEADLINE_EXCEEDED, reason DEADLINE_EXPIRED.
+  // Answers frames that wait here and whose time is up: DEADLINE_EXCEEDED, reason DEADLINE_EXPIRED. Forgets sweeps
+  // where the stream has fallen silent.
   void ExpireDue();
-  // When ExpireDue will have something to do; InfiniteFuture where nothing waits here, or without a limit.
+  // When ExpireDue will have something to do; InfiniteFuture where nothing waits or is kept here, or without a limit.
   absl::Time NextExpiry() const;
 
  private:
@@ -109,12 +116,12 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     InferTask task;  // until it is submitted
     std::function<void(absl::StatusOr<InferResult>, int)> done;
     int num_sweeps = 0;
+    int64_t cloud_bytes = 0;
     absl::Time arrived;
     absl::Time deadline = absl::InfiniteFuture();  // without the model's own
-    absl::Time submitted;
-    absl::Time waiting_since;        // of it and of those that it superseded in the engine's queue
-    std::optional<uint64_t> ticket;  // once Submit has returned
-    bool is_superseded = false;      // and so to be cancelled
+    absl::Time waiting_since;                      // of it and of those that it superseded in the engine's queue
+    std::optional<uint64_t> ticket;                // once Submit has returned
+    bool is_superseded = false;                    // and so to be cancelled
     bool is_cancel_tried = false;
     absl::StatusOr<InferResult> result = InferResult();  // of an ended one
   };
@@ -124,6 +131,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   // The cloud alone, or with the sweeps before it.
   absl::Status AddCloud(StreamFrame& pushed, Frame* frame);
+  absl::Status AddSweep(StreamFrame& pushed, Frame* frame);
+  void ResetHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweeps_mutex_);
   void SupersedeOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends a frame that the engine does not have. fate: OnDropped's reason; nullptr: it is not one that was dropped.
   void End(Frame& frame, const absl::Status& status, const char* fate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -140,15 +149,16 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   const Config config_;
   const Options options_;
-  std::optional<SweepHistory> history_;  // Push's alone
+
+  mutable absl::Mutex sweeps_mutex_;  // never held with the other
+  std::optional<SweepHistory> history_ ABSL_GUARDED_BY(sweeps_mutex_);
+  absl::Time sweeps_expiry_ ABSL_GUARDED_BY(sweeps_mutex_) = absl::InfiniteFuture();  // without another sweep
 
   mutable absl::Mutex mutex_;
   std::deque<FramePtr> frames_ ABSL_GUARDED_BY(mutex_);  // whose `done` has not been called, in order of arrival
   std::optional<absl::Time> waiting_since_ ABSL_GUARDED_BY(mutex_);  // the place that a superseded frame leaves
   std::optional<absl::Status> cancelled_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  // A frame was refused as it is: its cloud may be among the sweeps, and must not have the next ones refused.
-  bool forgets_sweeps_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_advancing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -13,7 +13,8 @@ int64_t BytesOf(const Sweep& sweep) { return static_cast<int64_t>(sweep.cloud.by
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlacedSweep>> SweepHistory::Add(PointCloud cloud, const Pose& pose, absl::Time stamp) {
+absl::StatusOr<std::vector<PlacedSweep>> SweepHistory::Add(PointCloud cloud, const Pose& pose, absl::Time stamp,
+                                                           std::shared_ptr<const void> reservation) {
   RETURN_IF_ERROR(CheckPose(pose));
   if (stamp == absl::InfinitePast() || stamp == absl::InfiniteFuture()) {
     return WithReason(absl::InvalidArgumentError("the sweep's stamp is no time"), error_reason::kBadStamp);
@@ -24,7 +25,8 @@ absl::StatusOr<std::vector<PlacedSweep>> SweepHistory::Add(PointCloud cloud, con
                                        " before that of the sweep before it; a reset of the sweeps allows it")),
                       error_reason::kBadStamp);
   }
-  sweeps_.push_front(std::make_shared<const Sweep>(Sweep{.cloud = std::move(cloud), .pose = pose, .stamp = stamp}));
+  sweeps_.push_front(std::make_shared<const Sweep>(
+      Sweep{.cloud = std::move(cloud), .pose = pose, .stamp = stamp, .reservation = std::move(reservation)}));
   num_bytes_ += BytesOf(*sweeps_.front());
   while (sweeps_.size() > 1 && (num_sweeps() > options_.num_sweeps ||
                                 stamp - sweeps_.back()->stamp > options_.max_age || num_bytes_ > options_.max_bytes)) {

@@ -31,7 +31,8 @@ class SweepHistory {
   // Adds the newest sweep and returns those to run with it, newest (this one) first. INVALID_ARGUMENT for a bad pose
   // (BAD_POSE, see CheckPose), and for a stamp that is infinite or before that of the last sweep (BAD_STAMP; the same
   // stamp is fine): nothing has changed then.
-  absl::StatusOr<std::vector<PlacedSweep>> Add(PointCloud cloud, const Pose& pose, absl::Time stamp);
+  absl::StatusOr<std::vector<PlacedSweep>> Add(PointCloud cloud, const Pose& pose, absl::Time stamp,
+                                               std::shared_ptr<const void> reservation = nullptr);
 
   // Forgets all sweeps.
   void Reset();

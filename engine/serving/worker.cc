@@ -1,5 +1,6 @@
 #include "engine/serving/worker.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,11 @@
 
 namespace voxserve {
 namespace {
+
+// What it waited for its stream's turn it waited for the engine too.
+absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
+  return started - std::min(task.task.arrived, task.enqueued);
+}
 
 InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
                        absl::Duration queued, const std::string& device) {
@@ -142,7 +148,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
       task.task.done(status);
     } else {
       task.task.done(
-          MakeResult(task, std::move(output.samples[i]), output.stages, started - task.enqueued, context_.device));
+          MakeResult(task, std::move(output.samples[i]), output.stages, TimeInQueue(task, started), context_.device));
     }
   }
   if (!output.status.ok()) return {};
@@ -162,7 +168,7 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
   if (observer == nullptr) return;
   const std::string& model = tasks.front().model->info.name;
   for (const QueuedTask& task : tasks) {
-    observer->OnStage(model, "queue", started - task.enqueued);
+    observer->OnStage(model, "queue", TimeInQueue(task, started));
   }
   absl::Duration busy;
   for (const StageTime& stage : output.stages) {

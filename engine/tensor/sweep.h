@@ -41,6 +41,7 @@ struct Sweep {
   PointCloud cloud;
   Pose pose;
   absl::Time stamp;
+  std::shared_ptr<const void> reservation;  // of the cloud's memory, where somebody counts it; goes with the sweep
 };
 
 // A sweep as a frame runs it. Points are moved as follows, in float32, every product and sum rounded by itself:

@@ -93,6 +93,40 @@ TEST_F(InferStreamTest, LatestRunsTheNewestFrame) {
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="ABORTED",model="fake",version="_unknown"})"), 8);
 }
 
+// An engine that takes as long as three frames take to come.
+TEST_F(InferStreamTest, ASlowEngineRunsTheNewestFrameEveryTime) {
+  Start({.pause = FakeEngine::Pause::kAfterStart});
+  Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
+  constexpr uint64_t kNumRuns = 12;
+  uint64_t newest = 0;
+  size_t num_answers = 0;
+  Outcomes expected;
+  const auto send = [&] { return vehicle.Send(newest + 1, static_cast<int64_t>(newest + 1)) && ++newest > 0; };
+  ASSERT_TRUE(send());
+  for (uint64_t run = 1; run <= kNumRuns; ++run) {
+    ASSERT_TRUE(engine_->AwaitStarted(static_cast<int64_t>(run)));
+    ASSERT_EQ(engine_->last_started_points(), newest) << "the newest that had come";
+    expected[newest] = "OK";
+    if (run < kNumRuns) {
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(send());
+      expected[newest - 2] = expected[newest - 1] = "SUPERSEDED";
+      num_answers += 2;
+      // The third has come then: it superseded the second.
+      ASSERT_TRUE(vehicle.AwaitResults(num_answers));
+    }
+    engine_->EndOne();
+    ASSERT_TRUE(vehicle.AwaitResults(++num_answers));
+    EXPECT_EQ(vehicle.results().back().frame_id(), run == kNumRuns ? newest : newest - 3);
+  }
+  vehicle.CloseSends();
+  EXPECT_TRUE(vehicle.End().ok());
+  EXPECT_EQ(vehicle.outcomes(), expected);
+  for (const v1::FrameResult& result : vehicle.results()) {
+    if (!result.has_response()) continue;
+    EXPECT_EQ(result.response().segmentation().labels().size(), result.frame_id()) << "another frame's answer";
+  }
+}
+
 TEST_F(InferStreamTest, LatestSupersedesWhatTheEngineHasNotStarted) {
   Start({.pause = FakeEngine::Pause::kBeforeStart});
   Vehicle vehicle(client_.get(), StreamConfigOf("fake", v1::STREAM_POLICY_LATEST));
@@ -175,10 +209,20 @@ TEST_F(InferStreamTest, ConfigsThatCannotBeServedEndTheStream) {
   config = StreamConfigOf("fake");
   config.mutable_sweeps()->set_num_sweeps(3);
   config.mutable_sweeps()->set_age_feature("age");
-  ExpectRefused(config, StatusCode::INVALID_ARGUMENT, "BAD_STREAM", "it has: x");
+  ExpectRefused(config, StatusCode::INVALID_ARGUMENT, "BAD_STREAM", "version 2 has the features intensity");
+  config = StreamConfigOf("fake");
+  config.set_priority(2);
+  ExpectRefused(config, StatusCode::INVALID_ARGUMENT, "BAD_PRIORITY", "priority is 2");
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="NOT_FOUND",model="_unknown",version="_unknown"})"), 1);
   EXPECT_EQ(engine_->num_started(), 0);
   ExpectServerLives();
+}
+
+TEST_F(InferStreamTest, AModelWithoutScoresGivesNone) {
+  Start({.scores_per_point = 0});
+  v1::StreamConfig config = StreamConfigOf("fake");
+  config.set_return_scores(true);
+  ExpectRefused(config, StatusCode::INVALID_ARGUMENT, "UNSUPPORTED_OUTPUT", "no scores");
 }
 
 TEST_F(InferStreamTest, AModelThatLoadsIsUnavailable) {
@@ -234,6 +278,36 @@ TEST_F(InferStreamTest, ARefusedFrameSaysWhenToTryAgain) {
   EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(250));
   engine_->Resume();
   EXPECT_TRUE(other.Wait().ok());
+}
+
+TEST_F(InferStreamTest, TheNewestFrameTakesTheRoomOfTheOlderOne) {
+  Options options;
+  options.max_queue_bytes = 200 * 16;  // of points
+  Start({.pause = FakeEngine::Pause::kAfterStart}, options);
+  Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
+  ASSERT_TRUE(vehicle.Send(1, 100));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  ASSERT_TRUE(vehicle.Send(2, 100));
+  ASSERT_TRUE(engine_->AwaitCancelCalls(1)) << "it would supersede the first, and waits in the session";
+  Vehicle other(client_.get(), StreamConfigOf("fake"));
+  ASSERT_TRUE(other.Send(1, 100));
+  ASSERT_TRUE(other.AwaitResults(1));
+  EXPECT_EQ(other.outcomes(), (Outcomes{{1, "QUEUE_FULL"}}));
+  ASSERT_TRUE(vehicle.Send(3, 100));
+  ASSERT_TRUE(vehicle.AwaitResults(1));
+  EXPECT_EQ(vehicle.outcomes(), (Outcomes{{2, "SUPERSEDED"}})) << "not the third";
+  engine_->Resume();
+  ASSERT_TRUE(vehicle.AwaitResults(3));
+  EXPECT_EQ(vehicle.outcomes(), (Outcomes{{1, "OK"}, {2, "SUPERSEDED"}, {3, "OK"}}));
+  ASSERT_TRUE(other.Send(2, 200));
+  ASSERT_TRUE(other.AwaitResults(2));
+  EXPECT_EQ(other.outcomes()[2], "OK") << "all was given back";
+  // Each frame counts once, with its fate.
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="OK",model="fake",version="2"})"), 3);
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="ABORTED",model="fake",version="_unknown"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="RESOURCE_EXHAUSTED",model="fake",version="_unknown"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="superseded"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="queue_full"})"), 1);
 }
 
 TEST_F(InferStreamTest, StreamsNeverMix) {
@@ -317,6 +391,26 @@ TEST_F(InferStreamTest, SweepsAccumulateInAStreamAlone) {
   for (const v1::FrameResult& result : vehicle.results()) num_sweeps.push_back(result.num_sweeps());
   EXPECT_THAT(num_sweeps, ElementsAre(1, 2, 0, 0, 0, 0, 3, 3, 1));
   EXPECT_EQ(other.results()[0].num_sweeps(), 1u);
+}
+
+TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
+  Start();
+  v1::StreamConfig config = StreamConfigOf("fake");
+  config.mutable_sweeps()->set_num_sweeps(3);
+  config.mutable_sweeps()->mutable_max_age()->set_nanos(1'000'000);
+  const auto frame_of = [](uint64_t id) {
+    v1::StreamFrame frame = StreamFrameOf(id, 10);
+    frame.mutable_cloud()->mutable_stamp()->set_seconds(1'700'000'000);
+    frame.mutable_pose()->set_qw(1);
+    return frame;
+  };
+  Vehicle vehicle(client_.get(), config);
+  ASSERT_TRUE(vehicle.Send(frame_of(1)));
+  ASSERT_TRUE(vehicle.AwaitResults(1));
+  EXPECT_TRUE(engine_->AwaitLastSweepGone()) << "without another frame";
+  ASSERT_TRUE(vehicle.Send(frame_of(2)));
+  ASSERT_TRUE(vehicle.AwaitResults(2));
+  EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 
@@ -44,17 +46,45 @@ TEST(CallLimitsTest, BoundsBytesButNotOfOneAlone) {
   EXPECT_TRUE(limits.HoldFrame(150).ok()) << "each has its own bound";
   EXPECT_TRUE(limits.HoldFrame(50).ok());
   ExpectQueueFull(limits.HoldFrame(1), "200 (--max_queue_bytes)");
-  EXPECT_TRUE(limits.HoldSweep(250).ok());
-  ExpectQueueFull(limits.HoldSweep(51), "limit of 300");
+  auto sweep = limits.HoldSweep(250);
+  EXPECT_TRUE(sweep.ok());
+  ExpectQueueFull(limits.HoldSweep(51).status(), "limit of 300");
   limits.ReleaseAnswer(1000);
   EXPECT_TRUE(limits.HoldAnswer(1).ok());
   limits.ReleaseFrame(150);
   EXPECT_TRUE(limits.HoldFrame(1).ok());
-  limits.ReleaseSweeps(100);
-  EXPECT_TRUE(limits.HoldSweep(51).ok());
+  EXPECT_TRUE(limits.HoldSweep(50).ok()) << "given back at once, as nobody keeps the reservation";
+  const std::shared_ptr<const void> shared = *sweep;
+  sweep = absl::UnknownError("");
+  ExpectQueueFull(limits.HoldSweep(51).status(), "limit of 300");
   EXPECT_EQ(limits.held().unsent_bytes, 1);
   EXPECT_EQ(limits.held().frame_bytes, 51);
-  EXPECT_EQ(limits.held().sweep_bytes, 201);
+  EXPECT_EQ(limits.held().sweep_bytes, 250);
+}
+
+TEST(CallLimitsTest, AFrameMayTakeThePlaceOfAnother) {
+  CallLimits limits({.max_frame_bytes = 200, .max_sweep_bytes = 200});
+  ASSERT_TRUE(limits.HoldFrame(100).ok());
+  ASSERT_TRUE(limits.HoldFrame(100).ok());
+  ExpectQueueFull(limits.HoldFrame(101, 100), "200 (--max_queue_bytes)");
+  EXPECT_TRUE(limits.HoldFrame(100, 100).ok());
+  ExpectQueueFull(limits.HoldFrame(1), "200 (--max_queue_bytes)");
+  limits.ReleaseFrame(100);  // the one that gave way
+  ExpectQueueFull(limits.HoldFrame(1), "200 (--max_queue_bytes)");
+  limits.ReleaseFrame(100);
+  EXPECT_TRUE(limits.HoldFrame(100).ok());
+
+  const auto sweep = limits.HoldSweep(150);
+  ExpectQueueFull(limits.HoldSweep(100).status(), "limit of 200");
+  EXPECT_TRUE(limits.HoldSweep(100, 150).ok());
+}
+
+TEST(CallLimitsTest, ASweepMayOutliveTheService) {
+  auto limits = std::make_unique<CallLimits>(CallLimits::Options{});
+  absl::StatusOr<std::shared_ptr<const void>> sweep = limits->HoldSweep(100);
+  ASSERT_TRUE(sweep.ok());
+  limits.reset();
+  sweep->reset();
 }
 
 TEST(CallLimitsTest, TakesNothingWhileItDrains) {

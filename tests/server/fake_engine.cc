@@ -46,6 +46,11 @@ void FakeEngine::Resume() {
   pause_ = Pause::kNever;
 }
 
+void FakeEngine::EndOne() {
+  absl::MutexLock lock(&mutex_);
+  ++num_ends_;
+}
+
 bool FakeEngine::Await(const int64_t* counter, int64_t at_least) {
   absl::MutexLock lock(&mutex_);
   const auto reached = [&] { return *counter >= at_least; };
@@ -70,6 +75,22 @@ int64_t FakeEngine::num_started() const {
 bool FakeEngine::IsIdle() const {
   absl::MutexLock lock(&mutex_);
   return queue_.empty() && idle_;
+}
+
+uint64_t FakeEngine::last_started_points() const {
+  absl::MutexLock lock(&mutex_);
+  return last_started_points_;
+}
+
+bool FakeEngine::AwaitLastSweepGone() const {
+  for (int i = 0; i < 1000; ++i) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (last_sweep_.expired()) return true;
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return false;
 }
 
 bool FakeEngine::AwaitTunes(int64_t count) { return Await(&num_tunes_, count); }
@@ -235,10 +256,13 @@ std::vector<ModelVersionInfo> FakeEngine::ListModels() const {
                       .problems = {},
                       .description = "labels by index",
                       .classes = {{.id = 0, .name = "car", .color_rgb = 0xFF0000}},
-                      .features = {{.name = "x", .unit = "m"}},
+                      .axes = {"x", "y", "z"},
+                      .features = {{.name = "x", .unit = "m"}, {.name = "intensity", .unit = "1"}},
                       .max_points = 1000,
                       .voxel_size = {0.05f, 0.05f, 0.05f},
                       .num_parameters = 42,
+                      .priority_levels = 2,
+                      .has_scores = options_.scores_per_point > 0,
                       .device = "cpu",
                       .digest = "abc",
                       .plan_source = "default"});
@@ -278,8 +302,13 @@ void FakeEngine::Run() {
       queue_.pop_front();
       num_waiting_ = static_cast<int64_t>(queue_.size());
       ++num_started_;
-      const auto may_end = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pause_ != Pause::kAfterStart; };
+      last_started_points_ = task.cloud.num_points();
+      if (!task.sweeps.empty()) last_sweep_ = task.sweeps[0].sweep;
+      const auto may_end = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return pause_ != Pause::kAfterStart || num_ends_ > 0;
+      };
       mutex_.Await(absl::Condition(&may_end));
+      if (pause_ == Pause::kAfterStart) --num_ends_;
       if (next_failure_.ok()) {
         result = Answer(task);
       } else {

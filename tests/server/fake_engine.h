@@ -46,6 +46,8 @@ class FakeEngine final : public Engine {
 
   void FinishLoading();
   void Resume();
+  // Lets one task that has started end, or the next one that does; after it the pause goes on.
+  void EndOne();
   // Block until so many tasks wait, or have started, or were cancelled; false after ten seconds.
   bool AwaitWaiting(int64_t count);
   bool AwaitStarted(int64_t count);
@@ -57,6 +59,10 @@ class FakeEngine final : public Engine {
   int64_t num_started() const;
   // Nothing waits or runs.
   bool IsIdle() const;
+  // Points of the cloud of the task that started last.
+  uint64_t last_started_points() const;
+  // Blocks until nobody holds the newest sweep of the last task with sweeps any more; false after ten seconds.
+  bool AwaitLastSweepGone() const;
 
   // Likewise, of searches that began, or calls of CancelTune.
   bool AwaitTunes(int64_t count);
@@ -115,6 +121,9 @@ class FakeEngine final : public Engine {
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // that EndOne allows
+  uint64_t last_started_points_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::weak_ptr<const Sweep> last_sweep_ ABSL_GUARDED_BY(mutex_);
   int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancel_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   TuneTask last_tune_ ABSL_GUARDED_BY(mutex_);

@@ -10,9 +10,11 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -163,6 +165,39 @@ TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
   EXPECT_EQ(Infer(*engine, {.model = "m", .version = 2, .cloud = Cloud({0, 0, 0, 0.5f})}).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine->ListModels().size(), 2u);
+}
+
+class QueueTimes final : public SilentObserver {
+ public:
+  void OnStage(std::string_view, std::string_view stage, absl::Duration duration) override {
+    if (stage != "queue") return;
+    absl::MutexLock lock(&mutex_);
+    last_ = duration;
+  }
+  absl::Duration last() const {
+    absl::MutexLock lock(&mutex_);
+    return last_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Duration last_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_P(EngineTest, WhatATaskWaitedBeforeItCameIsTimeInTheQueue) {
+  QueueTimes times;
+  Engine::Options options = Options(Models());
+  options.observer = &times;
+  const auto engine = MakeEngine(options);
+  for (const bool has_waited : {false, true}) {
+    InferTask task{.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f})};
+    if (has_waited) task.arrived = absl::Now() - absl::Hours(1);
+    const auto result = Infer(*engine, std::move(task));
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->stages[0].name, "queue");
+    EXPECT_EQ(result->stages[0].duration >= absl::Hours(1), has_waited) << result->stages[0].duration;
+    EXPECT_EQ(times.last(), result->stages[0].duration);
+  }
 }
 
 TEST_P(EngineTest, DescribesTheModel) {

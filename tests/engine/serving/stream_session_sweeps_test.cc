@@ -28,7 +28,7 @@ TEST_F(StreamSessionTest, SweepsOfSupersededFramesAreKept) {
   EXPECT_EQ(task.cloud.bytes().data(), task.sweeps[0].sweep->cloud.bytes().data()) << "not copied";
   EXPECT_NEAR(task.sweeps[2].age_seconds, 0.2f, 1e-6f);
   EXPECT_NEAR(task.sweeps[2].transform[3], -0.2f, 1e-6f);
-  EXPECT_EQ(session_->sweep_bytes(), (4 + 3 + 2) * 12);
+  EXPECT_EQ(session_->SweepBytes(), (4 + 3 + 2) * 12);
   engine_.End(4);
   EXPECT_EQ(num_sweeps_[1], 1);
   EXPECT_EQ(num_sweeps_[4], 3);
@@ -76,6 +76,79 @@ TEST_F(StreamSessionTest, AResetForgetsSweepsEvenWhereItsFrameIsBad) {
   bad.cloud = absl::InvalidArgumentError("no");
   session_->Push(std::move(bad));
   EXPECT_EQ(run(SweepOf(6, 0.4), 6), 1);
+}
+
+TEST_F(StreamSessionTest, ASilentStreamForgetsItsSweeps) {
+  OpenSweeps(3);
+  EXPECT_EQ(session_->NextExpiry(), absl::InfiniteFuture()) << "there is nothing to forget";
+  std::weak_ptr<const void> first, second;
+  const auto push = [this](uint64_t points, double seconds) {
+    const auto reservation = std::make_shared<const int>(0);
+    StreamFrame frame = SweepOf(points, seconds);
+    frame.reservation = reservation;
+    session_->Push(std::move(frame));
+    return std::weak_ptr<const void>(reservation);
+  };
+  first = push(1, 0.1);
+  engine_.End(1);
+  now_ += absl::Milliseconds(100);
+  second = push(2, 0.2);
+  EXPECT_EQ(session_->NextExpiry(), now_ + absl::Seconds(3)) << "max_age, and jitter";
+  now_ += absl::Seconds(3) - absl::Nanoseconds(1);
+  session_->ExpireDue();
+  EXPECT_EQ(session_->SweepBytes(), (1 + 2) * 12);
+  EXPECT_FALSE(first.expired());
+  now_ += absl::Nanoseconds(1);
+  session_->ExpireDue();
+  EXPECT_EQ(session_->SweepBytes(), 0);
+  EXPECT_EQ(session_->NextExpiry(), absl::InfiniteFuture());
+  EXPECT_FALSE(first.expired()) << "the second frame still runs with it";
+  engine_.End(2);
+  EXPECT_TRUE(first.expired());
+  EXPECT_TRUE(second.expired());
+  EXPECT_EQ(num_sweeps_[2], 2);
+  push(3, 0.3);
+  engine_.End(3);
+  EXPECT_EQ(num_sweeps_[3], 1);
+}
+
+TEST_F(StreamSessionTest, ASlowReplayHasTheSweepsThatItsStampsSay) {
+  OpenSweeps(3);
+  for (uint64_t frame = 1; frame <= 4; ++frame) {
+    session_->Push(SweepOf(frame, 0.1 * static_cast<double>(frame)));
+    engine_.End(frame);
+    now_ += absl::Milliseconds(2900);  // a step of a debugger, say
+    session_->ExpireDue();
+  }
+  EXPECT_EQ(num_sweeps_[4], 3);
+}
+
+TEST_F(StreamSessionTest, AFramesTimeIsUpBeforeItsSweeps) {
+  session_ = Open({.frame_timeout = absl::Milliseconds(100), .sweeps = SweepHistory::Options{.num_sweeps = 3}});
+  session_->Push(SweepOf(1, 0.1));
+  engine_.Start(1);
+  EXPECT_EQ(session_->NextExpiry(), kStart + absl::Seconds(3)) << "the engine has the frame";
+  session_->Push(SweepOf(2, 0.2));
+  EXPECT_EQ(session_->NextExpiry(), kStart + absl::Milliseconds(100));
+  now_ += absl::Milliseconds(100);
+  session_->ExpireDue();
+  EXPECT_EQ(AnswerTo(2), "DEADLINE_EXPIRED");
+  EXPECT_EQ(session_->SweepBytes(), (1 + 2) * 12) << "its sweep is kept";
+  EXPECT_EQ(session_->NextExpiry(), kStart + absl::Seconds(3));
+}
+
+TEST_F(StreamSessionTest, SweepsOfAFrameThatIsRefusedAsItIsAreForgotten) {
+  OpenSweeps(3);
+  session_->Push(SweepOf(1, 0.1));
+  engine_.End(1);
+  session_->Push(SweepOf(2, 0.2));
+  engine_.End(2, WithReason(absl::InvalidArgumentError("no such field"), error_reason::kMissingField));
+  EXPECT_EQ(session_->SweepBytes(), 0);
+  session_->Push(SweepOf(3, 0.3));
+  engine_.End(3, WithReason(absl::ResourceExhaustedError("full"), error_reason::kQueueFull));
+  session_->Push(SweepOf(4, 0.4));
+  engine_.End(4);
+  EXPECT_EQ(num_sweeps_[4], 2) << "a frame that was merely unlucky is a sweep";
 }
 
 TEST_F(StreamSessionTest, SweepsNeverCrossStreams) {

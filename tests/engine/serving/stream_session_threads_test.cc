@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -127,6 +128,56 @@ TEST(StreamSessionThreadsTest, EveryFrameOfEveryStreamGetsItsOneAnswer) {
     });
   }
   for (std::thread& vehicle : vehicles) vehicle.join();
+}
+
+// A clock that jumps at every look, so that sweeps' time is up whenever the timer asks.
+TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
+  constexpr int kNumFrames = 500;
+  std::atomic<int64_t> seconds{1'700'000'000};
+  std::vector<std::weak_ptr<const void>> reservations;
+  {
+    ThreadedEngine engine;
+    StreamSession::Config config;
+    config.sweeps = SweepHistory::Options{.num_sweeps = 3};
+    std::shared_ptr<StreamSession> session = StreamSession::Create(
+        std::move(config), {.submit = [&](InferTask task) { return engine.Submit(std::move(task)); },
+                            .cancel = [&](uint64_t t, const char*) { return engine.Cancel(t); },
+                            .now = [&] { return absl::FromUnixSeconds(seconds.fetch_add(1)); }});
+    std::atomic<bool> is_over{false};
+    std::thread timer([&] {
+      while (!is_over) {
+        session->ExpireDue();
+        EXPECT_GT(session->NextExpiry(), absl::UnixEpoch());
+        EXPECT_GE(session->SweepBytes(), 0);
+        EXPECT_GE(session->BytesAheadOfNext(), 0);
+      }
+    });
+    std::atomic<int> num_answers{0};
+    for (int i = 0; i < kNumFrames; ++i) {
+      StreamFrame frame;
+      frame.cloud = CloudOf(static_cast<uint64_t>(i));
+      frame.pose = Pose();
+      frame.stamp = absl::UnixEpoch() + absl::Milliseconds(i);
+      const auto reservation = std::make_shared<const int>(i);
+      reservations.push_back(reservation);
+      frame.reservation = reservation;
+      frame.done = [&, i](const absl::StatusOr<InferResult>& result, int num_sweeps) {
+        if (result.ok()) {
+          EXPECT_EQ(result->version, i);
+          EXPECT_GE(num_sweeps, 1);
+          EXPECT_LE(num_sweeps, 3);
+        }
+        ++num_answers;
+      };
+      session->Push(std::move(frame));
+      if (i % 10 == 9) session->ForgetSweeps();
+    }
+    while (num_answers < kNumFrames) std::this_thread::yield();
+    is_over = true;
+    timer.join();
+    session.reset();
+  }
+  for (const std::weak_ptr<const void>& reservation : reservations) EXPECT_TRUE(reservation.expired());
 }
 
 }  // namespace
