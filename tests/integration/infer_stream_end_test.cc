@@ -41,6 +41,7 @@ TEST_F(InferStreamTest, ACancelledStreamLeavesTheQueue) {
   EXPECT_EQ(vehicle.End().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(engine_->AwaitCancelled(3));
   EXPECT_TRUE(AwaitMetric(R"(voxserve_requests_total{code="CANCELLED",model="fake",version="_unknown"})", 3));
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="cancelled"})"), 3);
   EXPECT_TRUE(AwaitNoStreams());
   engine_->Resume();
   ExpectServerLives();

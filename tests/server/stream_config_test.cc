@@ -114,7 +114,7 @@ TEST(StreamConfigTest, WhatAModelServesIsFine) {
   EXPECT_TRUE(CheckStreamConfig(model, config).ok());
   config.sweeps.emplace();
   EXPECT_TRUE(CheckStreamConfig(model, config).ok()) << "without an age";
-  config.age_feature = "age";
+  config.age_feature = std::string("age");
   EXPECT_TRUE(CheckStreamConfig(model, config).ok());
   model.has_scores = true;
   config.return_scores = true;
@@ -134,13 +134,14 @@ TEST(StreamConfigTest, WhatNoFrameWouldGetIsRefused) {
        "BAD_PRIORITY", "priority is 2; model \"m\" has 2 levels, from 0"},
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.return_scores = true; }, absl::StatusCode::kInvalidArgument,
        "UNSUPPORTED_OUTPUT", "no scores output"},
-      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = "lag"; }, absl::StatusCode::kInvalidArgument,
-       "BAD_STREAM", "is \"lag\"; model \"m\" version 3 has the features intensity, age"},
-      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = "x"; }, absl::StatusCode::kInvalidArgument,
-       "BAD_STREAM", "is \"x\"; model"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = std::string("lag"); },
+       absl::StatusCode::kInvalidArgument, "BAD_STREAM",
+       "is \"lag\"; model \"m\" version 3 has the features intensity, age"},
+      {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = std::string("x"); },
+       absl::StatusCode::kInvalidArgument, "BAD_STREAM", "is \"x\"; model"},
       {[](ModelVersionInfo& m, StreamSession::Config& c) {
          m.features = {{.name = "x"}};
-         c.age_feature = "x";
+         c.age_feature = std::string("x");
        },
        absl::StatusCode::kInvalidArgument, "BAD_STREAM", "no features but its axes"},
       {[](ModelVersionInfo& m, StreamSession::Config&) {
