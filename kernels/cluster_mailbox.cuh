@@ -1,0 +1,73 @@
+#pragma once
+
+// Words that the blocks of a thread-block cluster send each other through distributed shared memory, without a barrier
+// of the cluster: a store that completes bytes of the receiver's own mbarrier (PTX ISA, st.async; sm_90). Included by
+// .cu files alone.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace voxserve::kernels::cuda {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+__device__ inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// The same variable of another block of the cluster.
+__device__ inline uint32_t AddressInBlock(uint32_t shared_address, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address), "r"(rank));
+  return address;
+}
+
+// All threads of all blocks; what they wrote to shared memory before is seen after.
+__device__ inline void SynchronizeCluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// By one thread, before SynchronizeCluster. Phases end with one arrival (ExpectBytes) and all its bytes.
+__device__ inline void InitializeMailbox(uint64_t* barrier) {
+  asm volatile(
+      "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(barrier))
+      : "memory");
+}
+
+// By one thread: the phase that runs ends when so many bytes have come.
+__device__ inline void ExpectBytes(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
+               : "memory");
+}
+
+// Until the phase of this parity (0 for the first) has ended.
+__device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  uint32_t has_ended = 0;
+  while (has_ended == 0) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(has_ended)
+        : "r"(SharedAddress(barrier)), "r"(parity)
+        : "memory");
+  }
+}
+
+// Addresses are of AddressInBlock; the words' are aligned to 16 and 8 bytes.
+__device__ inline void Send(uint32_t to, uint32_t barrier, const uint4& words) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(barrier)
+      : "memory");
+}
+__device__ inline void Send(uint32_t to, uint32_t barrier, const uint2& words) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "r"(words.x), "r"(words.y), "r"(barrier)
+               : "memory");
+}
+
+#endif
+
+}  // namespace voxserve::kernels::cuda

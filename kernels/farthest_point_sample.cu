@@ -1,0 +1,620 @@
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/cluster_mailbox.cuh"
+#include "kernels/farthest_point_sample.h"
+#include "kernels/launch.cuh"
+#include "kernels/row_tiles.cuh"
+
+// Passes over all points first: bounds, Morton keys, a sort, and the sorted points with the box of every 32 of them.
+// One kernel then does all the iterations of a sample, in a block or in the blocks of a cluster. Every lane owns
+// buckets (box, largest distance, the point that has it) in its registers and tests them against the point selected
+// last; the whole warp updates a bucket that does not pass. Neighbouring buckets belong to different blocks and warps,
+// so that those around a new point are updated at once. Every warp then names its furthest point, and after one barrier
+// (and in a cluster one exchange of messages) each knows the furthest of all. Points and distances are touched by the
+// same thread in every iteration.
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int kMortonAxisBits = 10;
+constexpr uint32_t kMaxCell = (1u << kMortonAxisBits) - 1;
+constexpr int kInvalidBit = 3 * kMortonAxisBits;  // of a key: sorts behind all valid points of its sample
+constexpr int kSampleShift = kInvalidBit + 1;
+
+constexpr int kChunkPoints = 2048;  // of a block in the passes over all points
+constexpr int kMaxChunks = 256;     // of a sample
+constexpr int kMaxWarps = 32;       // of a block: one warp compares them
+constexpr int kMaxClusterBlocks = 16;
+constexpr int kUnrolledRows = 4;  // loads of a lane in flight
+
+constexpr int MaxWarps(int buckets_per_lane) {
+  return buckets_per_lane == 1 ? kMaxWarps : buckets_per_lane < 8 ? 16 : 8;  // as registers allow
+}
+
+// All ones before.
+struct SampleState {
+  uint32_t lowest[3];  // of OrderedBits
+  uint32_t highest_complement[3];
+  uint32_t start_offset;  // from the start asked for to the first valid point, cyclic
+};
+
+// 32 points of the sorted ones.
+struct alignas(16) RowBox {
+  float lowest[3];
+  float highest[3];
+  uint32_t complement;  // of the lowest index
+  uint32_t unused;
+};
+
+struct Workspace {
+  explicit Workspace(const FarthestPointSampleParams& params) {
+    cub::DoubleBuffer<uint64_t> no_keys;
+    cub::DoubleBuffer<int32_t> no_order;
+    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    static_cast<void>(
+        cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_order, static_cast<int>(params.num_points)));
+    WorkspaceCutter cutter(params.workspace);
+    states = cutter.Take<SampleState>(params.num_samples);
+    for (uint64_t*& buffer : keys) buffer = cutter.Take<uint64_t>(params.num_points);
+    for (int32_t*& buffer : order) buffer = cutter.Take<int32_t>(params.num_points);
+    points = cutter.Take<float4>(params.num_points);
+    distances = cutter.Take<float>(params.num_points);
+    boxes = cutter.Take<RowBox>(params.num_points / kWarpThreads + params.num_samples);
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    bytes = cutter.bytes();
+  }
+
+  SampleState* states;
+  uint64_t* keys[2];  // sample, invalid or not, Morton code
+  int32_t* order[2];  // indices within the sample
+  float4* points;     // sorted: x, y, z, the index's complement
+  float* distances;   // of those
+  RowBox* boxes;      // of every 32 of those, from FirstBox(sample) on
+  char* sort_scratch;
+  size_t sort_bytes = 0;
+  size_t bytes;
+};
+
+// A point that may be selected. The larger distance comes first, then the lower index; all zero is no point.
+struct Candidate {
+  uint32_t distance;    // the float's bits, which sort as it does
+  uint32_t complement;  // of the index
+  float x, y, z;
+};
+
+__device__ bool IsBefore(uint32_t distance, uint32_t complement, const Candidate& other) {
+  return distance > other.distance || (distance == other.distance && complement > other.complement);
+}
+
+// Sorts as the float does.
+__device__ uint32_t OrderedBits(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ float FromOrderedBits(uint32_t bits) {
+  return __uint_as_float((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
+}
+
+__device__ uint32_t WarpMax(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(~0u, value);
+#else
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    value = max(value, __shfl_xor_sync(~0u, value, distance));
+  }
+  return value;
+#endif
+}
+
+// The lane whose candidate comes first.
+__device__ int FirstLane(uint32_t distance, uint32_t complement) {
+  const uint32_t furthest = WarpMax(distance);
+  unsigned lanes = __ballot_sync(~0u, distance == furthest);
+  if ((lanes & (lanes - 1)) != 0) {
+    const uint32_t first = WarpMax(distance == furthest ? complement : 0);
+    lanes = __ballot_sync(~0u, distance == furthest && complement == first);
+  }
+  return __ffs(static_cast<int>(lanes)) - 1;
+}
+
+// The definition's, and of a box's nearest corner the bound: both round alike.
+__device__ float SquaredLength(float x, float y, float z) {
+  return __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
+}
+
+__device__ bool IsFinite(float value) { return fabsf(value) <= 3.402823466e+38F; }
+
+__device__ int64_t FirstBox(const FarthestPointSampleParams& params, int sample) {
+  return params.point_begin[sample] / kWarpThreads + sample;
+}
+
+__device__ bool IsValidPoint(const FarthestPointSampleParams& params, int64_t row, const float* point) {
+  return IsFinite(point[0]) && IsFinite(point[1]) && IsFinite(point[2]) &&
+         (params.is_valid == nullptr || params.is_valid[row] != 0);
+}
+
+// ---- Kernels -----------------------------------------------------------------------------------------------------
+
+// Calls body(sample, index within it, whether there is such a point) for all points of a sample, whole warps at a time.
+// Blocks of kBlockThreads, num_chunks a sample.
+template <typename Body>
+__device__ void ForEachPoint(const FarthestPointSampleParams& params, int num_chunks, const Body& body) {
+  const int sample = static_cast<int>(blockIdx.x) / num_chunks;
+  const int64_t chunk = static_cast<int>(blockIdx.x) % num_chunks;
+  const int64_t num_points = params.point_begin[sample + 1] - params.point_begin[sample];
+  for (int64_t first = chunk * kBlockThreads; first < num_points; first += int64_t{num_chunks} * kBlockThreads) {
+    const int64_t index = first + threadIdx.x;
+    body(sample, index, index < num_points);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    BoundsKernel(const __grid_constant__ FarthestPointSampleParams params, SampleState* states, int num_chunks) {
+  SampleState found;
+  uint32_t* const words = reinterpret_cast<uint32_t*>(&found);
+  constexpr int kWords = sizeof(SampleState) / sizeof(uint32_t);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = ~0u;
+  int64_t num_valid = 0;
+  ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
+    if (!is_there) return;
+    const int64_t begin = params.point_begin[sample];
+    const float* const point = params.points + (begin + index) * params.points_pitch;
+    if (!IsValidPoint(params, begin + index, point)) return;
+    ++num_valid;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      found.lowest[axis] = min(found.lowest[axis], OrderedBits(point[axis]));
+      found.highest_complement[axis] = min(found.highest_complement[axis], ~OrderedBits(point[axis]));
+    }
+    int64_t offset = index - (params.starts == nullptr ? 0 : params.starts[sample]);
+    if (offset < 0) offset += params.point_begin[sample + 1] - begin;
+    found.start_offset = min(found.start_offset, static_cast<uint32_t>(offset));
+  });
+  const int sample = static_cast<int>(blockIdx.x) / num_chunks;
+  uint32_t* const all = reinterpret_cast<uint32_t*>(states + sample);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = ~WarpMax(~words[i]);
+    if (threadIdx.x % kWarpThreads == 0 && words[i] != ~0u) atomicMin(all + i, words[i]);
+  }
+  num_valid = BlockSum(num_valid);
+  if (threadIdx.x == 0 && num_valid != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(params.num_valid + sample),
+              static_cast<unsigned long long>(num_valid));
+  }
+}
+
+__device__ uint32_t SpreadByThree(uint32_t value) {
+  value = (value | value << 16) & 0x030000FFu;
+  value = (value | value << 8) & 0x0300F00Fu;
+  value = (value | value << 4) & 0x030C30C3u;
+  return (value | value << 2) & 0x09249249u;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    KeysKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
+               int num_chunks) {
+  ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
+    if (!is_there) return;
+    const int64_t row = params.point_begin[sample] + index;
+    const float* const point = params.points + row * params.points_pitch;
+    uint32_t code = 1u << kInvalidBit;
+    if (IsValidPoint(params, row, point)) {
+      const SampleState& state = workspace.states[sample];
+      float lowest[3], extent = 0;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        lowest[axis] = FromOrderedBits(state.lowest[axis]);
+        extent = fmaxf(extent, FromOrderedBits(~state.highest_complement[axis]) - lowest[axis]);
+      }
+      // Cubes, so that buckets are compact. Any cell would do: a NaN (no extent, or one beyond float's) is the last.
+      const float cells_a_metre = static_cast<float>(kMaxCell) / extent;
+      code = 0;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        const float cell = fminf((point[axis] - lowest[axis]) * cells_a_metre, static_cast<float>(kMaxCell));
+        code |= SpreadByThree(static_cast<uint32_t>(cell)) << axis;
+      }
+    }
+    workspace.keys[0][row] = static_cast<uint64_t>(sample) << kSampleShift | code;
+    workspace.order[0][row] = static_cast<int32_t>(index);
+  });
+}
+
+// A warp a row of 32 sorted points.
+__global__ void __launch_bounds__(kBlockThreads)
+    GatherKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
+                 const int32_t* order, int num_chunks) {
+  ForEachPoint(params, num_chunks, [&](int sample, int64_t position, bool) {
+    const int64_t num_valid = params.num_valid[sample];
+    if (position / kWarpThreads * kWarpThreads >= num_valid) return;
+    const int64_t begin = params.point_begin[sample];
+    uint32_t lowest[3] = {~0u, ~0u, ~0u}, highest_complement[3] = {~0u, ~0u, ~0u}, complement = 0;
+    if (position < num_valid) {
+      const int32_t index = order[begin + position];
+      const float* const point = params.points + (begin + index) * params.points_pitch;
+      complement = ~static_cast<uint32_t>(index);
+      workspace.points[begin + position] = {point[0], point[1], point[2], __uint_as_float(complement)};
+      workspace.distances[begin + position] = __uint_as_float(0x7f800000u);
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        lowest[axis] = OrderedBits(point[axis]);
+        highest_complement[axis] = ~lowest[axis];
+      }
+    }
+    RowBox box;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      box.lowest[axis] = FromOrderedBits(~WarpMax(~lowest[axis]));
+      box.highest[axis] = FromOrderedBits(WarpMax(~highest_complement[axis]));
+    }
+    box.complement = WarpMax(complement);
+    box.unused = 0;
+    if (position % kWarpThreads == 0) workspace.boxes[FirstBox(params, sample) + position / kWarpThreads] = box;
+  });
+}
+
+struct Bucket {
+  float lowest[3];
+  float highest[3];
+  Candidate best;
+};
+
+// What a warp needs to find a bucket's points.
+struct BucketPoints {
+  float4* points;    // of the bucket
+  float* distances;  // of the bucket
+  int num_points;    // in it
+};
+
+// Lowers the distances of a bucket; the bucket's best candidate, to all lanes of the warp.
+__device__ Candidate Update(const BucketPoints& bucket, int num_rows, float x, float y, float z) {
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  Candidate best = {};
+  for (int first_row = 0; first_row < num_rows; first_row += kUnrolledRows) {
+    float4 point[kUnrolledRows];
+    float distance[kUnrolledRows];
+#pragma unroll
+    for (int r = 0; r < kUnrolledRows; ++r) {
+      const int i = (first_row + r) * kWarpThreads + lane;
+      if (first_row + r >= num_rows || i >= bucket.num_points) continue;
+      point[r] = bucket.points[i];
+      distance[r] = bucket.distances[i];
+    }
+#pragma unroll
+    for (int r = 0; r < kUnrolledRows; ++r) {
+      const int i = (first_row + r) * kWarpThreads + lane;
+      if (first_row + r >= num_rows || i >= bucket.num_points) continue;
+      const float nearer = fminf(
+          distance[r], SquaredLength(__fsub_rn(point[r].x, x), __fsub_rn(point[r].y, y), __fsub_rn(point[r].z, z)));
+      if (nearer < distance[r]) bucket.distances[i] = nearer;
+      if (IsBefore(__float_as_uint(nearer), __float_as_uint(point[r].w), best)) {
+        best = {__float_as_uint(nearer), __float_as_uint(point[r].w), point[r].x, point[r].y, point[r].z};
+      }
+    }
+  }
+  const int first = FirstLane(best.distance, best.complement);
+  return {__shfl_sync(~0u, best.distance, first), __shfl_sync(~0u, best.complement, first),
+          __shfl_sync(~0u, best.x, first), __shfl_sync(~0u, best.y, first), __shfl_sync(~0u, best.z, first)};
+}
+
+// Candidates by warp, and from the cluster's blocks: one list is read while the next is written.
+struct Exchange {
+  uint2 warp_keys[2][kMaxWarps];  // distance, complement
+  float4 warp_points[2][kMaxWarps];
+  uint2 block_keys[2][kMaxClusterBlocks];
+  float4 block_points[2][kMaxClusterBlocks];
+  uint64_t barriers[2];
+};
+
+// The first of a list, to all lanes of the warp.
+__device__ Candidate FirstOf(const uint2* keys, const float4* points, int count) {
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const uint2 key = lane < count ? keys[lane] : uint2{0, 0};
+  const int first = FirstLane(key.x, key.y);
+  const uint2 first_key = keys[first];
+  const float4 point = points[first];
+  return {first_key.x, first_key.y, point.x, point.y, point.z};
+}
+
+// A block a sample, or a cluster of num_blocks. `capacity`: points of a block in shared memory.
+template <int kBuckets, bool kIsShared, bool kIsCluster>
+__global__ void __launch_bounds__(MaxWarps(kBuckets) * kWarpThreads, 1)
+    SelectKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
+                 int num_blocks, int capacity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  if constexpr (kIsCluster) return;  // never launched there
+#endif
+  extern __shared__ float4 shared_points[];
+  __shared__ alignas(16) Exchange exchange;
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
+  const int sample = kIsCluster ? static_cast<int>(blockIdx.x) / num_blocks : static_cast<int>(blockIdx.x);
+  const int rank = kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0;
+  if constexpr (!kIsCluster) num_blocks = 1;
+
+  const int64_t begin = params.point_begin[sample];
+  const int64_t num_all = params.point_begin[sample + 1] - begin;
+  const int64_t num_valid = params.num_valid[sample];
+  int32_t* const selected = params.selected + params.selected_begin[sample];
+  float* const distances = params.distances == nullptr ? nullptr : params.distances + params.selected_begin[sample];
+  const int64_t num_selected = params.selected_begin[sample + 1] - params.selected_begin[sample];
+  const int64_t start = params.starts == nullptr ? 0 : params.starts[sample];
+  const auto num_points = static_cast<int>(num_valid);
+  const int lanes = num_blocks * num_warps * kBuckets * kWarpThreads;
+  const int num_rows = max(1, (num_points + lanes * kWarpThreads - 1) / (lanes * kWarpThreads));  // of a bucket
+  const int bucket_points = num_rows * kWarpThreads;
+  const int num_buckets = (num_points + bucket_points - 1) / bucket_points;
+  const int block_slots = (num_buckets + num_blocks - 1) / num_blocks * bucket_points;
+  if (num_selected > num_valid || start < 0 || start >= num_all || (kIsShared && block_slots > capacity)) {
+    for (int64_t i = rank * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < num_selected;
+         i += num_blocks * static_cast<int64_t>(blockDim.x)) {
+      selected[i] = kNothingSelected;
+      if (distances != nullptr) distances[i] = -1;
+    }
+    return;
+  }
+  if (num_selected == 0) return;
+
+  // Bucket b belongs to block b % num_blocks, there to warp b / num_blocks % num_warps, and so on to lanes.
+  const auto local_bucket = [&](int k, int of_lane) { return (k * kWarpThreads + of_lane) * num_warps + warp; };
+  const auto bucket_of = [&](int local) { return local * num_blocks + rank; };
+  float* const shared_distances = reinterpret_cast<float*>(shared_points + capacity);
+  const auto points_of = [&](int local) -> BucketPoints {
+    const int first = bucket_of(local) * bucket_points;
+    const int count = min(bucket_points, num_points - first);
+    if constexpr (kIsShared) {
+      return {shared_points + local * bucket_points, shared_distances + local * bucket_points, count};
+    } else {
+      return {workspace.points + begin + first, workspace.distances + begin + first, count};
+    }
+  };
+
+  Bucket buckets[kBuckets];
+#pragma unroll
+  for (int k = 0; k < kBuckets; ++k) {
+    Bucket& bucket = buckets[k];
+    for (int axis = 0; axis < 3; ++axis) bucket.lowest[axis] = bucket.highest[axis] = 0;
+    bucket.best = {};
+    const int first_row = bucket_of(local_bucket(k, lane)) * num_rows;
+    const int64_t num_boxes = (num_points + kWarpThreads - 1) / kWarpThreads;
+    uint32_t complement = 0;
+    for (int row = first_row; row < min(static_cast<int64_t>(first_row) + num_rows, num_boxes); ++row) {
+      const RowBox box = workspace.boxes[FirstBox(params, sample) + row];
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        bucket.lowest[axis] = row == first_row ? box.lowest[axis] : fminf(bucket.lowest[axis], box.lowest[axis]);
+        bucket.highest[axis] = row == first_row ? box.highest[axis] : fmaxf(bucket.highest[axis], box.highest[axis]);
+      }
+      complement = max(complement, box.complement);
+    }
+    if (complement != 0) {
+      const float* const point = params.points + (begin + static_cast<int32_t>(~complement)) * params.points_pitch;
+      bucket.best = {0x7f800000u, complement, point[0], point[1], point[2]};
+    }
+  }
+  if constexpr (kIsShared) {
+    for (int i = static_cast<int>(threadIdx.x); i < block_slots; i += static_cast<int>(blockDim.x)) {
+      const int position = bucket_of(i / bucket_points) * bucket_points + i % bucket_points;
+      if (position >= num_points) continue;
+      shared_points[i] = workspace.points[begin + position];
+      shared_distances[i] = __uint_as_float(0x7f800000u);
+    }
+  }
+
+  constexpr uint32_t kMessageBytes = sizeof(uint2) + sizeof(uint4);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster) {
+    if (threadIdx.x == 0) {
+      for (uint64_t& barrier : exchange.barriers) {
+        InitializeMailbox(&barrier);
+        ExpectBytes(&barrier, kMessageBytes * static_cast<uint32_t>(num_blocks));
+      }
+    }
+    SynchronizeCluster();
+  }
+#endif
+  __syncthreads();
+
+  const auto first_index = static_cast<int32_t>((start + workspace.states[sample].start_offset) % num_all);
+  const float* const first_point = params.points + (begin + first_index) * params.points_pitch;
+  float x = first_point[0], y = first_point[1], z = first_point[2];
+  const bool writes = rank == 0 && threadIdx.x == 0;
+  if (writes) {
+    selected[0] = first_index;
+    if (distances != nullptr) distances[0] = __uint_as_float(0x7f800000u);
+  }
+
+  bool is_first_of_warp = false;
+  Candidate best = {};  // of the lane's buckets
+  bool has_changed = true;
+  for (int64_t i = 1; i < num_selected; ++i) {
+    unsigned touched[kBuckets];
+#pragma unroll
+    for (int k = 0; k < kBuckets; ++k) {
+      const Bucket& bucket = buckets[k];
+      const float bound =
+          SquaredLength(fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[0], x), __fsub_rn(x, bucket.highest[0]))),
+                        fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[1], y), __fsub_rn(y, bucket.highest[1]))),
+                        fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[2], z), __fsub_rn(z, bucket.highest[2]))));
+      touched[k] = __ballot_sync(~0u, __float_as_uint(bound) < bucket.best.distance);
+    }
+#pragma unroll
+    for (int k = 0; k < kBuckets; ++k) {
+      while (touched[k] != 0) {
+        const int of_lane = __ffs(static_cast<int>(touched[k])) - 1;
+        touched[k] &= touched[k] - 1;
+        const Candidate updated = Update(points_of(local_bucket(k, of_lane)), num_rows, x, y, z);
+        if (lane == of_lane) buckets[k].best = updated;
+        has_changed = true;
+      }
+    }
+    if (has_changed) {
+      best = buckets[0].best;
+#pragma unroll
+      for (int k = 1; k < kBuckets; ++k) {
+        if (IsBefore(buckets[k].best.distance, buckets[k].best.complement, best)) best = buckets[k].best;
+      }
+      is_first_of_warp = lane == FirstLane(best.distance, best.complement);
+      has_changed = false;
+    }
+    const int list = static_cast<int>(i & 1);
+    if (is_first_of_warp) {
+      exchange.warp_keys[list][warp] = {best.distance, best.complement};
+      exchange.warp_points[list][warp] = {best.x, best.y, best.z, 0};
+    }
+    __syncthreads();
+    Candidate next = {};
+    if (!kIsCluster || warp == 0) next = FirstOf(exchange.warp_keys[list], exchange.warp_points[list], num_warps);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if constexpr (kIsCluster) {
+      uint64_t* const barrier = &exchange.barriers[list];
+      if (warp == 0 && lane < num_blocks) {
+        const auto to = static_cast<uint32_t>(lane);
+        const uint32_t remote_barrier = AddressInBlock(SharedAddress(barrier), to);
+        Send(AddressInBlock(SharedAddress(&exchange.block_points[list][rank]), to), remote_barrier,
+             uint4{__float_as_uint(next.x), __float_as_uint(next.y), __float_as_uint(next.z), 0});
+        Send(AddressInBlock(SharedAddress(&exchange.block_keys[list][rank]), to), remote_barrier,
+             uint2{next.distance, next.complement});
+      }
+      WaitForPhase(barrier, static_cast<uint32_t>((i - 1) / 2 & 1));
+      // No block sends for this list's next turn before it has heard from this thread's block once more.
+      if (threadIdx.x == 0) ExpectBytes(barrier, kMessageBytes * static_cast<uint32_t>(num_blocks));
+      __syncwarp();
+      next = FirstOf(exchange.block_keys[list], exchange.block_points[list], num_blocks);
+    }
+#endif
+    x = next.x, y = next.y, z = next.z;
+    if (writes) {
+      selected[i] = static_cast<int32_t>(~next.complement);
+      if (distances != nullptr) distances[i] = __uint_as_float(next.distance);
+    }
+  }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kIsCluster) SynchronizeCluster();  // a block's memory is there until the last message has come
+#endif
+}
+
+// ---- Launchers ---------------------------------------------------------------------------------------------------
+
+constexpr int64_t kSlotBytes = sizeof(float4) + sizeof(float);  // of a point in shared memory
+
+int64_t MaxSamplePoints(const FarthestPointSampleParams& params) {
+  return params.max_sample_points == 0 ? params.num_points : std::min(params.max_sample_points, params.num_points);
+}
+
+// Of a block at most, where a sample has at most num_points: see SelectKernel.
+int64_t BlockSlots(const FarthestPointLayout& layout, int64_t num_points) {
+  const int64_t lanes = int64_t{layout.num_blocks} * layout.num_warps * layout.buckets_per_lane * kWarpThreads;
+  const int64_t bucket_points =
+      std::max<int64_t>(1, (num_points + lanes * kWarpThreads - 1) / (lanes * kWarpThreads)) * kWarpThreads;
+  return num_points / layout.num_blocks + bucket_points;
+}
+
+template <int kBuckets, bool kIsShared, bool kIsCluster>
+cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const Workspace& workspace,
+                         const FarthestPointLayout& layout, int64_t slots, cudaStream_t stream) {
+  const auto kernel = SelectKernel<kBuckets, kIsShared, kIsCluster>;
+  const auto shared_bytes = static_cast<size_t>(kIsShared ? slots * kSlotBytes : 0);
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(params.num_samples) * static_cast<unsigned>(layout.num_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(layout.num_warps * kWarpThreads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  if constexpr (kIsCluster) {
+    VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(layout.num_blocks);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaLaunchKernelEx(&config, kernel, params, workspace, layout.num_blocks, static_cast<int>(slots)));
+  return LaunchStatus(stream);
+}
+
+template <int kBuckets>
+cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const Workspace& workspace,
+                           const FarthestPointLayout& layout, int64_t slots, cudaStream_t stream) {
+  if (layout.num_blocks > 1) {
+    return layout.in_global_memory ? LaunchSelect<kBuckets, false, true>(params, workspace, layout, slots, stream)
+                                   : LaunchSelect<kBuckets, true, true>(params, workspace, layout, slots, stream);
+  }
+  return layout.in_global_memory ? LaunchSelect<kBuckets, false, false>(params, workspace, layout, slots, stream)
+                                 : LaunchSelect<kBuckets, true, false>(params, workspace, layout, slots, stream);
+}
+
+}  // namespace
+
+size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params) {
+  FarthestPointSampleParams measured = params;
+  measured.workspace = nullptr;
+  return Workspace(measured).bytes;
+}
+
+cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStream_t stream,
+                                const FarthestPointLayout& layout) {
+  if (params.num_samples == 0) return cudaSuccess;
+  const NvtxRange range("FarthestPointSample");
+  const int64_t max_points = MaxSamplePoints(params);
+  Workspace workspace(params);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_valid, 0,
+                                          static_cast<size_t>(params.num_samples) * sizeof(*params.num_valid), stream));
+  const int32_t* order = workspace.order[0];
+  if (params.num_points > 0) {
+    VOXSERVE_RETURN_IF_CUDA(
+        cudaMemsetAsync(workspace.states, 0xff, static_cast<size_t>(params.num_samples) * sizeof(SampleState), stream));
+    const auto num_chunks =
+        static_cast<int>(std::clamp<int64_t>((max_points + kChunkPoints - 1) / kChunkPoints, 1, kMaxChunks));
+    const auto num_blocks = static_cast<unsigned>(params.num_samples * num_chunks);
+    BoundsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace.states, num_chunks);
+    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    KeysKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, num_chunks);
+    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
+    cub::DoubleBuffer<int32_t> orders(workspace.order[0], workspace.order[1]);
+    const int num_bits = kSampleShift + static_cast<int>(std::bit_width(static_cast<uint32_t>(params.num_samples - 1)));
+    VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, workspace.sort_bytes, keys, orders,
+                                                            static_cast<int>(params.num_points), 0, num_bits, stream));
+    order = orders.Current();
+    GatherKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, order, num_chunks);
+    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  }
+
+  int device = 0, max_shared_bytes = 0;
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  // What is left beside the exchange's.
+  const int64_t max_slots = (max_shared_bytes - static_cast<int64_t>(sizeof(Exchange)) - 256) / kSlotBytes;
+  FarthestPointLayout chosen = layout;
+  if (chosen.num_blocks == 0) chosen.num_blocks = 1;
+  if (chosen.num_warps == 0) chosen.num_warps = 16;
+  if (chosen.buckets_per_lane == 0) chosen.buckets_per_lane = max_points > 16384 ? 2 : 1;
+  const int64_t slots = BlockSlots(chosen, max_points);
+  if (slots > max_slots) chosen.in_global_memory = true;
+  if (chosen.num_warps < 1 || chosen.num_warps > MaxWarps(chosen.buckets_per_lane)) return cudaErrorInvalidValue;
+  switch (chosen.buckets_per_lane) {
+    case 1:
+      return LaunchSelectOf<1>(params, workspace, chosen, slots, stream);
+    case 2:
+      return LaunchSelectOf<2>(params, workspace, chosen, slots, stream);
+    case 4:
+      return LaunchSelectOf<4>(params, workspace, chosen, slots, stream);
+    case 8:
+      return LaunchSelectOf<8>(params, workspace, chosen, slots, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace voxserve::kernels::cuda
