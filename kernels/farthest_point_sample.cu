@@ -30,10 +30,6 @@ constexpr int kMaxWarps = 32;       // of a block: one warp compares them
 constexpr int kMaxClusterBlocks = 16;
 constexpr int kUnrolledRows = 4;  // loads of a lane in flight
 
-constexpr int MaxWarps(int buckets_per_lane) {
-  return buckets_per_lane == 1 ? kMaxWarps : buckets_per_lane < 8 ? 16 : 8;  // as registers allow
-}
-
 // All ones before.
 struct SampleState {
   uint32_t lowest[3];  // of OrderedBits
@@ -324,7 +320,7 @@ __device__ Candidate FirstOf(const uint2* keys, const float4* points, int count)
 
 // A block a sample, or a cluster of num_blocks. `capacity`: points of a block in shared memory.
 template <int kBuckets, bool kIsShared, bool kIsCluster>
-__global__ void __launch_bounds__(MaxWarps(kBuckets) * kWarpThreads, 1)
+__global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads, 1)
     SelectKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
                  int num_blocks, int capacity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -408,7 +404,7 @@ __global__ void __launch_bounds__(MaxWarps(kBuckets) * kWarpThreads, 1)
     }
   }
 
-  constexpr uint32_t kMessageBytes = sizeof(uint2) + sizeof(uint4);
+  [[maybe_unused]] constexpr uint32_t kMessageBytes = sizeof(uint2) + sizeof(uint4);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kIsCluster) {
     if (threadIdx.x == 0) {
@@ -556,6 +552,21 @@ cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const Worksp
 
 }  // namespace
 
+cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks) {
+  *num_blocks = 1;
+  int device = 0, has_clusters = 0;
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, device));
+  // A newer device may run code that was compiled for an older one.
+  cudaFuncAttributes attributes{};
+  const auto kernel = SelectKernel<1, true, true>;
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+  if (has_clusters == 0 || attributes.ptxVersion < 90) return cudaSuccess;
+  constexpr int kPortableBlocks = 8;
+  *num_blocks = kPortableBlocks;
+  return cudaSuccess;
+}
+
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params) {
   FarthestPointSampleParams measured = params;
   measured.workspace = nullptr;
@@ -602,7 +613,7 @@ cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStr
   if (chosen.buckets_per_lane == 0) chosen.buckets_per_lane = max_points > 16384 ? 2 : 1;
   const int64_t slots = BlockSlots(chosen, max_points);
   if (slots > max_slots) chosen.in_global_memory = true;
-  if (chosen.num_warps < 1 || chosen.num_warps > MaxWarps(chosen.buckets_per_lane)) return cudaErrorInvalidValue;
+  if (chosen.num_warps < 1 || chosen.num_warps > MaxFarthestPointWarps(chosen.buckets_per_lane)) return cudaErrorInvalidValue;
   switch (chosen.buckets_per_lane) {
     case 1:
       return LaunchSelectOf<1>(params, workspace, chosen, slots, stream);

@@ -82,16 +82,24 @@ namespace cuda {
 // How a sample is spread over the device. Zeros leave it to the launcher, which is what everybody wants but tests and
 // benchmarks: results do not depend on it.
 struct FarthestPointLayout {
-  int32_t num_blocks = 0;         // of a sample: 1, or a cluster of 2, 4, 8 or 16
-  int32_t num_warps = 0;          // of a block, at most 32
+  int32_t num_blocks = 0;         // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
+  int32_t num_warps = 0;          // of a block, at most MaxFarthestPointWarps
   int32_t buckets_per_lane = 0;   // 1, 2, 4 or 8
   bool in_global_memory = false;  // the points stay there even where shared memory holds them
 };
 
+// As registers allow.
+constexpr int32_t MaxFarthestPointWarps(int32_t buckets_per_lane) {
+  return buckets_per_lane == 1 ? 32 : buckets_per_lane < 8 ? 16 : 8;
+}
+
+// The largest cluster that a sample can have on the current device with this build's code: 1, 8 or 16.
+cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks);
+
 // Asks CUB, and so needs a device. Else of num_points and num_samples alone.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
-// cudaErrorInvalidValue for a layout that the device does not have.
+// cudaErrorInvalidValue for a layout that there is not on this device.
 cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStream_t stream,
                                 const FarthestPointLayout& layout = {});
 
