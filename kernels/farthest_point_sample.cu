@@ -500,9 +500,63 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
 // ---- Launchers ---------------------------------------------------------------------------------------------------
 
 constexpr int64_t kSlotBytes = sizeof(float4) + sizeof(float);  // of a point in shared memory
+constexpr int kPortableClusterBlocks = 8;
 
 int64_t MaxSamplePoints(const FarthestPointSampleParams& params) {
   return params.max_sample_points == 0 ? params.num_points : std::min(params.max_sample_points, params.num_points);
+}
+
+// What the kernel may use of the current device.
+struct DeviceLimits {
+  int32_t num_processors = 0;
+  int32_t cluster_blocks = 1;  // 1 where there are no clusters
+  int64_t slots = 0;           // points in a block's shared memory
+
+  size_t SharedBytes() const { return static_cast<size_t>(slots * kSlotBytes); }
+};
+
+// Lets the kernel have what the device has: the same for every launch, since threads may launch at the same time.
+template <typename Kernel>
+cudaError_t AllowAll(const Kernel& kernel, const DeviceLimits& limits) {
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               static_cast<int>(limits.SharedBytes())));
+  if (limits.cluster_blocks == 1) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+}
+
+cudaError_t FindLimits(DeviceLimits* limits) {
+  int device = 0, shared_bytes = 0, has_clusters = 0;
+  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&limits->num_processors, cudaDevAttrMultiProcessorCount, device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, device));
+  const auto kernel = SelectKernel<1, true, true>;
+  cudaFuncAttributes attributes{};
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+  limits->slots = (shared_bytes - static_cast<int64_t>(attributes.sharedSizeBytes)) / kSlotBytes;
+  // A newer device may run code that was made for an older one.
+  constexpr int kFirstPtxWithClusters = 90;
+  if (has_clusters == 0 || attributes.ptxVersion < kFirstPtxWithClusters) return cudaSuccess;
+  limits->cluster_blocks = kPortableClusterBlocks;
+
+  VOXSERVE_RETURN_IF_CUDA(AllowAll(kernel, *limits));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kMaxClusterBlocks;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kMaxClusterBlocks);
+  config.blockDim = dim3(kBlockThreads);
+  config.dynamicSmemBytes = limits->SharedBytes();
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int num_clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&num_clusters, kernel, &config) != cudaSuccess) {
+    cudaGetLastError();  // this device's way to say no
+  } else if (num_clusters > 0) {
+    limits->cluster_blocks = kMaxClusterBlocks;
+  }
+  return cudaSuccess;
 }
 
 // Of a block at most, where a sample has at most num_points: see SelectKernel.
@@ -513,21 +567,54 @@ int64_t BlockSlots(const FarthestPointLayout& layout, int64_t num_points) {
   return num_points / layout.num_blocks + bucket_points;
 }
 
+// Fills in what is left to the launcher. A cluster costs an exchange an iteration, and is worth it where it brings all
+// points into shared memory or shares out what one block would have to do.
+FarthestPointLayout Completed(FarthestPointLayout layout, const DeviceLimits& limits, int64_t num_points,
+                              int32_t num_samples) {
+  if (layout.num_blocks == 0) {
+    layout.num_blocks = 1;
+    while (num_points / layout.num_blocks + kWarpThreads > limits.slots &&
+           2 * layout.num_blocks <= limits.cluster_blocks &&
+           int64_t{2} * layout.num_blocks * num_samples <= limits.num_processors) {
+      layout.num_blocks *= 2;
+    }
+  }
+  // Few warps, each with full lanes: what a warp does in an iteration whatever its buckets is the larger part.
+  const int64_t block_buckets = num_points / (int64_t{kWarpThreads} * layout.num_blocks) + 1;
+  if (layout.buckets_per_lane == 0) {
+    const int32_t num_warps = layout.num_warps == 0 ? 16 : layout.num_warps;
+    layout.buckets_per_lane = 1;
+    while (layout.buckets_per_lane < 4 && num_warps * layout.buckets_per_lane * kWarpThreads < block_buckets) {
+      layout.buckets_per_lane *= 2;
+    }
+  }
+  if (layout.num_warps == 0) layout.num_warps = block_buckets <= 8 * kWarpThreads ? 8 : 16;
+  layout.in_global_memory |= BlockSlots(layout, num_points) > limits.slots;
+  return layout;
+}
+
+bool IsPossible(const FarthestPointLayout& layout, const DeviceLimits& limits) {
+  const auto is_power_of_two = [](int32_t value) {
+    return value > 0 && std::has_single_bit(static_cast<uint32_t>(value));
+  };
+  return is_power_of_two(layout.num_blocks) && layout.num_blocks <= limits.cluster_blocks &&
+         is_power_of_two(layout.buckets_per_lane) && layout.buckets_per_lane <= 8 && layout.num_warps > 0 &&
+         layout.num_warps <= MaxFarthestPointWarps(layout.buckets_per_lane);
+}
+
 template <int kBuckets, bool kIsShared, bool kIsCluster>
 cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const Workspace& workspace,
-                         const FarthestPointLayout& layout, int64_t slots, cudaStream_t stream) {
+                         const FarthestPointLayout& layout, const DeviceLimits& limits, cudaStream_t stream) {
   const auto kernel = SelectKernel<kBuckets, kIsShared, kIsCluster>;
-  const auto shared_bytes = static_cast<size_t>(kIsShared ? slots * kSlotBytes : 0);
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  const int64_t slots = kIsShared ? BlockSlots(layout, MaxSamplePoints(params)) : 0;
+  VOXSERVE_RETURN_IF_CUDA(AllowAll(kernel, limits));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(params.num_samples) * static_cast<unsigned>(layout.num_blocks));
   config.blockDim = dim3(static_cast<unsigned>(layout.num_warps * kWarpThreads));
-  config.dynamicSmemBytes = shared_bytes;
+  config.dynamicSmemBytes = static_cast<size_t>(slots * kSlotBytes);
   config.stream = stream;
   cudaLaunchAttribute cluster{};
   if constexpr (kIsCluster) {
-    VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(layout.num_blocks);
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
@@ -541,29 +628,44 @@ cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const Workspac
 
 template <int kBuckets>
 cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const Workspace& workspace,
-                           const FarthestPointLayout& layout, int64_t slots, cudaStream_t stream) {
+                           const FarthestPointLayout& layout, const DeviceLimits& limits, cudaStream_t stream) {
   if (layout.num_blocks > 1) {
-    return layout.in_global_memory ? LaunchSelect<kBuckets, false, true>(params, workspace, layout, slots, stream)
-                                   : LaunchSelect<kBuckets, true, true>(params, workspace, layout, slots, stream);
+    return layout.in_global_memory ? LaunchSelect<kBuckets, false, true>(params, workspace, layout, limits, stream)
+                                   : LaunchSelect<kBuckets, true, true>(params, workspace, layout, limits, stream);
   }
-  return layout.in_global_memory ? LaunchSelect<kBuckets, false, false>(params, workspace, layout, slots, stream)
-                                 : LaunchSelect<kBuckets, true, false>(params, workspace, layout, slots, stream);
+  return layout.in_global_memory ? LaunchSelect<kBuckets, false, false>(params, workspace, layout, limits, stream)
+                                 : LaunchSelect<kBuckets, true, false>(params, workspace, layout, limits, stream);
+}
+
+// Sorts every sample's valid points to its front, and puts what SelectKernel needs of them into the workspace.
+cudaError_t Prepare(const FarthestPointSampleParams& params, const Workspace& workspace, cudaStream_t stream) {
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_valid, 0, num_samples * sizeof(*params.num_valid), stream));
+  if (params.num_points == 0) return cudaSuccess;
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(workspace.states, 0xff, num_samples * sizeof(SampleState), stream));
+  const auto num_chunks =
+      static_cast<int>(std::clamp<int64_t>((MaxSamplePoints(params) + kChunkPoints - 1) / kChunkPoints, 1, kMaxChunks));
+  const auto num_blocks = static_cast<unsigned>(params.num_samples * num_chunks);
+  BoundsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace.states, num_chunks);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  KeysKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, num_chunks);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
+  cub::DoubleBuffer<int32_t> order(workspace.order[0], workspace.order[1]);
+  const int num_bits = kSampleShift + static_cast<int>(std::bit_width(static_cast<uint32_t>(params.num_samples - 1)));
+  size_t sort_bytes = workspace.sort_bytes;
+  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, order,
+                                                          static_cast<int>(params.num_points), 0, num_bits, stream));
+  GatherKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, order.Current(), num_chunks);
+  return LaunchStatus(stream);
 }
 
 }  // namespace
 
 cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks) {
-  *num_blocks = 1;
-  int device = 0, has_clusters = 0;
-  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, device));
-  // A newer device may run code that was compiled for an older one.
-  cudaFuncAttributes attributes{};
-  const auto kernel = SelectKernel<1, true, true>;
-  VOXSERVE_RETURN_IF_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-  if (has_clusters == 0 || attributes.ptxVersion < 90) return cudaSuccess;
-  constexpr int kPortableBlocks = 8;
-  *num_blocks = kPortableBlocks;
+  DeviceLimits limits;
+  VOXSERVE_RETURN_IF_CUDA(FindLimits(&limits));
+  *num_blocks = limits.cluster_blocks;
   return cudaSuccess;
 }
 
@@ -577,54 +679,21 @@ cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStr
                                 const FarthestPointLayout& layout) {
   if (params.num_samples == 0) return cudaSuccess;
   const NvtxRange range("FarthestPointSample");
-  const int64_t max_points = MaxSamplePoints(params);
-  Workspace workspace(params);
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_valid, 0,
-                                          static_cast<size_t>(params.num_samples) * sizeof(*params.num_valid), stream));
-  const int32_t* order = workspace.order[0];
-  if (params.num_points > 0) {
-    VOXSERVE_RETURN_IF_CUDA(
-        cudaMemsetAsync(workspace.states, 0xff, static_cast<size_t>(params.num_samples) * sizeof(SampleState), stream));
-    const auto num_chunks =
-        static_cast<int>(std::clamp<int64_t>((max_points + kChunkPoints - 1) / kChunkPoints, 1, kMaxChunks));
-    const auto num_blocks = static_cast<unsigned>(params.num_samples * num_chunks);
-    BoundsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace.states, num_chunks);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-    KeysKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, num_chunks);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-    cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
-    cub::DoubleBuffer<int32_t> orders(workspace.order[0], workspace.order[1]);
-    const int num_bits = kSampleShift + static_cast<int>(std::bit_width(static_cast<uint32_t>(params.num_samples - 1)));
-    VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, workspace.sort_bytes, keys, orders,
-                                                            static_cast<int>(params.num_points), 0, num_bits, stream));
-    order = orders.Current();
-    GatherKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, order, num_chunks);
-    VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  }
-
-  int device = 0, max_shared_bytes = 0;
-  VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&max_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  // What is left beside the exchange's.
-  const int64_t max_slots = (max_shared_bytes - static_cast<int64_t>(sizeof(Exchange)) - 256) / kSlotBytes;
-  FarthestPointLayout chosen = layout;
-  if (chosen.num_blocks == 0) chosen.num_blocks = 1;
-  if (chosen.num_warps == 0) chosen.num_warps = 16;
-  if (chosen.buckets_per_lane == 0) chosen.buckets_per_lane = max_points > 16384 ? 2 : 1;
-  const int64_t slots = BlockSlots(chosen, max_points);
-  if (slots > max_slots) chosen.in_global_memory = true;
-  if (chosen.num_warps < 1 || chosen.num_warps > MaxFarthestPointWarps(chosen.buckets_per_lane)) return cudaErrorInvalidValue;
+  DeviceLimits limits;
+  VOXSERVE_RETURN_IF_CUDA(FindLimits(&limits));
+  const FarthestPointLayout chosen = Completed(layout, limits, MaxSamplePoints(params), params.num_samples);
+  if (!IsPossible(chosen, limits)) return cudaErrorInvalidValue;
+  const Workspace workspace(params);
+  VOXSERVE_RETURN_IF_CUDA(Prepare(params, workspace, stream));
   switch (chosen.buckets_per_lane) {
     case 1:
-      return LaunchSelectOf<1>(params, workspace, chosen, slots, stream);
+      return LaunchSelectOf<1>(params, workspace, chosen, limits, stream);
     case 2:
-      return LaunchSelectOf<2>(params, workspace, chosen, slots, stream);
+      return LaunchSelectOf<2>(params, workspace, chosen, limits, stream);
     case 4:
-      return LaunchSelectOf<4>(params, workspace, chosen, slots, stream);
-    case 8:
-      return LaunchSelectOf<8>(params, workspace, chosen, slots, stream);
+      return LaunchSelectOf<4>(params, workspace, chosen, limits, stream);
     default:
-      return cudaErrorInvalidValue;
+      return LaunchSelectOf<8>(params, workspace, chosen, limits, stream);
   }
 }
 
