@@ -1,78 +1,24 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cluster_mailbox.cuh"
-#include "kernels/farthest_point_sample.h"
-#include "kernels/launch.cuh"
-#include "kernels/row_tiles.cuh"
+#include "kernels/farthest_point_order.cuh"
 
-// Passes over all points first: bounds, Morton keys, a sort, and the sorted points with the box of every 32 of them.
-// One kernel then does all the iterations of a sample, in a block or in the blocks of a cluster. Every lane owns
-// buckets (box, largest distance, the point that has it) in its registers and tests them against the point selected
-// last; the whole warp updates a bucket that does not pass. Neighbouring buckets belong to different blocks and warps,
-// so that those around a new point are updated at once. Every warp then names its furthest point, and after one barrier
-// (and in a cluster one exchange of messages) each knows the furthest of all. Points and distances are touched by the
-// same thread in every iteration.
+// One kernel does all the iterations of a sample, in a block or in the blocks of a cluster. Every lane owns buckets
+// (box, largest distance, the point that has it) in its registers and tests them against the point selected last; the
+// whole warp updates a bucket that does not pass. Neighbouring buckets belong to different blocks and warps, so that
+// those around a new point are updated at once. Every warp then names its furthest point, and after one barrier (and in
+// a cluster one exchange of messages) each knows the furthest of all. A point and its distance are touched by the same
+// thread in every iteration.
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int kMortonAxisBits = 10;
-constexpr uint32_t kMaxCell = (1u << kMortonAxisBits) - 1;
-constexpr int kInvalidBit = 3 * kMortonAxisBits;  // of a key: sorts behind all valid points of its sample
-constexpr int kSampleShift = kInvalidBit + 1;
-
-constexpr int kChunkPoints = 2048;  // of a block in the passes over all points
-constexpr int kMaxChunks = 256;     // of a sample
-constexpr int kMaxWarps = 32;       // of a block: one warp compares them
+constexpr int kMaxWarps = MaxFarthestPointWarps(1);
+static_assert(kMaxWarps <= kWarpThreads, "one warp compares all warps' candidates");
 constexpr int kMaxClusterBlocks = 16;
 constexpr int kUnrolledRows = 4;  // loads of a lane in flight
-
-// All ones before.
-struct SampleState {
-  uint32_t lowest[3];  // of OrderedBits
-  uint32_t highest_complement[3];
-  uint32_t start_offset;  // from the start asked for to the first valid point, cyclic
-};
-
-// 32 points of the sorted ones.
-struct alignas(16) RowBox {
-  float lowest[3];
-  float highest[3];
-  uint32_t complement;  // of the lowest index
-  uint32_t unused;
-};
-
-struct Workspace {
-  explicit Workspace(const FarthestPointSampleParams& params) {
-    cub::DoubleBuffer<uint64_t> no_keys;
-    cub::DoubleBuffer<int32_t> no_order;
-    // For all bits: fewer take no more. An error comes up again when the sort runs.
-    static_cast<void>(
-        cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_order, static_cast<int>(params.num_points)));
-    WorkspaceCutter cutter(params.workspace);
-    states = cutter.Take<SampleState>(params.num_samples);
-    for (uint64_t*& buffer : keys) buffer = cutter.Take<uint64_t>(params.num_points);
-    for (int32_t*& buffer : order) buffer = cutter.Take<int32_t>(params.num_points);
-    points = cutter.Take<float4>(params.num_points);
-    distances = cutter.Take<float>(params.num_points);
-    boxes = cutter.Take<RowBox>(params.num_points / kWarpThreads + params.num_samples);
-    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
-    bytes = cutter.bytes();
-  }
-
-  SampleState* states;
-  uint64_t* keys[2];  // sample, invalid or not, Morton code
-  int32_t* order[2];  // indices within the sample
-  float4* points;     // sorted: x, y, z, the index's complement
-  float* distances;   // of those
-  RowBox* boxes;      // of every 32 of those, from FirstBox(sample) on
-  char* sort_scratch;
-  size_t sort_bytes = 0;
-  size_t bytes;
-};
 
 // A point that may be selected. The larger distance comes first, then the lower index; all zero is no point.
 struct Candidate {
@@ -83,27 +29,6 @@ struct Candidate {
 
 __device__ bool IsBefore(uint32_t distance, uint32_t complement, const Candidate& other) {
   return distance > other.distance || (distance == other.distance && complement > other.complement);
-}
-
-// Sorts as the float does.
-__device__ uint32_t OrderedBits(float value) {
-  const uint32_t bits = __float_as_uint(value);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ float FromOrderedBits(uint32_t bits) {
-  return __uint_as_float((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
-}
-
-__device__ uint32_t WarpMax(uint32_t value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  return __reduce_max_sync(~0u, value);
-#else
-#pragma unroll
-  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
-    value = max(value, __shfl_xor_sync(~0u, value, distance));
-  }
-  return value;
-#endif
 }
 
 // The lane whose candidate comes first.
@@ -122,138 +47,7 @@ __device__ float SquaredLength(float x, float y, float z) {
   return __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
 }
 
-__device__ bool IsFinite(float value) { return fabsf(value) <= 3.402823466e+38F; }
-
-__device__ int64_t FirstBox(const FarthestPointSampleParams& params, int sample) {
-  return params.point_begin[sample] / kWarpThreads + sample;
-}
-
-__device__ bool IsValidPoint(const FarthestPointSampleParams& params, int64_t row, const float* point) {
-  return IsFinite(point[0]) && IsFinite(point[1]) && IsFinite(point[2]) &&
-         (params.is_valid == nullptr || params.is_valid[row] != 0);
-}
-
 // ---- Kernels -----------------------------------------------------------------------------------------------------
-
-// Calls body(sample, index within it, whether there is such a point) for all points of a sample, whole warps at a time.
-// Blocks of kBlockThreads, num_chunks a sample.
-template <typename Body>
-__device__ void ForEachPoint(const FarthestPointSampleParams& params, int num_chunks, const Body& body) {
-  const int sample = static_cast<int>(blockIdx.x) / num_chunks;
-  const int64_t chunk = static_cast<int>(blockIdx.x) % num_chunks;
-  const int64_t num_points = params.point_begin[sample + 1] - params.point_begin[sample];
-  for (int64_t first = chunk * kBlockThreads; first < num_points; first += int64_t{num_chunks} * kBlockThreads) {
-    const int64_t index = first + threadIdx.x;
-    body(sample, index, index < num_points);
-  }
-}
-
-__global__ void __launch_bounds__(kBlockThreads)
-    BoundsKernel(const __grid_constant__ FarthestPointSampleParams params, SampleState* states, int num_chunks) {
-  SampleState found;
-  uint32_t* const words = reinterpret_cast<uint32_t*>(&found);
-  constexpr int kWords = sizeof(SampleState) / sizeof(uint32_t);
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) words[i] = ~0u;
-  int64_t num_valid = 0;
-  ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
-    if (!is_there) return;
-    const int64_t begin = params.point_begin[sample];
-    const float* const point = params.points + (begin + index) * params.points_pitch;
-    if (!IsValidPoint(params, begin + index, point)) return;
-    ++num_valid;
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) {
-      found.lowest[axis] = min(found.lowest[axis], OrderedBits(point[axis]));
-      found.highest_complement[axis] = min(found.highest_complement[axis], ~OrderedBits(point[axis]));
-    }
-    int64_t offset = index - (params.starts == nullptr ? 0 : params.starts[sample]);
-    if (offset < 0) offset += params.point_begin[sample + 1] - begin;
-    found.start_offset = min(found.start_offset, static_cast<uint32_t>(offset));
-  });
-  const int sample = static_cast<int>(blockIdx.x) / num_chunks;
-  uint32_t* const all = reinterpret_cast<uint32_t*>(states + sample);
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    words[i] = ~WarpMax(~words[i]);
-    if (threadIdx.x % kWarpThreads == 0 && words[i] != ~0u) atomicMin(all + i, words[i]);
-  }
-  num_valid = BlockSum(num_valid);
-  if (threadIdx.x == 0 && num_valid != 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(params.num_valid + sample),
-              static_cast<unsigned long long>(num_valid));
-  }
-}
-
-__device__ uint32_t SpreadByThree(uint32_t value) {
-  value = (value | value << 16) & 0x030000FFu;
-  value = (value | value << 8) & 0x0300F00Fu;
-  value = (value | value << 4) & 0x030C30C3u;
-  return (value | value << 2) & 0x09249249u;
-}
-
-__global__ void __launch_bounds__(kBlockThreads)
-    KeysKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
-               int num_chunks) {
-  ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
-    if (!is_there) return;
-    const int64_t row = params.point_begin[sample] + index;
-    const float* const point = params.points + row * params.points_pitch;
-    uint32_t code = 1u << kInvalidBit;
-    if (IsValidPoint(params, row, point)) {
-      const SampleState& state = workspace.states[sample];
-      float lowest[3], extent = 0;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        lowest[axis] = FromOrderedBits(state.lowest[axis]);
-        extent = fmaxf(extent, FromOrderedBits(~state.highest_complement[axis]) - lowest[axis]);
-      }
-      // Cubes, so that buckets are compact. Any cell would do: a NaN (no extent, or one beyond float's) is the last.
-      const float cells_a_metre = static_cast<float>(kMaxCell) / extent;
-      code = 0;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        const float cell = fminf((point[axis] - lowest[axis]) * cells_a_metre, static_cast<float>(kMaxCell));
-        code |= SpreadByThree(static_cast<uint32_t>(cell)) << axis;
-      }
-    }
-    workspace.keys[0][row] = static_cast<uint64_t>(sample) << kSampleShift | code;
-    workspace.order[0][row] = static_cast<int32_t>(index);
-  });
-}
-
-// A warp a row of 32 sorted points.
-__global__ void __launch_bounds__(kBlockThreads)
-    GatherKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
-                 const int32_t* order, int num_chunks) {
-  ForEachPoint(params, num_chunks, [&](int sample, int64_t position, bool) {
-    const int64_t num_valid = params.num_valid[sample];
-    if (position / kWarpThreads * kWarpThreads >= num_valid) return;
-    const int64_t begin = params.point_begin[sample];
-    uint32_t lowest[3] = {~0u, ~0u, ~0u}, highest_complement[3] = {~0u, ~0u, ~0u}, complement = 0;
-    if (position < num_valid) {
-      const int32_t index = order[begin + position];
-      const float* const point = params.points + (begin + index) * params.points_pitch;
-      complement = ~static_cast<uint32_t>(index);
-      workspace.points[begin + position] = {point[0], point[1], point[2], __uint_as_float(complement)};
-      workspace.distances[begin + position] = __uint_as_float(0x7f800000u);
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        lowest[axis] = OrderedBits(point[axis]);
-        highest_complement[axis] = ~lowest[axis];
-      }
-    }
-    RowBox box;
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) {
-      box.lowest[axis] = FromOrderedBits(~WarpMax(~lowest[axis]));
-      box.highest[axis] = FromOrderedBits(WarpMax(~highest_complement[axis]));
-    }
-    box.complement = WarpMax(complement);
-    box.unused = 0;
-    if (position % kWarpThreads == 0) workspace.boxes[FirstBox(params, sample) + position / kWarpThreads] = box;
-  });
-}
 
 struct Bucket {
   float lowest[3];
@@ -321,8 +115,8 @@ __device__ Candidate FirstOf(const uint2* keys, const float4* points, int count)
 // A block a sample, or a cluster of num_blocks. `capacity`: points of a block in shared memory.
 template <int kBuckets, bool kIsShared, bool kIsCluster>
 __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads, 1)
-    SelectKernel(const __grid_constant__ FarthestPointSampleParams params, const __grid_constant__ Workspace workspace,
-                 int num_blocks, int capacity) {
+    SelectKernel(const __grid_constant__ FarthestPointSampleParams params,
+                 const __grid_constant__ FarthestPointWorkspace workspace, int num_blocks, int capacity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   if constexpr (kIsCluster) return;  // never launched there
 #endif
@@ -382,7 +176,7 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
     const int64_t num_boxes = (num_points + kWarpThreads - 1) / kWarpThreads;
     uint32_t complement = 0;
     for (int row = first_row; row < min(static_cast<int64_t>(first_row) + num_rows, num_boxes); ++row) {
-      const RowBox box = workspace.boxes[FirstBox(params, sample) + row];
+      const FarthestPointBox box = workspace.boxes[FirstBox(params, sample) + row];
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         bucket.lowest[axis] = row == first_row ? box.lowest[axis] : fminf(bucket.lowest[axis], box.lowest[axis]);
@@ -502,10 +296,6 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
 constexpr int64_t kSlotBytes = sizeof(float4) + sizeof(float);  // of a point in shared memory
 constexpr int kPortableClusterBlocks = 8;
 
-int64_t MaxSamplePoints(const FarthestPointSampleParams& params) {
-  return params.max_sample_points == 0 ? params.num_points : std::min(params.max_sample_points, params.num_points);
-}
-
 // What the kernel may use of the current device.
 struct DeviceLimits {
   int32_t num_processors = 0;
@@ -603,7 +393,7 @@ bool IsPossible(const FarthestPointLayout& layout, const DeviceLimits& limits) {
 }
 
 template <int kBuckets, bool kIsShared, bool kIsCluster>
-cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const Workspace& workspace,
+cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const FarthestPointWorkspace& workspace,
                          const FarthestPointLayout& layout, const DeviceLimits& limits, cudaStream_t stream) {
   const auto kernel = SelectKernel<kBuckets, kIsShared, kIsCluster>;
   const int64_t slots = kIsShared ? BlockSlots(layout, MaxSamplePoints(params)) : 0;
@@ -627,7 +417,7 @@ cudaError_t LaunchSelect(const FarthestPointSampleParams& params, const Workspac
 }
 
 template <int kBuckets>
-cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const Workspace& workspace,
+cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const FarthestPointWorkspace& workspace,
                            const FarthestPointLayout& layout, const DeviceLimits& limits, cudaStream_t stream) {
   if (layout.num_blocks > 1) {
     return layout.in_global_memory ? LaunchSelect<kBuckets, false, true>(params, workspace, layout, limits, stream)
@@ -635,29 +425,6 @@ cudaError_t LaunchSelectOf(const FarthestPointSampleParams& params, const Worksp
   }
   return layout.in_global_memory ? LaunchSelect<kBuckets, false, false>(params, workspace, layout, limits, stream)
                                  : LaunchSelect<kBuckets, true, false>(params, workspace, layout, limits, stream);
-}
-
-// Sorts every sample's valid points to its front, and puts what SelectKernel needs of them into the workspace.
-cudaError_t Prepare(const FarthestPointSampleParams& params, const Workspace& workspace, cudaStream_t stream) {
-  const auto num_samples = static_cast<size_t>(params.num_samples);
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_valid, 0, num_samples * sizeof(*params.num_valid), stream));
-  if (params.num_points == 0) return cudaSuccess;
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(workspace.states, 0xff, num_samples * sizeof(SampleState), stream));
-  const auto num_chunks =
-      static_cast<int>(std::clamp<int64_t>((MaxSamplePoints(params) + kChunkPoints - 1) / kChunkPoints, 1, kMaxChunks));
-  const auto num_blocks = static_cast<unsigned>(params.num_samples * num_chunks);
-  BoundsKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace.states, num_chunks);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  KeysKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, num_chunks);
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
-  cub::DoubleBuffer<int32_t> order(workspace.order[0], workspace.order[1]);
-  const int num_bits = kSampleShift + static_cast<int>(std::bit_width(static_cast<uint32_t>(params.num_samples - 1)));
-  size_t sort_bytes = workspace.sort_bytes;
-  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, order,
-                                                          static_cast<int>(params.num_points), 0, num_bits, stream));
-  GatherKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params, workspace, order.Current(), num_chunks);
-  return LaunchStatus(stream);
 }
 
 }  // namespace
@@ -672,7 +439,7 @@ cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks) {
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params) {
   FarthestPointSampleParams measured = params;
   measured.workspace = nullptr;
-  return Workspace(measured).bytes;
+  return FarthestPointWorkspace(measured).bytes;
 }
 
 cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStream_t stream,
@@ -683,8 +450,8 @@ cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStr
   VOXSERVE_RETURN_IF_CUDA(FindLimits(&limits));
   const FarthestPointLayout chosen = Completed(layout, limits, MaxSamplePoints(params), params.num_samples);
   if (!IsPossible(chosen, limits)) return cudaErrorInvalidValue;
-  const Workspace workspace(params);
-  VOXSERVE_RETURN_IF_CUDA(Prepare(params, workspace, stream));
+  const FarthestPointWorkspace workspace(params);
+  VOXSERVE_RETURN_IF_CUDA(OrderFarthestPoints(params, workspace, stream));
   switch (chosen.buckets_per_lane) {
     case 1:
       return LaunchSelectOf<1>(params, workspace, chosen, limits, stream);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/farthest_point_sample.h"
+#include "kernels/morton_key.h"
 #include "kernels/radix_sort.h"
 
 // Compiled without contraction into fused multiply-adds, which would round once where the definition rounds twice.
@@ -145,13 +146,6 @@ void FindBounds(const FarthestPointSampleParams& params, int32_t sample, SampleB
   bounds.cells_a_metre = num_valid > 0 && extent > 0 ? static_cast<double>(kMaxCell) / extent : 0;
 }
 
-uint64_t SpreadByThree(uint64_t value) {
-  value = (value | value << 16) & 0x030000FFu;
-  value = (value | value << 8) & 0x0300F00Fu;
-  value = (value | value << 4) & 0x030C30C3u;
-  return (value | value << 2) & 0x09249249u;
-}
-
 uint64_t KeyOf(const FarthestPointSampleParams& params, int32_t sample, int64_t row, const SampleBounds& bounds) {
   uint64_t code = uint64_t{1} << kInvalidBit;
   if (IsValidPoint(params, row)) {
@@ -159,7 +153,7 @@ uint64_t KeyOf(const FarthestPointSampleParams& params, int32_t sample, int64_t 
     code = 0;
     for (int axis = 0; axis < 3; ++axis) {
       const double cell = (static_cast<double>(point[axis]) - bounds.lowest[axis]) * bounds.cells_a_metre;
-      code |= SpreadByThree(std::min(static_cast<uint64_t>(cell), kMaxCell)) << axis;
+      code |= MortonKey<3>::Spread(std::min(static_cast<uint64_t>(cell), kMaxCell)) << axis;
     }
   }
   return static_cast<uint64_t>(sample) << kSampleShift | code;

@@ -287,7 +287,7 @@ TEST_P(FarthestPointSampleTest, RealScanAndLargeLattice) {
 }
 
 // Without the outputs and inputs that may be missing.
-TEST_P(FarthestPointSampleTest, DistancesAndTheLargestSampleMayBeLeftOut) {
+TEST_P(FarthestPointSampleTest, WhatMayBeMissing) {
   std::mt19937 random(13);
   PointClouds clouds;
   clouds.Add(RandomPoints(700, random), 50);
