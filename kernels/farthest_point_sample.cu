@@ -20,6 +20,8 @@ static_assert(kMaxWarps <= kWarpThreads, "one warp compares all warps' candidate
 constexpr int kMaxClusterBlocks = 16;
 constexpr int kUnrolledRows = 4;  // loads of a lane in flight
 
+constexpr uint32_t kInfinityBits = 0x7f800000u;
+
 // A point that may be selected. The larger distance comes first, then the lower index; all zero is no point.
 struct Candidate {
   uint32_t distance;    // the float's bits, which sort as it does
@@ -55,12 +57,73 @@ struct Bucket {
   Candidate best;
 };
 
-// What a warp needs to find a bucket's points.
+// A bucket's points, wherever they are kept.
 struct BucketPoints {
-  float4* points;    // of the bucket
-  float* distances;  // of the bucket
-  int num_points;    // in it
+  float4* points;
+  float* distances;
+  int num_points;
 };
+
+// Who has which of a sample's sorted points. Buckets of num_rows * 32 of them are dealt out, bucket b to block
+// b % num_blocks, which deals out those it got to its warps, and these to their lanes, kBuckets times.
+template <int kBuckets>
+struct Spread {
+  __device__ Spread(int64_t sample_points, int blocks, int rank_in_sample)
+      : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {
+    const int64_t points_a_row = int64_t{num_blocks} * static_cast<int64_t>(blockDim.x) * kBuckets * kWarpThreads;
+    num_rows = max(1, static_cast<int>((sample_points + points_a_row - 1) / points_a_row));
+  }
+
+  __device__ int BucketSize() const { return num_rows * kWarpThreads; }
+  // Of the k-th bucket of a lane of this thread's warp, its number in the block; then its number in the sample.
+  __device__ int InBlock(int k, int lane) const {
+    const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
+    return (k * kWarpThreads + lane) * num_warps + static_cast<int>(threadIdx.x) / kWarpThreads;
+  }
+  __device__ int InSample(int in_block) const { return in_block * num_blocks + rank; }
+  // Points that the block has room for where it keeps them in shared memory.
+  __device__ int BlockSlots() const {
+    const int num_buckets = (num_points + BucketSize() - 1) / BucketSize();
+    return (num_buckets + num_blocks - 1) / num_blocks * BucketSize();
+  }
+
+  int num_points;
+  int num_blocks;
+  int rank;      // the block's
+  int num_rows;  // of 32 points, in a bucket
+};
+
+// With all distances infinite.
+template <int kBuckets>
+__device__ Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
+                             const Spread<kBuckets>& spread, int in_block) {
+  Bucket bucket = {};
+  const int first_row = spread.InSample(in_block) * spread.num_rows;
+  const int num_boxes = (spread.num_points + kWarpThreads - 1) / kWarpThreads;
+  uint32_t complement = 0;
+  for (int row = first_row; row < min(first_row + spread.num_rows, num_boxes); ++row) {
+    const FarthestPointBox box = boxes[FirstBox(params, sample) + row];
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      bucket.lowest[axis] = row == first_row ? box.lowest[axis] : fminf(bucket.lowest[axis], box.lowest[axis]);
+      bucket.highest[axis] = row == first_row ? box.highest[axis] : fmaxf(bucket.highest[axis], box.highest[axis]);
+    }
+    complement = max(complement, box.complement);
+  }
+  if (complement == 0) return bucket;  // there is no such bucket
+  const int64_t point_row = params.point_begin[sample] + static_cast<int32_t>(~complement);
+  const float* const point = params.points + point_row * params.points_pitch;
+  bucket.best = {kInfinityBits, complement, point[0], point[1], point[2]};
+  return bucket;
+}
+
+// Whether a bucket may have a point that is nearer to (x, y, z) than to what was selected before.
+__device__ bool IsTouched(const Bucket& bucket, float x, float y, float z) {
+  const float bound = SquaredLength(fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[0], x), __fsub_rn(x, bucket.highest[0]))),
+                                    fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[1], y), __fsub_rn(y, bucket.highest[1]))),
+                                    fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[2], z), __fsub_rn(z, bucket.highest[2]))));
+  return __float_as_uint(bound) < bucket.best.distance;
+}
 
 // Lowers the distances of a bucket; the bucket's best candidate, to all lanes of the warp.
 __device__ Candidate Update(const BucketPoints& bucket, int num_rows, float x, float y, float z) {
@@ -93,7 +156,7 @@ __device__ Candidate Update(const BucketPoints& bucket, int num_rows, float x, f
           __shfl_sync(~0u, best.x, first), __shfl_sync(~0u, best.y, first), __shfl_sync(~0u, best.z, first)};
 }
 
-// Candidates by warp, and from the cluster's blocks: one list is read while the next is written.
+// The candidates of a block's warps, and of a cluster's blocks. One list is read while the next is written.
 struct Exchange {
   uint2 warp_keys[2][kMaxWarps];  // distance, complement
   float4 warp_points[2][kMaxWarps];
@@ -112,7 +175,48 @@ __device__ Candidate FirstOf(const uint2* keys, const float4* points, int count)
   return {first_key.x, first_key.y, point.x, point.y, point.z};
 }
 
-// A block a sample, or a cluster of num_blocks. `capacity`: points of a block in shared memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+__device__ void ExpectCandidates(Exchange& exchange, int list, int num_blocks) {
+  constexpr uint32_t kCandidateBytes = sizeof(uint2) + sizeof(uint4);
+  ExpectBytes(&exchange.barriers[list], kCandidateBytes * static_cast<uint32_t>(num_blocks));
+}
+
+// All threads of the cluster, before the first FirstOfCluster.
+__device__ void OpenMailboxes(Exchange& exchange, int num_blocks) {
+  if (threadIdx.x == 0) {
+    for (int list = 0; list < 2; ++list) {
+      InitializeMailbox(&exchange.barriers[list]);
+      ExpectCandidates(exchange, list, num_blocks);
+    }
+  }
+  SynchronizeCluster();
+}
+
+// Of the block's candidate, which the first warp has, and those of the other blocks. turn: 0, 1, ...
+__device__ Candidate FirstOfCluster(Exchange& exchange, int64_t turn, const Candidate& of_block, int rank,
+                                    int num_blocks) {
+  const auto list = static_cast<int>(turn & 1);
+  uint64_t* const barrier = &exchange.barriers[list];
+  if (static_cast<int>(threadIdx.x) < num_blocks) {
+    const uint32_t to = threadIdx.x;
+    const uint32_t remote_barrier = AddressInBlock(SharedAddress(barrier), to);
+    Send(AddressInBlock(SharedAddress(&exchange.block_points[list][rank]), to), remote_barrier,
+         uint4{__float_as_uint(of_block.x), __float_as_uint(of_block.y), __float_as_uint(of_block.z), 0});
+    Send(AddressInBlock(SharedAddress(&exchange.block_keys[list][rank]), to), remote_barrier,
+         uint2{of_block.distance, of_block.complement});
+  }
+  __syncwarp();
+  WaitForPhase(barrier, static_cast<uint32_t>(turn / 2 & 1));
+  // In time: no block sends for this list's next turn before it has heard from this one once more.
+  if (threadIdx.x == 0) ExpectCandidates(exchange, list, num_blocks);
+  __syncwarp();
+  return FirstOf(exchange.block_keys[list], exchange.block_points[list], num_blocks);
+}
+
+#endif
+
+// A block a sample, or a cluster of num_blocks. capacity: points that a block has room for in shared memory.
 template <int kBuckets, bool kIsShared, bool kIsCluster>
 __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads, 1)
     SelectKernel(const __grid_constant__ FarthestPointSampleParams params,
@@ -121,30 +225,23 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
   if constexpr (kIsCluster) return;  // never launched there
 #endif
   extern __shared__ float4 shared_points[];
+  float* const shared_distances = reinterpret_cast<float*>(shared_points + capacity);
   __shared__ alignas(16) Exchange exchange;
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-  const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
   const int sample = kIsCluster ? static_cast<int>(blockIdx.x) / num_blocks : static_cast<int>(blockIdx.x);
-  const int rank = kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0;
-  if constexpr (!kIsCluster) num_blocks = 1;
-
   const int64_t begin = params.point_begin[sample];
   const int64_t num_all = params.point_begin[sample + 1] - begin;
-  const int64_t num_valid = params.num_valid[sample];
+  const Spread<kBuckets> spread(params.num_valid[sample], kIsCluster ? num_blocks : 1,
+                                kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0);
+
   int32_t* const selected = params.selected + params.selected_begin[sample];
   float* const distances = params.distances == nullptr ? nullptr : params.distances + params.selected_begin[sample];
   const int64_t num_selected = params.selected_begin[sample + 1] - params.selected_begin[sample];
   const int64_t start = params.starts == nullptr ? 0 : params.starts[sample];
-  const auto num_points = static_cast<int>(num_valid);
-  const int lanes = num_blocks * num_warps * kBuckets * kWarpThreads;
-  const int num_rows = max(1, (num_points + lanes * kWarpThreads - 1) / (lanes * kWarpThreads));  // of a bucket
-  const int bucket_points = num_rows * kWarpThreads;
-  const int num_buckets = (num_points + bucket_points - 1) / bucket_points;
-  const int block_slots = (num_buckets + num_blocks - 1) / num_blocks * bucket_points;
-  if (num_selected > num_valid || start < 0 || start >= num_all || (kIsShared && block_slots > capacity)) {
-    for (int64_t i = rank * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < num_selected;
-         i += num_blocks * static_cast<int64_t>(blockDim.x)) {
+  const bool has_room = !kIsShared || spread.BlockSlots() <= capacity;  // max_sample_points may be wrong
+  if (num_selected > spread.num_points || start < 0 || start >= num_all || !has_room) {
+    for (int64_t i = threadIdx.x; spread.rank == 0 && i < num_selected; i += blockDim.x) {
       selected[i] = kNothingSelected;
       if (distances != nullptr) distances[i] = -1;
     }
@@ -152,95 +249,57 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
   }
   if (num_selected == 0) return;
 
-  // Bucket b belongs to block b % num_blocks, there to warp b / num_blocks % num_warps, and so on to lanes.
-  const auto local_bucket = [&](int k, int of_lane) { return (k * kWarpThreads + of_lane) * num_warps + warp; };
-  const auto bucket_of = [&](int local) { return local * num_blocks + rank; };
-  float* const shared_distances = reinterpret_cast<float*>(shared_points + capacity);
-  const auto points_of = [&](int local) -> BucketPoints {
-    const int first = bucket_of(local) * bucket_points;
-    const int count = min(bucket_points, num_points - first);
+  if constexpr (kIsShared) {
+    for (auto i = static_cast<int>(threadIdx.x); i < spread.BlockSlots(); i += static_cast<int>(blockDim.x)) {
+      const int position = spread.InSample(i / spread.BucketSize()) * spread.BucketSize() + i % spread.BucketSize();
+      if (position >= spread.num_points) continue;
+      shared_points[i] = workspace.points[begin + position];
+      shared_distances[i] = __uint_as_float(kInfinityBits);
+    }
+  }
+  const auto points_of = [&](int in_block) -> BucketPoints {
+    const int first = spread.InSample(in_block) * spread.BucketSize();
+    const int count = min(spread.BucketSize(), spread.num_points - first);
     if constexpr (kIsShared) {
-      return {shared_points + local * bucket_points, shared_distances + local * bucket_points, count};
+      const int slot = in_block * spread.BucketSize();
+      return {shared_points + slot, shared_distances + slot, count};
     } else {
       return {workspace.points + begin + first, workspace.distances + begin + first, count};
     }
   };
-
   Bucket buckets[kBuckets];
 #pragma unroll
   for (int k = 0; k < kBuckets; ++k) {
-    Bucket& bucket = buckets[k];
-    for (int axis = 0; axis < 3; ++axis) bucket.lowest[axis] = bucket.highest[axis] = 0;
-    bucket.best = {};
-    const int first_row = bucket_of(local_bucket(k, lane)) * num_rows;
-    const int64_t num_boxes = (num_points + kWarpThreads - 1) / kWarpThreads;
-    uint32_t complement = 0;
-    for (int row = first_row; row < min(static_cast<int64_t>(first_row) + num_rows, num_boxes); ++row) {
-      const FarthestPointBox box = workspace.boxes[FirstBox(params, sample) + row];
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        bucket.lowest[axis] = row == first_row ? box.lowest[axis] : fminf(bucket.lowest[axis], box.lowest[axis]);
-        bucket.highest[axis] = row == first_row ? box.highest[axis] : fmaxf(bucket.highest[axis], box.highest[axis]);
-      }
-      complement = max(complement, box.complement);
-    }
-    if (complement != 0) {
-      const float* const point = params.points + (begin + static_cast<int32_t>(~complement)) * params.points_pitch;
-      bucket.best = {0x7f800000u, complement, point[0], point[1], point[2]};
-    }
+    buckets[k] = LoadBucket(params, workspace.boxes, sample, spread, spread.InBlock(k, lane));
   }
-  if constexpr (kIsShared) {
-    for (int i = static_cast<int>(threadIdx.x); i < block_slots; i += static_cast<int>(blockDim.x)) {
-      const int position = bucket_of(i / bucket_points) * bucket_points + i % bucket_points;
-      if (position >= num_points) continue;
-      shared_points[i] = workspace.points[begin + position];
-      shared_distances[i] = __uint_as_float(0x7f800000u);
-    }
-  }
-
-  [[maybe_unused]] constexpr uint32_t kMessageBytes = sizeof(uint2) + sizeof(uint4);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (kIsCluster) {
-    if (threadIdx.x == 0) {
-      for (uint64_t& barrier : exchange.barriers) {
-        InitializeMailbox(&barrier);
-        ExpectBytes(&barrier, kMessageBytes * static_cast<uint32_t>(num_blocks));
-      }
-    }
-    SynchronizeCluster();
-  }
+  if constexpr (kIsCluster) OpenMailboxes(exchange, num_blocks);
 #endif
   __syncthreads();
 
   const auto first_index = static_cast<int32_t>((start + workspace.states[sample].start_offset) % num_all);
   const float* const first_point = params.points + (begin + first_index) * params.points_pitch;
-  float x = first_point[0], y = first_point[1], z = first_point[2];
-  const bool writes = rank == 0 && threadIdx.x == 0;
-  if (writes) {
-    selected[0] = first_index;
-    if (distances != nullptr) distances[0] = __uint_as_float(0x7f800000u);
-  }
-
-  bool is_first_of_warp = false;
+  Candidate next = {kInfinityBits, ~static_cast<uint32_t>(first_index), first_point[0], first_point[1], first_point[2]};
   Candidate best = {};  // of the lane's buckets
-  bool has_changed = true;
-  for (int64_t i = 1; i < num_selected; ++i) {
-    unsigned touched[kBuckets];
-#pragma unroll
-    for (int k = 0; k < kBuckets; ++k) {
-      const Bucket& bucket = buckets[k];
-      const float bound =
-          SquaredLength(fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[0], x), __fsub_rn(x, bucket.highest[0]))),
-                        fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[1], y), __fsub_rn(y, bucket.highest[1]))),
-                        fmaxf(0, fmaxf(__fsub_rn(bucket.lowest[2], z), __fsub_rn(z, bucket.highest[2]))));
-      touched[k] = __ballot_sync(~0u, __float_as_uint(bound) < bucket.best.distance);
+  bool is_first_of_warp = false;
+  for (int64_t i = 0;; ++i) {
+    if (spread.rank == 0 && threadIdx.x == 0) {
+      selected[i] = static_cast<int32_t>(~next.complement);
+      if (distances != nullptr) distances[i] = __uint_as_float(next.distance);
     }
+    if (i + 1 == num_selected) break;
+
+    bool has_changed = i == 0;
+    unsigned touched[kBuckets];  // a bit a lane
+#pragma unroll
+    for (int k = 0; k < kBuckets; ++k) touched[k] = __ballot_sync(~0u, IsTouched(buckets[k], next.x, next.y, next.z));
 #pragma unroll
     for (int k = 0; k < kBuckets; ++k) {
       while (touched[k] != 0) {
         const int of_lane = __ffs(static_cast<int>(touched[k])) - 1;
         touched[k] &= touched[k] - 1;
-        const Candidate updated = Update(points_of(local_bucket(k, of_lane)), num_rows, x, y, z);
+        const Candidate updated =
+            Update(points_of(spread.InBlock(k, of_lane)), spread.num_rows, next.x, next.y, next.z);
         if (lane == of_lane) buckets[k].best = updated;
         has_changed = true;
       }
@@ -252,39 +311,19 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
         if (IsBefore(buckets[k].best.distance, buckets[k].best.complement, best)) best = buckets[k].best;
       }
       is_first_of_warp = lane == FirstLane(best.distance, best.complement);
-      has_changed = false;
     }
-    const int list = static_cast<int>(i & 1);
+    const auto list = static_cast<int>(i & 1);
     if (is_first_of_warp) {
       exchange.warp_keys[list][warp] = {best.distance, best.complement};
       exchange.warp_points[list][warp] = {best.x, best.y, best.z, 0};
     }
     __syncthreads();
-    Candidate next = {};
-    if (!kIsCluster || warp == 0) next = FirstOf(exchange.warp_keys[list], exchange.warp_points[list], num_warps);
+    if (!kIsCluster || warp == 0) {
+      next = FirstOf(exchange.warp_keys[list], exchange.warp_points[list], static_cast<int>(blockDim.x) / kWarpThreads);
+    }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster) {
-      uint64_t* const barrier = &exchange.barriers[list];
-      if (warp == 0 && lane < num_blocks) {
-        const auto to = static_cast<uint32_t>(lane);
-        const uint32_t remote_barrier = AddressInBlock(SharedAddress(barrier), to);
-        Send(AddressInBlock(SharedAddress(&exchange.block_points[list][rank]), to), remote_barrier,
-             uint4{__float_as_uint(next.x), __float_as_uint(next.y), __float_as_uint(next.z), 0});
-        Send(AddressInBlock(SharedAddress(&exchange.block_keys[list][rank]), to), remote_barrier,
-             uint2{next.distance, next.complement});
-      }
-      WaitForPhase(barrier, static_cast<uint32_t>((i - 1) / 2 & 1));
-      // No block sends for this list's next turn before it has heard from this thread's block once more.
-      if (threadIdx.x == 0) ExpectBytes(barrier, kMessageBytes * static_cast<uint32_t>(num_blocks));
-      __syncwarp();
-      next = FirstOf(exchange.block_keys[list], exchange.block_points[list], num_blocks);
-    }
+    if constexpr (kIsCluster) next = FirstOfCluster(exchange, i, next, spread.rank, num_blocks);
 #endif
-    x = next.x, y = next.y, z = next.z;
-    if (writes) {
-      selected[i] = static_cast<int32_t>(~next.complement);
-      if (distances != nullptr) distances[i] = __uint_as_float(next.distance);
-    }
   }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kIsCluster) SynchronizeCluster();  // a block's memory is there until the last message has come
