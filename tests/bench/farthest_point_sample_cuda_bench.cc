@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/bench/event_timer.h"
@@ -36,19 +37,21 @@ struct Case {
   std::vector<int32_t> expected;
 };
 
+Case CaseOf(std::string name, PointClouds clouds, kernels::ThreadPool& pool) {
+  DeviceClouds cpu(Device::kCpu, clouds);
+  cpu.RunOnCpu(pool);
+  return {.name = std::move(name), .clouds = std::move(clouds), .expected = cpu.ToHost().selected};
+}
+
 // Samples of a scan: all its points, or as many as asked for.
 Case CaseOf(const std::vector<float>& scan, int batch, int64_t num_points, int64_t num_selected,
             kernels::ThreadPool& pool) {
-  Case c{.name = std::to_string(batch) + " x " + std::to_string(num_points) + " to " + std::to_string(num_selected),
-         .clouds = {.pitch = 4},
-         .expected = {}};
+  PointClouds clouds{.pitch = 4};
   for (int sample = 0; sample < batch; ++sample) {
-    c.clouds.Add(kernels::testing::Thinned(scan, num_points, sample), num_selected);
+    clouds.Add(kernels::testing::Thinned(scan, num_points, sample), num_selected);
   }
-  DeviceClouds cpu(Device::kCpu, c.clouds);
-  cpu.RunOnCpu(pool);
-  c.expected = cpu.ToHost().selected;
-  return c;
+  return CaseOf(std::to_string(batch) + " x " + std::to_string(num_points) + " to " + std::to_string(num_selected),
+                std::move(clouds), pool);
 }
 
 [[noreturn]] void Fail(const std::string& what) {
@@ -164,9 +167,12 @@ int Main(int argc, char** argv) {
     }
     return 0;
   }
+  PointClouds lattice{.pitch = 4};
+  lattice.Add(kernels::testing::Lattice(50, lattice.pitch), 4096);
   PrintComparison({CaseOf(scan, 1, 10'000, 1000, pool), CaseOf(scan, 6, 10'000, 1000, pool),
                    CaseOf(scan, 6, 10'000, 10'000, pool), CaseOf(scan, 1, num_points, 4096, pool),
-                   CaseOf(scan, 1, num_points, 16'384, pool), CaseOf(scan, 8, num_points, 4096, pool)});
+                   CaseOf(scan, 1, num_points, 16'384, pool), CaseOf(scan, 8, num_points, 4096, pool),
+                   CaseOf("a lattice of 50 x 50 x 50 to 4096", std::move(lattice), pool)});
   return 0;
 }
 
