@@ -76,10 +76,10 @@ std::optional<Axes> KnownShape(const std::optional<Axes>& shape, const SiteRule&
   return out;
 }
 
-// Multiplies a / b by factor.
+// Multiplies a / b by factor, 1 or more.
 void Scale(int64_t factor, int64_t& a, int64_t& b) {
   const int64_t divisor = std::gcd(factor, b);
-  if (divisor == 0 || __builtin_mul_overflow(a, factor / divisor, &a)) {
+  if (__builtin_mul_overflow(a, factor / divisor, &a)) {
     a = b = 0;
   } else {
     b /= divisor;
