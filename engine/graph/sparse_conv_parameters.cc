@@ -98,8 +98,9 @@ class SparseConvReader {
     RefuseOutputPadding();
     ReadKernel();
     if (!proto_.sites_of().empty()) {
-      if (proto_.rule() != SparseConv::RULE_UNSPECIFIED)
+      if (proto_.rule() != SparseConv::RULE_UNSPECIFIED) {
         Report("sites_of stands in the place of a rule; leave one out");
+      }
       RefuseBounds();
       ReadPaddingOfGivenSites();
       CheckReach();
@@ -206,6 +207,9 @@ class SparseConvReader {
     if (proto_.kernel_shape() == SparseConv::KERNEL_SHAPE_CROSS) {
       ListCross();
       return;
+    }
+    if (proto_.kernel_shape() != SparseConv::KERNEL_SHAPE_BOX) {
+      Report("kernel_shape must be KERNEL_SHAPE_BOX or KERNEL_SHAPE_CROSS");
     }
     int64_t num_offsets = 1;
     for (int axis = 0; axis < dimension_; ++axis) num_offsets *= geometry.kernel_size[axis];

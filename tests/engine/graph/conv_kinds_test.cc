@@ -298,6 +298,29 @@ TEST_P(LargeKernelTest, IsWhatIsDefined) {
   }
 }
 
+// 512 cells: a GPU's tables end at 343.
+TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
+  SKIP_WITHOUT(GetParam());
+  std::mt19937 random(3);
+  ConvNetwork network(3, 2, std::nullopt, 5);
+  const std::string head = network.Submanifold("voxels", {.kernel_size = {8, 8, 8, 1}}, 3);
+  if (GetParam() == support::Device::kCpu) {
+    ExpectWhatIsDefined(GetParam(), network, head, {RandomVoxels(3, 2, {-5, -5, -5, 0}, {9, 8, 9, 1}, random)});
+    return;
+  }
+  const testing::TemporaryFolder folder;
+  network.Finish(head).WriteTo(folder.path());
+  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const absl::Status refused = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]).status();
+  EXPECT_EQ(ReasonOf(refused), error_reason::kBadModel) << refused;
+  EXPECT_NE(refused.message().find("its kernel has 512 cells; at most 343 are possible on a GPU"),
+            absl::string_view::npos)
+      << refused;
+}
+
 class ConvLimitsTest : public ::testing::TestWithParam<support::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, ConvLimitsTest, support::AllDevices(), support::DeviceName);
 
