@@ -44,6 +44,7 @@ static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
 // True where output o's cells are the block of sites i with floor(i / stride) = o, and stride is one power of two.
 constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
+  if (geometry.num_listed_cells > 0) return false;
   for (int axis = 0; axis < geometry.dimension; ++axis) {
     if (geometry.stride[axis] != geometry.stride[0] || geometry.kernel_size[axis] != geometry.stride[axis] ||
         geometry.dilation[axis] != 1 || geometry.padding[axis] != 0) {

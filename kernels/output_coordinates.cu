@@ -23,7 +23,7 @@ constexpr int kMaxChain = 8;
 
 // --- Candidates ------------------------------------------------------------------------------------------------------
 
-// Which bits of a key a sort has to look at. Under PADDED no output is negative or above out_shape, so that the upper
+// Which bits of a key a sort has to look at. Within a shape no output is negative or above out_shape, so that the upper
 // bits of its fields are the same in all keys: they are left out, and the sample moves down.
 struct CandidateBits {
   int batch_shift;
@@ -55,8 +55,11 @@ struct CandidateParams {
   const int64_t* num_in;
   const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
   bool are_quotients;
+  bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
   int32_t candidates_an_input;
   CandidateAxis axes[kMaxDimension];
+  int32_t num_listed_cells;  // ConvGeometry's
+  int32_t listed_cells[kMaxListedCells];
   int32_t min_coordinate;  // what a key can hold
   int32_t max_coordinate;
   CandidateBits bits;
@@ -80,6 +83,10 @@ __device__ bool FindSite(const CandidateParams& params, int axis, int32_t sample
   if (params.are_quotients) {
     site = FloorDivide<Integer>(coordinate, rule.stride);
     return true;
+  }
+  if (params.are_transposed) {
+    site = int64_t{coordinate} * rule.stride + int64_t{rule.dilation} * number - rule.padding;
+    return site >= rule.first && site <= rule.last;
   }
   int32_t cell = 0;
   const int32_t num_tries = min(rule.step, rule.kernel_size);
@@ -116,6 +123,7 @@ __global__ void __launch_bounds__(kBlockThreads) CandidatesKernel(const __grid_c
     const uint64_t key = params.in_keys[row];
     const int32_t sample = Key::Sample(key);
     auto number = static_cast<int32_t>(index - row * candidates_an_input);
+    if (params.num_listed_cells > 0) number = params.listed_cells[number];
     Axes sites = {0, 0, 0, 0};
     bool exists = true;
     bool is_in_limits = true;
@@ -294,7 +302,7 @@ bool NeedsBounds(const OutputCoordinatesParams& params) {
 CandidateBits BitsOf(const OutputCoordinatesParams& params) {
   const CoordinateKey layout(params.geometry.dimension);
   CandidateBits bits = {.batch_shift = layout.batch_shift(), .kept = layout.batch_shift(), .upper = 0};
-  if (params.rule != CoordinateRule::kPadded) return bits;
+  if (!HasShape(params.rule)) return bits;
   int axis_bits = 0;
   for (int axis = 0; axis < layout.dimension(); ++axis) {
     const int64_t largest = std::clamp<int64_t>(int64_t{params.out_shape[axis]} - 1, 0, layout.max_coordinate());
@@ -363,13 +371,20 @@ CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Worksp
                              .num_in = params.device_num_in,
                              .bounds = workspace.bounds,
                              .are_quotients = OutputsAreQuotients(params),
+                             .are_transposed = MakesFinerSites(params.rule),
                              .candidates_an_input = static_cast<int32_t>(NumOutputCandidates(params) / params.num_in),
                              .axes = {},
+                             .num_listed_cells = 0,
+                             .listed_cells = {},
                              .min_coordinate = layout.min_coordinate(),
                              .max_coordinate = layout.max_coordinate(),
                              .bits = BitsOf(params),
                              .candidates = workspace.candidates[0],
                              .num_beyond_limits = params.num_beyond_limits};
+  if (candidates.are_transposed) {
+    candidates.num_listed_cells = geometry.num_listed_cells;
+    std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
+  }
   // Towards minus infinity.
   const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
   for (int axis = 0; axis < geometry.dimension; ++axis) {
@@ -380,10 +395,16 @@ CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Worksp
             .padding = geometry.padding[axis],
             .kernel_size = geometry.kernel_size[axis],
             .step = stride / std::gcd(stride, geometry.dilation[axis]),
-            .num_candidates = candidates.are_quotients ? 1 : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
+            .num_candidates = candidates.are_quotients    ? 1
+                              : candidates.are_transposed ? geometry.kernel_size[axis]
+                                                          : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
             .first = 0,
             .last = std::numeric_limits<int32_t>::max()};
-    if (params.rule == CoordinateRule::kPadded) rule.last = int64_t{params.out_shape[axis]} - 1;
+    if (HasShape(params.rule)) rule.last = int64_t{params.out_shape[axis]} - 1;
+    if (params.rule == CoordinateRule::kGenerative) {
+      rule.first = std::numeric_limits<int64_t>::min();
+      rule.last = std::numeric_limits<int64_t>::max();
+    }
     if (params.rule == CoordinateRule::kExpand) {
       if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
       if (params.has_upper) rule.last = divide(params.upper[axis], stride);

@@ -1,16 +1,20 @@
 #pragma once
 
-// The output sites of a strided convolution, from its input sites: sorted, unique, each sample's own.
+// The output sites of a strided or transposed convolution, from its input sites: sorted, unique, each sample's own.
 //
-//   kFloor   floor(c / stride) per axis (MinkowskiEngine; TorchSparse where kernel == stride).
-//   kPadded  every o with c = stride * o + Delta(k) for an input c and a cell k, and 0 <= o < out_shape (spconv).
-//   kExpand  where stride is 1 or kernel_size on every axis: as kFloor. Else every o with stride * o = c - Delta(k) for
-//            an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022, Algorithm 3).
+//   kFloor       floor(c / stride) per axis (MinkowskiEngine; TorchSparse where kernel == stride).
+//   kPadded      every o with c = stride * o + Delta(k) for an input c and a cell k, and 0 <= o < out_shape (spconv).
+//   kExpand      where stride is 1 or kernel_size on every axis: as kFloor. Else every o with stride * o = c - Delta(k)
+//                for an input c and a cell k, and lower <= stride * o <= upper (TorchSparse, MLSys 2022, Algorithm 3).
+//   kTransposed  every stride * c + Delta(k) of an input c and a cell k within 0 and out_shape (spconv's
+//                SparseConvTranspose).
+//   kGenerative  every stride * c + Delta(k), wherever it lies (MinkowskiEngine's generative transposed convolution).
 //
 // Levels count in their own units: outputs are o, not stride * o.
 //
 // Keys are CoordinateKeys on the CPU and MortonKeys on the GPU: the same sites in another order.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,8 +28,8 @@ namespace voxserve::kernels {
 
 struct OutputCoordinatesParams {
   CoordinateRule rule = CoordinateRule::kFloor;
-  ConvGeometry geometry;          // |Delta| <= kCoordinateMargin
-  Axes out_shape = {0, 0, 0, 0};  // kPadded: OutputShape(geometry, shape)
+  ConvGeometry geometry;          // |Delta| <= kCoordinateMargin; a box under kPadded and kExpand
+  Axes out_shape = {0, 0, 0, 0};  // kPadded: OutputShape(geometry, shape); kTransposed: TransposedShape
   bool has_lower = false;         // kExpand: else the smallest input coordinate of the sample, per axis
   bool has_upper = false;         // kExpand: else no upper bound
   Axes lower = {0, 0, 0, 0};      // in units of the input's sites
@@ -43,7 +47,7 @@ struct OutputCoordinatesParams {
   int64_t* num_out = nullptr;    // [1]
   // [B] above 0 where outputs of the sample would lie outside CoordinateKey's limits, each counted once for every pair
   // of input and cell that asks for it. Such outputs are not made, and the caller refuses the cloud. Always 0 under
-  // kFloor, and under kPadded where out_shape is within the limits.
+  // kFloor, and under kPadded and kTransposed where out_shape is within the limits.
   int64_t* num_beyond_limits = nullptr;
   // cuda, CanBeChained({this, 1}) alone: null, or the row of each output's first input. Its inputs are the rows from
   // there to the next output's.
@@ -56,18 +60,24 @@ static_assert(std::is_trivially_copyable_v<OutputCoordinatesParams>);
 // (shape + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1 per axis, 0 where nothing fits.
 Axes OutputShape(const ConvGeometry& geometry, const Axes& shape);
 
+// (shape - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1 + output_padding per axis, as PyTorch has it,
+// in 64 bits: the caller refuses what is not 1 to the key's limit.
+std::array<int64_t, kMaxDimension> TransposedShape(const ConvGeometry& geometry, const Axes& shape,
+                                                   const Axes& output_padding);
+
 // True where an output is the quotient of its input and the stride, and every input has one: FLOOR, and EXPAND like it.
 bool OutputsAreQuotients(const OutputCoordinatesParams& params);
 
-// The most cells of an axis that reach one input: every stride / gcd(stride, dilation)-th.
+// The most cells of an axis through which an output reaches one input: every stride / gcd(stride, dilation)-th.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 
-// What OutputCoordinates has to sort: num_in times the cells that reach one residue, per axis. Of rule, geometry and
-// num_in alone. Must stay below 2^31, which the caller checks before it allocates.
+// What OutputCoordinates has to sort: num_in times the cells that reach one residue, per axis, or under kTransposed and
+// kGenerative times all cells. Of rule, geometry and num_in alone. Must stay below 2^31, which the caller checks before
+// it allocates.
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 
-// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded. Of rule, geometry,
-// out_shape, num_samples and num_in alone.
+// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded and kTransposed. Of
+// rule, geometry, out_shape, num_samples and num_in alone.
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 

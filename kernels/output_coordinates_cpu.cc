@@ -39,16 +39,27 @@ Axes OutputShape(const ConvGeometry& geometry, const Axes& shape) {
   return out;
 }
 
+std::array<int64_t, kMaxDimension> TransposedShape(const ConvGeometry& geometry, const Axes& shape,
+                                                   const Axes& output_padding) {
+  std::array<int64_t, kMaxDimension> out = {1, 1, 1, 1};
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    out[axis] = (int64_t{shape[axis]} - 1) * geometry.stride[axis] - 2 * int64_t{geometry.padding[axis]} +
+                int64_t{geometry.dilation[axis]} * (geometry.kernel_size[axis] - 1) + 1 + output_padding[axis];
+  }
+  return out;
+}
+
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params) {
   int64_t num = params.num_in;
   if (OutputsAreQuotients(params)) return num;
+  if (MakesFinerSites(params.rule)) return num * params.geometry.NumOffsets();
   for (int axis = 0; axis < params.geometry.dimension; ++axis) num *= CandidatesAnAxis(params.geometry, axis);
   return num;
 }
 
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
   const int64_t candidates = NumOutputCandidates(params);
-  if (params.rule != CoordinateRule::kPadded) return candidates;
+  if (!HasShape(params.rule)) return candidates;
   int64_t volume = params.num_samples;
   for (int axis = 0; axis < params.geometry.dimension && volume < candidates; ++axis) {
     volume *= std::max(params.out_shape[axis], 0);
@@ -109,7 +120,11 @@ class CandidateMaker {
  public:
   CandidateMaker(const OutputCoordinatesParams& params, const CoordinateKey& layout,
                  const std::vector<Bounds>& in_bounds)
-      : params_(params), layout_(layout), divides_only_(OutputsAreQuotients(params)), compact_(layout, {}, {}, 1) {
+      : params_(params),
+        layout_(layout),
+        divides_only_(OutputsAreQuotients(params)),
+        is_transposed_(MakesFinerSites(params.rule)),
+        compact_(layout, {}, {}, 1) {
     Axes min = {0, 0, 0, 0}, max = {0, 0, 0, 0};
     for (int axis = 0; axis < layout.dimension(); ++axis) {
       division_[axis] = FloorDivision(params.geometry.stride[axis]);
@@ -120,15 +135,26 @@ class CandidateMaker {
         in_max = std::max<int64_t>(in_max, bounds.max[axis]);
       }
       if (in_min > in_max) continue;  // no input at all
+      const int64_t first_delta = params.geometry.DeltaOnAxis(axis, 0);
+      const int64_t last_delta = params.geometry.DeltaOnAxis(axis, params.geometry.kernel_size[axis] - 1);
+      if (is_transposed_) {
+        const int64_t stride = params.geometry.stride[axis];
+        const int64_t lowest = layout.min_coordinate(), highest = layout.max_coordinate();
+        min[axis] = static_cast<int32_t>(std::clamp(in_min * stride + first_delta, lowest, highest));
+        max[axis] = static_cast<int32_t>(std::clamp(in_max * stride + last_delta, lowest, highest));
+        continue;
+      }
       if (!divides_only_) {
-        in_min -= params.geometry.DeltaOnAxis(axis, params.geometry.kernel_size[axis] - 1);
-        in_max -= params.geometry.DeltaOnAxis(axis, 0);
+        in_min -= last_delta;
+        in_max -= first_delta;
       }
       min[axis] = static_cast<int32_t>(std::max<int64_t>(Divide(axis, in_min), layout.min_coordinate()));
       max[axis] = static_cast<int32_t>(std::min<int64_t>(Divide(axis, in_max), layout.max_coordinate()));
     }
     compact_ = CompactKey(layout, min, max, params.num_samples);
     if (!divides_only_) MakeWindows(in_bounds);
+    if (!is_transposed_) return;
+    for (int32_t k = 0; k < params.geometry.NumOffsets(); ++k) deltas_.push_back(params.geometry.Delta(k));
   }
 
   const CompactKey& compact() const { return compact_; }
@@ -145,6 +171,8 @@ class CandidateMaker {
           compact |= compact_.PackAxis(axis, division_[axis].Quotient(layout_.Coordinate(key, axis)));
         }
         if (out == first || out[-1] != compact) *out++ = compact;
+      } else if (is_transposed_) {
+        out = Transpose(key, out, num_beyond_limits);
       } else {
         out = Expand(key, out, num_beyond_limits);
       }
@@ -164,9 +192,12 @@ class CandidateMaker {
     for (size_t sample = 0; sample < in_bounds.size(); ++sample) {
       for (int axis = 0; axis < layout_.dimension(); ++axis) {
         Window& window = windows_[sample][static_cast<size_t>(axis)];
-        if (params_.rule == CoordinateRule::kPadded) {
+        if (HasShape(params_.rule)) {
           window.first = 0;
           window.last = int64_t{params_.out_shape[axis]} - 1;
+        } else if (params_.rule == CoordinateRule::kGenerative) {
+          window.first = std::numeric_limits<int64_t>::min();
+          window.last = std::numeric_limits<int64_t>::max();
         } else {
           const int64_t lower = params_.has_lower ? params_.lower[axis] : in_bounds[sample].min[axis];
           window.first = Divide(axis, lower + params_.geometry.stride[axis] - 1);  // rounds up
@@ -223,9 +254,37 @@ class CandidateMaker {
     return out + count;
   }
 
+  // Appends a candidate for every cell at out; returns the end.
+  uint64_t* Transpose(uint64_t key, uint64_t* out, int64_t* num_beyond_limits) const {
+    const int32_t sample = layout_.Sample(key);
+    const std::array<Window, kMaxDimension>& windows = windows_[static_cast<size_t>(sample)];
+    const Axes coordinate = layout_.Unpack(key);
+    for (const Axes& delta : deltas_) {
+      uint64_t compact = compact_.PackSample(sample);
+      bool exists = true;
+      bool is_in_limits = true;
+      for (int axis = 0; axis < layout_.dimension(); ++axis) {
+        const Window& window = windows[static_cast<size_t>(axis)];
+        const int64_t site = int64_t{coordinate[axis]} * params_.geometry.stride[axis] + delta[axis];
+        exists = exists && site >= window.first && site <= window.last;
+        is_in_limits = is_in_limits && site >= window.first_in_limits && site <= window.last_in_limits;
+        if (is_in_limits) compact |= compact_.PackAxis(axis, site);
+      }
+      if (!exists) continue;
+      if (is_in_limits) {
+        *out++ = compact;
+      } else {
+        ++num_beyond_limits[sample];
+      }
+    }
+    return out;
+  }
+
   const OutputCoordinatesParams& params_;
   CoordinateKey layout_;
   bool divides_only_;
+  bool is_transposed_;
+  std::vector<Axes> deltas_;  // of the cells, where it is transposed
   FloorDivision division_[kMaxDimension];
   CompactKey compact_;
   std::vector<std::array<Window, kMaxDimension>> windows_;  // by sample; unused where outputs are plain quotients

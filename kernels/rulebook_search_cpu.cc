@@ -117,8 +117,8 @@ class BucketedInputs {
       translation[axis] = -cells.quotient[c];
     }
     std::vector<std::vector<Cell>>& columns = buckets_[bucket].columns;
-    const int32_t column_of_k = k / geometry_.kernel_size[last];
-    if (columns.empty() || columns.back().front().offset / geometry_.kernel_size[last] != column_of_k) {
+    const auto column_of = [&](int32_t offset) { return geometry_.CellInBox(offset) / geometry_.kernel_size[last]; };
+    if (columns.empty() || column_of(columns.back().front().offset) != column_of(k)) {
       columns.emplace_back();
     }
     columns.back().push_back({.offset = k, .translation = layout_.Translation(translation)});

@@ -1,7 +1,7 @@
 #pragma once
 
 // The neighbours of a rulebook the other way round: what an inverse convolution reads, which walks the pairs of the
-// convolution that it names from output to input.
+// convolution that it names from output to input, and a transposed one those of the convolution that it transposes.
 
 #include <cstdint>
 #include <span>

@@ -33,7 +33,7 @@ namespace voxserve {
 struct RulebookForms {
   bool pairs = false;               // gather-GEMM-scatter's, either way round
   bool neighbours = false;          // fetch-on-demand's
-  bool swapped_neighbours = false;  // of inverse convolutions
+  bool swapped_neighbours = false;  // of inverse and transposed convolutions
 
   bool operator==(const RulebookForms&) const = default;
 };

@@ -19,8 +19,8 @@ absl::Status TooManyVoxels(int64_t voxels, int64_t limit) {
 absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
   const kernels::CoordinateKey limits(dimension);
   return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "a strided convolution asks ", sites, " times for sites outside ", limits.min_coordinate(),
-                        " to ", limits.max_coordinate(), ", the limits of a coordinate in ", dimension, " dimensions")),
+                        "a convolution asks ", sites, " times for sites outside ", limits.min_coordinate(), " to ",
+                        limits.max_coordinate(), ", the limits of a coordinate in ", dimension, " dimensions")),
                     error_reason::kCoordinateLimits);
 }
 

@@ -319,8 +319,9 @@ class Compiler {
       for (size_t i = 0; i < weights.size(); ++i) weights[i] *= layer.scale[i % layer.scale.size()];
     }
     const kernels::ConvGeometry& geometry = conv.geometry();
-    // A submanifold one of a single cell maps every site to itself.
-    if (conv.kind == SparseConvOp::Kind::kSubmanifold && geometry.NumOffsets() == 1) {
+    // One of a single cell that stays on its level maps every site to itself.
+    const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
+    if (spec.in_level == spec.out_level && geometry.NumOffsets() == 1 && geometry.IsSymmetric()) {
       return MakeRowProduct(std::move(weights), node, index);
     }
     CountWeights(weights);
@@ -399,7 +400,7 @@ class Compiler {
   int RulebookOf(const SparseConvOp& conv, int conv_index) {
     const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
     const int searched = FindOrAdd({.spec = spec, .first_conv = conv_index});
-    if (conv.kind != SparseConvOp::Kind::kInverse) return searched;
+    if (!conv.is_swapped()) return searched;
     return FindOrAdd({.spec = spec, .swap_of = searched, .first_conv = conv_index});
   }
 

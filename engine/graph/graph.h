@@ -58,18 +58,26 @@ struct VoxelizeOp {
 };
 
 struct SparseConvOp {
-  enum class Kind { kSubmanifold, kStrided, kInverse };
+  // A generative one is a transposed one by another rule.
+  enum class Kind { kSubmanifold, kStrided, kInverse, kTransposed };
   Kind kind = Kind::kSubmanifold;
-  // How a strided one makes its sites. Of an inverse: its partner's. Of a submanifold: only geometry is of meaning.
+  // How a strided or transposed one makes its sites. Of an inverse: its partner's. Of a submanifold, and of one onto
+  // given sites: only geometry is of meaning.
   SiteRule sites;
   int in_channels = 0;
   int out_channels = 0;
-  int paired_with = -1;  // kInverse: index of the strided node
-  int rulebook = 0;      // in Graph::levels.rulebooks(); an inverse walks its partner's with the pairs swapped
-  HostTensorPtr weight;  // [K, in_channels, out_channels], the last axis fastest in K
-  HostTensorPtr bias;    // [out_channels]; null: none
+  int paired_with = -1;               // kInverse: index of the strided node
+  int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
+  std::vector<int32_t> stored_cells;  // of a listed kernel: which one in the file is cell k
+  // In Graph::levels.rulebooks(): of the strided convolution that it is or transposes.
+  int rulebook = 0;
+  // [K, in_channels, out_channels] in the order of the geometry's cells; between groups it is 0.
+  HostTensorPtr weight;
+  HostTensorPtr bias;  // [out_channels]; null: none
 
   const kernels::ConvGeometry& geometry() const { return sites.geometry; }
+  // It walks its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
+  bool is_swapped() const { return kind == Kind::kInverse || kind == Kind::kTransposed; }
 };
 
 // y = (x - running_mean) / sqrt(running_var + epsilon) * weight + bias, all [channels].

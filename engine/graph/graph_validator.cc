@@ -75,10 +75,12 @@ class Validator {
       }
       inputs_.push_back(std::move(inputs));
       partner_.push_back(kNone);
-      if (!proto.has_sparse_conv() || proto.sparse_conv().paired_with().empty()) continue;
-      partner_.back() = IndexOf(proto.sparse_conv().paired_with());
-      if (partner_.back() == kNone) {
-        AtNode(node).Add("paired_with ", Quoted(proto.sparse_conv().paired_with()), " does not exist");
+      if (!proto.has_sparse_conv()) continue;
+      const model::v1::SparseConv& conv = proto.sparse_conv();
+      for (const auto& [field, name] : {std::pair("paired_with", conv.paired_with()), {"sites_of", conv.sites_of()}}) {
+        if (name.empty()) continue;
+        partner_.back() = IndexOf(name);
+        if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
       }
     }
   }
@@ -199,7 +201,9 @@ class Validator {
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
       const auto* const conv = std::get_if<SparseConvOp>(&node.op);
-      if (conv != nullptr && conv->paired_with != kNone) is_needed[conv->paired_with] = true;
+      if (conv == nullptr) continue;
+      if (conv->paired_with != kNone) is_needed[conv->paired_with] = true;
+      if (conv->sites_of != kNone) is_needed[conv->sites_of] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
@@ -212,7 +216,7 @@ class Validator {
   Graph graph_;
   absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
   std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
-  std::vector<int> partner_;                        // likewise, of inverse convolutions
+  std::vector<int> partner_;                        // likewise, of convolutions with paired_with or sites_of
   std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
 };
 

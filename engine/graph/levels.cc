@@ -1,7 +1,10 @@
 #include "engine/graph/levels.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
+#include "kernels/coordinate_key.h"
 #include "kernels/output_coordinates.h"
 
 namespace voxserve {
@@ -33,7 +36,8 @@ SiteRule Canonical(const SiteRule& rule) {
   if (rule.rule == CoordinateRule::kExpand && !rule.geometry.StrideIsOneOrKernel()) return canonical;
   canonical.lower_bound.reset();
   canonical.upper_bound.reset();
-  if (rule.rule == CoordinateRule::kPadded) return canonical;
+  if (rule.rule != CoordinateRule::kTransposed) canonical.output_padding = {0, 0, 0, 0};
+  if (rule.rule == CoordinateRule::kPadded || kernels::MakesFinerSites(rule.rule)) return canonical;
   canonical.rule = CoordinateRule::kFloor;
   canonical.geometry = ConvGeometry{.dimension = rule.geometry.dimension, .stride = rule.geometry.stride};
   return canonical;
@@ -43,19 +47,52 @@ SiteRule Canonical(const SiteRule& rule) {
 bool KeepsSites(const SiteRule& canonical) {
   const ConvGeometry& geometry = canonical.geometry;
   return AllAxes(geometry, [&](int axis) {
-    return geometry.stride[axis] == 1 && geometry.kernel_size[axis] == 1 && geometry.padding[axis] == 0;
+    return geometry.stride[axis] == 1 && geometry.kernel_size[axis] == 1 && geometry.padding[axis] == 0 &&
+           canonical.output_padding[axis] == 0;
   });
 }
 
-std::optional<Axes> OutputShape(const std::optional<Axes>& shape, const SiteRule& canonical) {
-  if (!shape || canonical.rule == CoordinateRule::kExpand) return std::nullopt;
-  const bool is_padded = canonical.rule == CoordinateRule::kPadded;
-  const Axes padded = is_padded ? kernels::OutputShape(canonical.geometry, *shape) : Axes();
-  Axes out = {1, 1, 1, 1};
-  for (int axis = 0; axis < canonical.geometry.dimension; ++axis) {
-    out[axis] = is_padded ? padded[axis] : ((*shape)[axis] - 1) / canonical.geometry.stride[axis] + 1;
+// [dimension] sizes, which may be none or too large.
+std::array<int64_t, kernels::kMaxDimension> OutputShape(const Axes& shape, const SiteRule& rule) {
+  if (rule.rule == CoordinateRule::kTransposed) {
+    return kernels::TransposedShape(rule.geometry, shape, rule.output_padding);
+  }
+  const bool is_padded = rule.rule == CoordinateRule::kPadded;
+  const Axes padded = is_padded ? kernels::OutputShape(rule.geometry, shape) : Axes();
+  std::array<int64_t, kernels::kMaxDimension> out = {1, 1, 1, 1};
+  for (int axis = 0; axis < rule.geometry.dimension; ++axis) {
+    out[axis] = is_padded ? padded[axis] : (shape[axis] - 1) / rule.geometry.stride[axis] + 1;
   }
   return out;
+}
+
+std::optional<Axes> KnownShape(const std::optional<Axes>& shape, const SiteRule& canonical) {
+  if (!shape || canonical.rule == CoordinateRule::kExpand || canonical.rule == CoordinateRule::kGenerative) {
+    return std::nullopt;
+  }
+  const auto sizes = OutputShape(*shape, canonical);
+  Axes out = {1, 1, 1, 1};
+  std::transform(sizes.begin(), sizes.end(), out.begin(), [](int64_t size) { return static_cast<int32_t>(size); });
+  return out;
+}
+
+// Multiplies a / b by factor, 1 or more.
+void Scale(int64_t factor, int64_t& a, int64_t& b) {
+  const int64_t divisor = std::gcd(factor, b);
+  if (__builtin_mul_overflow(a, factor / divisor, &a)) {
+    a = b = 0;
+  } else {
+    b /= divisor;
+  }
+}
+
+SiteUnit UnitOf(SiteUnit unit, const SiteRule& rule) {
+  for (size_t axis = 0; axis < unit.voxels.size(); ++axis) {
+    const bool is_finer = kernels::MakesFinerSites(rule.rule);
+    Scale(rule.geometry.stride[axis], is_finer ? unit.parts[axis] : unit.voxels[axis],
+          is_finer ? unit.voxels[axis] : unit.parts[axis]);
+  }
+  return unit;
 }
 
 }  // namespace
@@ -63,11 +100,25 @@ std::optional<Axes> OutputShape(const std::optional<Axes>& shape, const SiteRule
 LevelTable::LevelTable(std::optional<Axes> spatial_shape) { levels_.push_back({.spatial_shape = spatial_shape}); }
 
 bool LevelTable::CanApply(int parent, const SiteRule& rule) const {
-  if (rule.rule != CoordinateRule::kPadded) return true;
+  if (!kernels::HasShape(rule.rule)) return true;
   const std::optional<Axes>& shape = levels_[parent].spatial_shape;
   if (!shape) return false;
-  const Axes out = kernels::OutputShape(rule.geometry, *shape);
-  return AllAxes(rule.geometry, [&](int axis) { return out[axis] > 0; });
+  const auto out = OutputShape(*shape, rule);
+  // Padding may lead beyond the limits; a batch whose sites do is refused. A stride may not.
+  const int64_t most = rule.rule == CoordinateRule::kTransposed
+                           ? int64_t{kernels::CoordinateKey(rule.geometry.dimension).max_coordinate()} + 1
+                           : std::numeric_limits<int32_t>::max();
+  return AllAxes(rule.geometry, [&](int axis) { return out[axis] > 0 && out[axis] <= most; });
+}
+
+bool LevelTable::IsStrideBetween(int fine, int coarse, const ConvGeometry& geometry) const {
+  SiteUnit expected = levels_[fine].unit;
+  const SiteUnit& unit = levels_[coarse].unit;
+  return AllAxes(geometry, [&](int axis) {
+    Scale(geometry.stride[axis], expected.voxels[axis], expected.parts[axis]);
+    return expected.voxels[axis] != 0 && expected.voxels[axis] == unit.voxels[axis] &&
+           expected.parts[axis] == unit.parts[axis];
+  });
 }
 
 int LevelTable::Apply(int parent, const SiteRule& rule) {
@@ -77,8 +128,10 @@ int LevelTable::Apply(int parent, const SiteRule& rule) {
     return level.parent == parent && level.from == canonical;
   });
   if (found != levels_.end()) return static_cast<int>(found - levels_.begin());
-  levels_.push_back(
-      {.parent = parent, .from = canonical, .spatial_shape = OutputShape(levels_[parent].spatial_shape, canonical)});
+  levels_.push_back({.parent = parent,
+                     .from = canonical,
+                     .spatial_shape = KnownShape(levels_[parent].spatial_shape, canonical),
+                     .unit = UnitOf(levels_[parent].unit, canonical)});
   return static_cast<int>(levels_.size()) - 1;
 }
 

@@ -11,10 +11,12 @@
 //  - an axis of kernel size 1 has dilation 1;
 //  - FLOOR sites depend on the stride alone: the level keeps kernel size 1, dilation 1, padding 0;
 //  - EXPAND with stride 1 or kernel size on every axis is FLOOR (TorchSparse, MLSys 2022), its bounds have no effect;
-//  - FLOOR with stride 1, and PADDED with kernel size 1, stride 1 and no padding, stay on the input's level.
+//  - FLOOR with stride 1, and every other rule with kernel size 1, stride 1 and no padding, stay on the input's level.
 //
 // Plain values; no thread of their own.
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -22,21 +24,31 @@
 
 namespace voxserve {
 
-// What the output sites of a strided convolution follow from.
+// What the output sites of a strided or transposed convolution follow from.
 struct SiteRule {
   kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor;
-  kernels::ConvGeometry geometry;            // canonical padding
-  std::optional<kernels::Axes> lower_bound;  // EXPAND, in the parent's sites; none: the sample's minimum
-  std::optional<kernels::Axes> upper_bound;  // EXPAND, likewise; none: unbounded
+  kernels::ConvGeometry geometry;               // canonical padding
+  std::optional<kernels::Axes> lower_bound;     // EXPAND, in the parent's sites; none: the sample's minimum
+  std::optional<kernels::Axes> upper_bound;     // EXPAND, likewise; none: unbounded
+  kernels::Axes output_padding = {0, 0, 0, 0};  // TRANSPOSED: added to the spatial shape
 
   bool operator==(const SiteRule&) const = default;
+};
+
+// What one step from site to site of a level is in voxels, per axis: voxels / parts in lowest terms. 0 / 0 where that
+// takes more than 64 bits, which equals nothing.
+struct SiteUnit {
+  std::array<int64_t, kernels::kMaxDimension> voxels = {1, 1, 1, 1};
+  std::array<int64_t, kernels::kMaxDimension> parts = {1, 1, 1, 1};
 };
 
 struct CoordinateLevel {
   int parent = -1;     // a smaller level id; -1 for level 0
   SiteRule from = {};  // how the sites follow from the parent's; of no meaning for level 0
-  // Sites lie in [0, spatial_shape) on every axis. Known below a voxelize with ORIGIN_RANGE, through FLOOR and PADDED.
+  // Sites lie in [0, spatial_shape) on every axis. Known below a voxelize with ORIGIN_RANGE, through FLOOR, PADDED and
+  // TRANSPOSED.
   std::optional<kernels::Axes> spatial_shape;
+  SiteUnit unit;
 };
 
 struct RulebookSpec {
@@ -57,12 +69,17 @@ class LevelTable {
   const std::vector<CoordinateLevel>& levels() const { return levels_; }
   const std::vector<RulebookSpec>& rulebooks() const { return rulebooks_; }
 
-  // The level that `rule` makes of `parent`, new where there is none yet. PADDED needs the parent's spatial_shape and
-  // a kernel that fits into it (CanApply).
+  // The level that `rule` makes of `parent`, new where there is none yet. PADDED and TRANSPOSED need the parent's
+  // spatial_shape and an output that has one (CanApply).
   int Apply(int parent, const SiteRule& rule);
 
-  // True unless PADDED has no spatial shape to work on, or its output would have none.
+  // True unless PADDED or TRANSPOSED have no spatial shape to work on, or their output would have none, or one beyond
+  // what a coordinate's key can hold.
   bool CanApply(int parent, const SiteRule& rule) const;
+
+  // True where a convolution of this stride can lead from one level to the other: a step on `coarse` is `stride` steps
+  // on `fine`.
+  bool IsStrideBetween(int fine, int coarse, const kernels::ConvGeometry& geometry) const;
 
   // The rulebook of these, new where there is none yet.
   int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);

@@ -5,8 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
 #include "engine/graph/node_parameters.h"
 
@@ -37,12 +35,6 @@ InputCount InputCountOf(Node::OpCase op) {
     default:
       return {1, 1};
   }
-}
-
-int64_t SizeOrUnknown(int size) { return size == 0 ? kUnknownSize : size; }
-
-std::string AxesText(const kernels::Axes& axes, int dimension) {
-  return absl::StrJoin(axes.begin(), axes.begin() + dimension, " x ");
 }
 
 }  // namespace
@@ -102,81 +94,6 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
   is_grid_unknown_ = !op;
   node->channels = std::min(proto.features_size(), kMaxChannels);
   node->op = op ? *std::move(op) : VoxelizeOp();
-}
-
-void NodeChecker::CheckSparseConv(const model::v1::SparseConv& proto, int partner, GraphNode* node,
-                                  const ProblemsAt& at) {
-  std::optional<SparseConvOp> op = ReadSparseConv(proto, graph_.dimension, at);
-  const int out_channels = ReadOutChannels(proto.out_channels(), at);
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
-  bool is_placed = false;
-  int64_t num_offsets = kUnknownSize;
-  if (op) {
-    switch (op->kind) {
-      case SparseConvOp::Kind::kSubmanifold:
-        if (input == nullptr) break;
-        node->level = input->level;
-        op->rulebook = graph_.levels.Rulebook(input->level, input->level, op->geometry());
-        is_placed = true;
-        break;
-      case SparseConvOp::Kind::kStrided:
-        is_placed = input != nullptr && PlaceStrided(*input, &*op, node, at);
-        break;
-      case SparseConvOp::Kind::kInverse:
-        is_placed = input != nullptr && PlaceInverse(*input, partner, &*op, node, at);
-        break;
-    }
-    if (is_placed || op->kind != SparseConvOp::Kind::kInverse) num_offsets = op->geometry().NumOffsets();
-  } else {
-    op.emplace();
-  }
-  op->in_channels = input == nullptr ? 0 : input->channels;
-  op->out_channels = out_channels;
-  op->weight =
-      weights_.Read(node->name, "weight", {num_offsets, SizeOrUnknown(op->in_channels), SizeOrUnknown(out_channels)});
-  if (proto.bias()) op->bias = weights_.Read(node->name, "bias", {SizeOrUnknown(out_channels)});
-  if (is_placed) node->channels = out_channels;
-  node->op = *std::move(op);
-}
-
-bool NodeChecker::PlaceStrided(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at) {
-  if (!graph_.levels.CanApply(input.level, op->sites)) {
-    const std::optional<kernels::Axes>& shape = graph_.levels.levels()[input.level].spatial_shape;
-    if (shape) {
-      at.Add("its kernel of ", AxesText(op->geometry().kernel_size, graph_.dimension),
-             " does not fit into its input's ", AxesText(*shape, graph_.dimension), " sites");
-    } else if (!is_grid_unknown_) {
-      at.Add("RULE_PADDED needs a spatial shape: a voxelize with ORIGIN_RANGE, and no RULE_EXPAND in between");
-    }
-    return false;
-  }
-  node->level = graph_.levels.Apply(input.level, op->sites);
-  op->rulebook = graph_.levels.Rulebook(input.level, node->level, op->geometry());
-  return true;
-}
-
-bool NodeChecker::PlaceInverse(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node,
-                               const ProblemsAt& at) {
-  if (partner < 0) return false;
-  const GraphNode& paired = graph_.nodes[partner];
-  const auto* const conv = std::get_if<SparseConvOp>(&paired.op);
-  if (conv == nullptr || conv->kind != SparseConvOp::Kind::kStrided) {
-    // A strided convolution with a problem of its own has channels 0 and stays unnamed here.
-    if (conv == nullptr || paired.channels > 0) {
-      at.Add("paired_with ", Quoted(paired.name), " is not a sparse_conv of KIND_STRIDED");
-    }
-    return false;
-  }
-  if (paired.channels == 0) return false;
-  if (input.level != paired.level) {
-    at.Add("its input ", Quoted(input.name), " is not on the sites that ", Quoted(paired.name), " makes");
-    return false;
-  }
-  node->level = graph_.levels.rulebooks()[conv->rulebook].in_level;
-  op->paired_with = partner;
-  op->sites = conv->sites;
-  op->rulebook = conv->rulebook;
-  return true;
 }
 
 void NodeChecker::CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at) {

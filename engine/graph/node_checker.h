@@ -21,8 +21,9 @@ class NodeChecker {
   // Both outlive the checker. graph->dimension is set.
   NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
 
-  // Appends exactly one node to the graph. inputs and partner (of an inverse convolution) are indices of nodes that
-  // have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
+  // Appends exactly one node to the graph. inputs and partner (of a convolution with paired_with or sites_of) are
+  // indices of nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been
+  // reported.
   void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at);
 
   bool has_voxelize() const { return has_voxelize_; }
@@ -39,7 +40,8 @@ class NodeChecker {
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
 
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
-  bool PlaceStrided(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
+  bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
+  bool PlaceOnGivenSites(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceInverse(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
 
   // The input's node where its result is known and may be read as voxel features; null, and a problem where it may

@@ -21,6 +21,10 @@ std::optional<VoxelizeOp> ReadVoxelize(const model::v1::Voxelize& proto, int dim
 // Kind and, but for an inverse, sites. Not its channels, partner or rulebook.
 std::optional<SparseConvOp> ReadSparseConv(const model::v1::SparseConv& proto, int dimension, const ProblemsAt& at);
 
+// 1 where the file says none; 0, and a problem unless channels are not known (0), where they do not divide the
+// channels.
+int ReadGroups(uint32_t groups, int in_channels, int out_channels, const ProblemsAt& at);
+
 // 0 where it is not in 1..kMaxChannels.
 int ReadOutChannels(uint32_t out_channels, const ProblemsAt& at);
 

@@ -21,7 +21,8 @@
 
 namespace voxserve {
 
-// A rulebook that steps walk, by its index. An inverse convolution walks its partner's with the pairs swapped.
+// A rulebook that steps walk, by its index. An inverse convolution walks its partner's with the pairs swapped, a
+// transposed one that of the convolution it transposes.
 struct ProgramRulebook {
   RulebookSpec spec;   // levels and geometry
   int swap_of = -1;    // index of the rulebook whose pairs are swapped; -1: searched

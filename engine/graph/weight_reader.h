@@ -14,6 +14,7 @@ namespace voxserve {
 
 // A size that a problem elsewhere has left unknown.
 inline constexpr int64_t kUnknownSize = -1;
+inline int64_t SizeOrUnknown(int size) { return size == 0 ? kUnknownSize : size; }  // 0: not known
 
 class WeightReader {
  public:

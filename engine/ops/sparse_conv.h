@@ -1,10 +1,11 @@
 #pragma once
 
-// Sparse convolution: out[o] = epilogue(sum over the rulebook's pairs (k, i, o) of in[i] W_k). Submanifold, strided and
-// inverse ones differ in their rulebook alone.
+// Sparse convolution: out[o] = epilogue(sum over the rulebook's pairs (k, i, o) of in[i] W_k). Submanifold, strided,
+// inverse, transposed and generative ones, and those onto given sites, differ in their rulebook alone; kernels that are
+// no box in its offsets, and groups in zeros of the weights.
 //
-// Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR), spconv 2.3.8 (PADDED) and TorchSparse 1.4 (EXPAND;
-// Tang et al., MLSys 2022, Algorithm 3); kernels/output_coordinates.h states them.
+// Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and
+// TorchSparse 1.4 (EXPAND; Tang et al., MLSys 2022, Algorithm 3); kernels/output_coordinates.h states them.
 
 #include <cstdint>
 

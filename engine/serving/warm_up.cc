@@ -110,6 +110,8 @@ std::string KernelsOf(const Program& program) {
     append(rulebook.spec.geometry.stride);
     append(rulebook.spec.geometry.dilation);
     append(rulebook.spec.geometry.padding);
+    const kernels::ConvGeometry& geometry = rulebook.spec.geometry;
+    for (int32_t k = 0; k < geometry.num_listed_cells; ++k) absl::StrAppend(&key, ",", geometry.listed_cells[k]);
   }
   for (const ProgramConv& conv : program.convs) {
     absl::StrAppend(&key, "; conv ", conv.step, " ", conv.rulebook, " ", conv.in_channels, " ", conv.out_channels, " ",

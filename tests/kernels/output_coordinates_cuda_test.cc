@@ -97,7 +97,9 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
       {.kernel_size = {3, 2, 5, 1}, .stride = {1, 3, 2, 1}, .dilation = {2, 1, 2, 1}, .padding = {2, 0, 4, 0}});
   for (const ConvGeometry& geometry : geometries) {
     SCOPED_TRACE(::testing::Message() << geometry.kernel_size[0] << " " << geometry.stride[0]);
-    for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded, CoordinateRule::kExpand}) {
+    for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded, CoordinateRule::kExpand,
+                                      CoordinateRule::kTransposed, CoordinateRule::kGenerative}) {
+      SCOPED_TRACE(static_cast<int>(rule));
       OutputCoordinatesParams params;
       params.rule = rule;
       params.geometry = geometry;
@@ -107,6 +109,44 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
       params.has_lower = params.has_upper = true;
       params.lower = {-20, -7, 0, 0};
       params.upper = {25, 5, 11, 0};
+      ExpectWhatTheCpuMakes(params, in);
+    }
+  }
+}
+
+TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    SCOPED_TRACE(dimension);
+    OutputCoordinatesParams params;
+    params.rule = CoordinateRule::kGenerative;
+    params.geometry = {.dimension = dimension,
+                       .kernel_size = {4, 3, 2, 3},
+                       .stride = {2, 3, 1, 2},
+                       .dilation = {1, 2, 1, 1},
+                       .padding = {-2, 1, 0, 4}};
+    for (int32_t cell = 1; cell < params.geometry.Volume(); cell += 2) {
+      params.geometry.listed_cells[static_cast<size_t>(params.geometry.num_listed_cells++)] = cell;
+    }
+    params.num_samples = 3;
+    ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 500, dimension == 1 ? 1000 : 30));
+  }
+}
+
+TEST_F(OutputCoordinatesCudaTest, GeneratedSitesThatNoKeyCanHoldAreCountedAsOnTheCpu) {
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    SCOPED_TRACE(dimension);
+    const CoordinateKey layout(dimension);
+    const int32_t high = layout.max_coordinate(), low = layout.min_coordinate();
+    std::vector<uint64_t> in;
+    for (const int32_t at : {low, low / 2, low / 2 - 1, 0, high / 2, high / 2 + 1, high}) {
+      in.push_back(layout.Pack(at == 0 ? 0 : kMaxSamples - 1, {at, 0, 0, 0}));
+    }
+    OutputCoordinatesParams params;
+    params.rule = CoordinateRule::kGenerative;
+    params.geometry = {.dimension = dimension, .kernel_size = {3, 1, 1, 1}, .padding = {1, 0, 0, 0}};
+    params.num_samples = kMaxSamples;
+    for (const int32_t stride : {1, 2, 128}) {
+      params.geometry.stride = {stride, 1, 1, 1};
       ExpectWhatTheCpuMakes(params, in);
     }
   }
@@ -161,7 +201,8 @@ TEST_F(OutputCoordinatesCudaTest, WhatNoKeyCanHoldIsCountedAsOnTheCpu) {
 
 TEST_F(OutputCoordinatesCudaTest, ZeroRowsMakeZeroRows) {
   std::vector<int64_t> beyond_limits;
-  for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded, CoordinateRule::kExpand}) {
+  for (const CoordinateRule rule : {CoordinateRule::kFloor, CoordinateRule::kPadded, CoordinateRule::kExpand,
+                                    CoordinateRule::kTransposed, CoordinateRule::kGenerative}) {
     OutputCoordinatesParams params;
     params.rule = rule;
     params.geometry = {.kernel_size = {3, 3, 3, 1}, .stride = {2, 2, 2, 1}, .padding = {1, 1, 1, 0}};

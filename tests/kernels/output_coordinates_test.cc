@@ -177,6 +177,60 @@ TEST(OutputCoordinatesTest, NothingFitsAShapeSmallerThanTheKernel) {
   EXPECT_THAT(RunOutputCoordinates(params, pool), IsEmpty());
 }
 
+TEST(OutputCoordinatesTest, TransposedSitesStayWithinTheShape) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {0}), layout.Pack(0, {2}), layout.Pack(1, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kTransposed, 3, 2, 1);
+  params.num_samples = 2;
+  params.in_keys = in.data();
+  params.num_in = 3;
+  const auto shape = TransposedShape(params.geometry, {3, 0, 0, 0}, {1, 0, 0, 0});
+  EXPECT_EQ(shape[0], 6);  // 2 * 2 - 2 + 2 + 1, and 1 more
+  params.out_shape[0] = 6;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 9);
+  // 2 * 0 + (-1..1) without -1; 2 * 2 + (-1..1); 2 * 1 + (-1..1).
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {0}), layout.Pack(0, {1}), layout.Pack(0, {3}), layout.Pack(0, {4}),
+                          layout.Pack(0, {5}), layout.Pack(1, {1}), layout.Pack(1, {2}), layout.Pack(1, {3})));
+  params.out_shape[0] = 4;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples of four
+  EXPECT_EQ(RunOutputCoordinates(params, pool).size(), 6u);
+}
+
+TEST(OutputCoordinatesTest, GeneratedSitesAreThoseOfTheListedCells) {
+  const CoordinateKey layout(2);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {-1, 4}), layout.Pack(0, {0, 4})};
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kGenerative;
+  // A cross of 3 x 3: 1, 3, 4, 5 and 7 in its box; here without the 3.
+  params.geometry = {.dimension = 2, .kernel_size = {3, 3, 1, 1}, .padding = {1, 1, 0, 0}, .num_listed_cells = 4};
+  params.geometry.listed_cells = {1, 4, 5, 7};
+  params.num_samples = 1;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {-2, 4}), layout.Pack(0, {-1, 4}), layout.Pack(0, {-1, 5}),
+                          layout.Pack(0, {0, 4}), layout.Pack(0, {0, 5}), layout.Pack(0, {1, 4})));
+}
+
+TEST(OutputCoordinatesTest, GeneratedSitesThatNoKeyCanHoldAreCounted) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {5}), layout.Pack(1, {layout.max_coordinate()})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kGenerative, 3, 1, 1);
+  params.num_samples = 2;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 5u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 1));
+  params.geometry.stride[0] = 128;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 3u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 3));
+}
+
 TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
   OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 5, 2, 2);
   params.num_in = 10;

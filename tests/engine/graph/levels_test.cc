@@ -130,6 +130,43 @@ TEST(LevelTableTest, PaddedNeedsAShapeThatTheKernelFits) {
   EXPECT_TRUE(LevelTable(std::nullopt).CanApply(0, Rule(CoordinateRule::kFloor, kThree, kTwo, kCentred)));
 }
 
+TEST(LevelTableTest, TransposedHasAShapeAndGenerativeHasNone) {
+  LevelTable table(Axes{8, 7, 6, 1});
+  SiteRule rule = Rule(CoordinateRule::kTransposed, kThree, kTwo, kCentred, {1, 2, 1, 1});
+  const int fine = table.Apply(0, rule);
+  EXPECT_EQ(table.levels()[fine].spatial_shape, (Axes{15, 15, 11, 1}));  // 7 * 2 - 2 + 2 + 1; y: 6 * 2 - 2 + 4 + 1
+  EXPECT_EQ(table.Apply(0, rule), fine);
+  rule.output_padding = {1, 0, 1, 0};
+  const int larger = table.Apply(0, rule);
+  EXPECT_NE(larger, fine);
+  EXPECT_EQ(table.levels()[larger].spatial_shape, (Axes{16, 15, 12, 1}));
+  const int generated = table.Apply(0, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
+  EXPECT_NE(table.Apply(0, Rule(CoordinateRule::kGenerative, kThree, kTwo, kCentred)), generated);
+  EXPECT_FALSE(table.levels()[generated].spatial_shape.has_value());
+  EXPECT_EQ(table.Apply(generated, Rule(CoordinateRule::kGenerative, kOnes, kOnes)), generated);
+  EXPECT_FALSE(table.CanApply(generated, rule));
+}
+
+TEST(LevelTableTest, StridesRelateUnits) {
+  LevelTable table(std::nullopt);
+  const ConvGeometry halving = Rule(CoordinateRule::kFloor, kTwo, kTwo).geometry;
+  const ConvGeometry by_six = Rule(CoordinateRule::kFloor, kTwo, {6, 6, 6, 1}).geometry;
+  const int half = table.Apply(0, Rule(CoordinateRule::kFloor, kTwo, kTwo));
+  const int third = table.Apply(0, Rule(CoordinateRule::kGenerative, kThree, kThree, kCentred));
+  EXPECT_TRUE(table.IsStrideBetween(0, half, halving));
+  EXPECT_FALSE(table.IsStrideBetween(half, 0, halving));
+  EXPECT_FALSE(table.IsStrideBetween(0, 0, halving));
+  EXPECT_TRUE(table.IsStrideBetween(third, half, by_six));
+  EXPECT_FALSE(table.IsStrideBetween(third, half, halving));
+  // There and back again is where it began.
+  const int back = table.Apply(half, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
+  EXPECT_TRUE(table.IsStrideBetween(0, back, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
+  // Beyond 64 bits nothing is known, and nothing fits.
+  int far = 0;
+  for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
+  EXPECT_FALSE(table.IsStrideBetween(far, far, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
+}
+
 TEST(LevelTableTest, RulebooksAreSharedByLevelsAndGeometry) {
   LevelTable table(std::nullopt);
   const ConvGeometry centred = Rule(CoordinateRule::kFloor, kThree, kOnes, kCentred).geometry;

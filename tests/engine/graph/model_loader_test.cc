@@ -224,8 +224,7 @@ TEST(LoadGraphTest, NoMutilatedGraphGetsThroughHalfChecked) {
       if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) {
         EXPECT_EQ(conv->weight->shape[0], conv->geometry().NumOffsets()) << model.graph;
         const RulebookSpec& rulebook = graph->levels.rulebooks()[conv->rulebook];
-        const bool is_inverse = conv->kind == SparseConvOp::Kind::kInverse;
-        EXPECT_EQ(node.level, is_inverse ? rulebook.in_level : rulebook.out_level) << model.graph;
+        EXPECT_EQ(node.level, conv->is_swapped() ? rulebook.in_level : rulebook.out_level) << model.graph;
       }
     }
   }

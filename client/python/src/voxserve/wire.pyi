@@ -308,10 +308,14 @@ class SparseConv(Message):
     KIND_SUBMANIFOLD: ClassVar[int]
     KIND_STRIDED: ClassVar[int]
     KIND_INVERSE: ClassVar[int]
+    KIND_TRANSPOSED: ClassVar[int]
+    KIND_GENERATIVE: ClassVar[int]
     RULE_UNSPECIFIED: ClassVar[int]
     RULE_FLOOR: ClassVar[int]
     RULE_PADDED: ClassVar[int]
     RULE_EXPAND: ClassVar[int]
+    KERNEL_SHAPE_BOX: ClassVar[int]
+    KERNEL_SHAPE_CROSS: ClassVar[int]
     kind: int
     kernel_size: RepeatedScalarFieldContainer[int]
     stride: RepeatedScalarFieldContainer[int]
@@ -323,7 +327,12 @@ class SparseConv(Message):
     paired_with: str
     lower_bound: RepeatedScalarFieldContainer[int]
     upper_bound: RepeatedScalarFieldContainer[int]
-    def __init__(self, *, kind: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., dilation: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., rule: int | None = ..., out_channels: int | None = ..., bias: bool | None = ..., paired_with: str | None = ..., lower_bound: Iterable[int] | None = ..., upper_bound: Iterable[int] | None = ...) -> None: ...
+    output_padding: RepeatedScalarFieldContainer[int]
+    sites_of: str
+    groups: int
+    kernel_shape: int
+    offsets: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, kind: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., dilation: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., rule: int | None = ..., out_channels: int | None = ..., bias: bool | None = ..., paired_with: str | None = ..., lower_bound: Iterable[int] | None = ..., upper_bound: Iterable[int] | None = ..., output_padding: Iterable[int] | None = ..., sites_of: str | None = ..., groups: int | None = ..., kernel_shape: int | None = ..., offsets: Iterable[int] | None = ...) -> None: ...
 
 class BatchNorm(Message):
     epsilon: float

@@ -1,0 +1,357 @@
+// Every kind of convolution, through the loader, the compiler and a device, against loops written from the definitions:
+// per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches whose samples are each compared
+// with themselves alone.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "engine/graph/model_loader.h"
+#include "kernels/coordinate_key.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/graph/conv_network.h"
+
+namespace voxserve {
+namespace {
+
+// A point in the middle of every voxel, with its features.
+PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
+  std::vector<std::string> fields(ConvNetwork::kFields, ConvNetwork::kFields + dimension);
+  for (int c = 0; c < channels; ++c) fields.push_back(absl::StrCat("f", c));
+  std::vector<float> values;
+  for (const auto& [site, row] : voxels) {
+    for (int axis = 0; axis < dimension; ++axis)
+      values.push_back(static_cast<float>(site[static_cast<size_t>(axis)]) + 0.5f);
+    for (const double value : row) values.push_back(static_cast<float>(value));
+  }
+  return *PointCloud::FromFloats(fields, values.data(), voxels.size());
+}
+
+// 10 to 40% of the sites of a box.
+Rows RandomVoxels(int dimension, int channels, const Place& lowest, const Place& shape, std::mt19937& random) {
+  Rows rows;
+  const double fill = std::uniform_real_distribution<double>(0.1, 0.4)(random);
+  std::uniform_real_distribution<float> unit(-1, 1);
+  for (const Place& site :
+       BoxDeltas(dimension, shape, {1, 1, 1, 1}, {-lowest[0], -lowest[1], -lowest[2], -lowest[3]})) {
+    if (std::uniform_real_distribution<double>(0, 1)(random) > fill) continue;
+    for (int c = 0; c < channels; ++c) rows[site].push_back(double{unit(random)});
+  }
+  return rows;
+}
+
+std::vector<Variant> VariantsOf(support::Device device) {
+  using kernels::MapSearch;
+  if (device == support::Device::kCpu) {
+    return {{.name = "FetchOnDemand", .plan = {.map_search = MapSearch::kMerge}},
+            {.name = "GatherGemmScatter",
+             .plan = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter}},
+            {.name = "Grid", .plan = {.map_search = MapSearch::kGrid}}};
+  }
+  Variant hash{.name = "Hash", .device = device, .plan = kDefaultCudaConvPlan};
+  Variant grid = hash;
+  grid.name = "Grid";
+  grid.plan.map_search = MapSearch::kGrid;
+  grid.plan.grouping.grouping = kernels::Grouping::kSymmetric;
+  Variant half = hash;
+  half.name = "HalfFetchOnDemand";
+  half.precision = ModelConfig::Precision::kFloat16;
+  half.plan.dataflow = Dataflow::kFetchOnDemand;
+  return {hash, grid, half};
+}
+
+void ExpectWhatIsDefined(support::Device device, ConvNetwork& network, const std::string& head,
+                         const std::vector<Rows>& samples) {
+  const testing::TestModel model = network.Finish(head);
+  SCOPED_TRACE(model.graph);
+  const testing::TemporaryFolder folder;
+  model.WriteTo(folder.path());
+  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const int channels = network.Channels("voxels");
+  std::vector<PointCloud> clouds;
+  std::vector<const PointCloud*> batch;
+  std::vector<Rows> expected;
+  for (const Rows& voxels : samples) {
+    clouds.push_back(CloudOf(voxels, network.dimension(), channels));
+    expected.push_back(network.Evaluate(voxels));
+  }
+  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
+  const auto classes = static_cast<size_t>(network.Channels(head));
+  double largest = 1;
+  for (const Rows& rows : expected) {
+    for (const auto& [site, row] : rows) {
+      for (const double value : row) largest = std::max(largest, std::abs(value));
+    }
+  }
+  const auto runner = DeviceRunner::Create({.device = device});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (const Variant& variant : VariantsOf(device)) {
+    SCOPED_TRACE(variant.name);
+    const auto program = (*runner)->Compile(*graph, variant, 2);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const BatchOutput output = (*runner)->Run(*program, batch, true);
+    ASSERT_TRUE(output.status.ok()) << output.status;
+    const double tolerance = (variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 1e-4) * largest;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
+      const std::vector<float>& scores = output.samples[i].scores;
+      ASSERT_EQ(scores.size(), samples[i].size() * classes);
+      size_t point = 0;
+      for (const auto& [site, unused] : samples[i]) {
+        const std::vector<double>& row = expected[i].at(site);
+        for (size_t c = 0; c < classes; ++c) {
+          ASSERT_NEAR(scores[point * classes + c], row[c], tolerance) << "sample " << i << ", point " << point;
+        }
+        ++point;
+      }
+    }
+  }
+}
+
+// Draws the parameters of a network by seed.
+class Draw {
+ public:
+  Draw(uint32_t seed, int dimension) : random_(seed), dimension_(dimension) {}
+
+  int Up(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  Place Axes(int low, int high) {
+    Place place = {1, 1, 1, 1};
+    for (int axis = 0; axis < dimension_; ++axis) place[static_cast<size_t>(axis)] = Up(low, high);
+    return place;
+  }
+  ConvShape Box(const Place& stride) {
+    return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3), .stride = stride, .dilation = Axes(1, 2)};
+  }
+  ConvShape Cross(const Place& stride) {
+    ConvShape shape = Box(stride);
+    for (int32_t& size : shape.kernel_size) size += 1 - size % 2;
+    shape.is_cross = true;
+    return shape;
+  }
+  // Different offsets in any order; not always the centre among them.
+  ConvShape List(const Place& stride) {
+    std::vector<Place> all = BoxDeltas(dimension_, Axes(2, 4), {1, 1, 1, 1}, Axes(0, 2));
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(std::min<size_t>(all.size(), static_cast<size_t>(Up(1, 9))));
+    return {.stride = stride, .dilation = Axes(1, 2), .offsets = all};
+  }
+  ConvShape Any(const Place& stride) {
+    switch (Up(0, 2)) {
+      case 0:
+        return Box(stride);
+      case 1:
+        return Cross(stride);
+      default:
+        return List(stride);
+    }
+  }
+  std::mt19937& random() { return random_; }
+
+ private:
+  std::mt19937 random_;
+  const int dimension_;
+};
+
+constexpr Place kOnes = {1, 1, 1, 1};
+
+// device, dimension, seed
+class ConvKindsTest : public ::testing::TestWithParam<std::tuple<support::Device, int, uint32_t>> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(std::get<0>(GetParam())); }
+
+  // Three samples, one of them often empty, within the grid where there is one.
+  void Run(bool has_grid, const std::function<std::string(ConvNetwork&, Draw&)>& build) {
+    const auto [device, dimension, seed] = GetParam();
+    Draw draw(seed * 31 + static_cast<uint32_t>(dimension), dimension);
+    const int largest[] = {30, 9, 6, 4};
+    const Place shape = draw.Axes(largest[dimension - 1] / 2, largest[dimension - 1]);
+    ConvNetwork network(dimension, 4, has_grid ? std::optional(shape) : std::nullopt, seed);
+    const std::string head = build(network, draw);
+    std::vector<Rows> samples;
+    for (int i = 0; i < 3; ++i) {
+      const Place lowest = has_grid ? Place{0, 0, 0, 0} : draw.Axes(-9, 5);
+      samples.push_back(RandomVoxels(dimension, 4, lowest, shape, draw.random()));
+    }
+    if (seed % 2 == 0) samples[1].clear();
+    ExpectWhatIsDefined(device, network, head, samples);
+  }
+};
+
+TEST_P(ConvKindsTest, TransposedMakesSitesWithinItsShape) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    ConvShape shape = draw.Box(stride);
+    shape.padding = Place{0, 0, 0, 0};
+    for (size_t axis = 0; axis < 4; ++axis) (*shape.padding)[axis] = draw.Up(0, (shape.kernel_size[axis] - 1) / 2);
+    const std::string fine = network.Transposed("voxels", shape, 5, draw.Axes(0, 2));
+    return network.Onto(fine, "voxels", draw.Any(stride), 3);
+  });
+}
+
+TEST_P(ConvKindsTest, TransposedAfterPaddedMakesTheSameUnits) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    ConvShape down{.kernel_size = draw.Axes(1, 2), .stride = stride, .dilation = kOnes, .padding = draw.Axes(0, 1)};
+    const std::string coarse = network.Padded("voxels", down, 5);
+    ConvShape up{
+        .kernel_size = draw.Axes(1, 4), .stride = stride, .dilation = draw.Axes(1, 2), .padding = Place{0, 0, 0, 0}};
+    const std::string fine = network.Transposed(coarse, up, 4, draw.Axes(0, 1));
+    return network.Onto(fine, "voxels", draw.Box(kOnes), 3);
+  });
+}
+
+TEST_P(ConvKindsTest, GenerativeMakesSitesAnywhere) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    const std::string fine = network.Generative("voxels", draw.Any(stride), 5);
+    return network.Onto(fine, "voxels", draw.Any(stride), 3);
+  });
+}
+
+TEST_P(ConvKindsTest, GenerativeAfterFloorReturnsToTheVoxels) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    const std::string coarse = network.Floor("voxels", draw.Any(stride), 6);
+    const std::string fine = network.Generative(coarse, draw.Any(stride), 4);
+    const std::string submanifold = network.Submanifold(fine, draw.Box(kOnes), 4);
+    return network.Onto(submanifold, "voxels", draw.Any(kOnes), 3);
+  });
+}
+
+TEST_P(ConvKindsTest, GivenSitesOnEitherSide) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    const std::string sites = network.Floor("voxels", draw.Box(stride), 2);
+    const std::string coarse = network.Onto("voxels", sites, draw.Any(stride), 6);
+    ConvShape back = draw.Box(stride);
+    if (draw.Up(0, 1) == 1) back.padding = draw.Axes(0, 2);
+    return network.TransposedOnto(coarse, "voxels", back, 3);
+  });
+}
+
+TEST_P(ConvKindsTest, ListedCellsAndTheirInverse) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const Place stride = draw.Axes(1, 3);
+    const ConvShape shape = draw.Up(0, 1) == 0 ? draw.Cross(stride) : draw.List(stride);
+    const std::string down = network.Floor("voxels", shape, 6);
+    return network.Inverse(down, down, "voxels", shape, 4, draw.Up(1, 2));
+  });
+}
+
+TEST_P(ConvKindsTest, ListedCellsOfASubmanifold) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const std::string cross = network.Submanifold("voxels", draw.Cross(kOnes), 4);
+    return network.Submanifold(cross, draw.List(kOnes), 3);
+  });
+}
+
+TEST_P(ConvKindsTest, GroupsAndDepthwise) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    ConvShape pairs = draw.Any(kOnes);
+    pairs.groups = 2;
+    ConvShape depthwise = draw.Any(kOnes);
+    depthwise.groups = 6;
+    return network.Submanifold(network.Submanifold("voxels", pairs, 6), depthwise, 12);
+  });
+}
+
+std::string NameOf(const ::testing::TestParamInfo<ConvKindsTest::ParamType>& test) {
+  const auto [device, dimension, seed] = test.param;
+  return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ConvKindsTest,
+                         ::testing::Combine(support::AllDevices(), ::testing::Range(1, 5), ::testing::Range(0u, 8u)),
+                         NameOf);
+
+class LargeKernelTest : public ::testing::TestWithParam<support::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, LargeKernelTest, support::AllDevices(), support::DeviceName);
+
+// 125 and 343 cells in three dimensions, 81 and 256 in four: several words of a row's mask, several launches of a
+// search.
+TEST_P(LargeKernelTest, IsWhatIsDefined) {
+  SKIP_WITHOUT(GetParam());
+  const std::vector<std::pair<int, int>> kernels = {{3, 5}, {3, 7}, {4, 3}, {4, 4}};
+  for (const auto& [dimension, size] : kernels) {
+    std::mt19937 random(static_cast<uint32_t>(size));
+    ConvNetwork network(dimension, 3, std::nullopt, 7);
+    const Place sizes = {size, size, size, size};
+    const Place twos = {2, 2, 2, 2};
+    const std::string same = network.Submanifold("voxels", {.kernel_size = sizes}, 5);
+    const std::string coarse = network.Floor(same, {.kernel_size = sizes, .stride = twos}, 4);
+    const std::string head = network.Inverse(coarse, coarse, same, {.kernel_size = sizes, .stride = twos}, 3, 1);
+    std::vector<Rows> samples;
+    for (int i = 0; i < 2; ++i) {
+      samples.push_back(RandomVoxels(dimension, 3, {-4, -3, -2, 0}, {8, 7, 6, dimension == 4 ? 3 : 1}, random));
+    }
+    ExpectWhatIsDefined(GetParam(), network, head, samples);
+  }
+}
+
+// 512 cells: a GPU's tables end at 343.
+TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
+  SKIP_WITHOUT(GetParam());
+  std::mt19937 random(3);
+  ConvNetwork network(3, 2, std::nullopt, 5);
+  const std::string head = network.Submanifold("voxels", {.kernel_size = {8, 8, 8, 1}}, 3);
+  if (GetParam() == support::Device::kCpu) {
+    ExpectWhatIsDefined(GetParam(), network, head, {RandomVoxels(3, 2, {-5, -5, -5, 0}, {9, 8, 9, 1}, random)});
+    return;
+  }
+  const testing::TemporaryFolder folder;
+  network.Finish(head).WriteTo(folder.path());
+  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const absl::Status refused = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]).status();
+  EXPECT_EQ(ReasonOf(refused), error_reason::kBadModel) << refused;
+  EXPECT_NE(refused.message().find("its kernel has 512 cells; at most 343 are possible on a GPU"),
+            absl::string_view::npos)
+      << refused;
+}
+
+class ConvLimitsTest : public ::testing::TestWithParam<support::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, ConvLimitsTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
+  SKIP_WITHOUT(GetParam());
+  ConvNetwork network(3, 1, std::nullopt, 1);
+  const Place twos = {2, 2, 2, 1};
+  const std::string fine = network.Generative("voxels", {.kernel_size = twos, .stride = twos}, 2);
+  const testing::TestModel model =
+      network.Finish(network.Onto(fine, "voxels", {.kernel_size = twos, .stride = twos}, 2));
+  const testing::TemporaryFolder folder;
+  model.WriteTo(folder.path());
+  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
+  ASSERT_TRUE(program.ok()) << program.status();
+  // The last voxel whose eight sites a key can hold, and the next one, of which it can hold none.
+  const int32_t half = kernels::CoordinateKey(3).max_coordinate() / 2;
+  const PointCloud within = CloudOf({{{half, 0, 0, 0}, {1.0}}}, 3, 1);
+  const PointCloud beyond = CloudOf({{{half + 1, 0, 0, 0}, {1.0}}, {{1, 1, 1, 0}, {1.0}}}, 3, 1);
+  const BatchOutput output = (*runner)->Run(*program, {&within, &beyond, &within}, true);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
+  EXPECT_TRUE(output.samples[2].status.ok()) << output.samples[2].status;
+  EXPECT_EQ(output.samples[1].status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(output.samples[1].status), error_reason::kCoordinateLimits);
+  EXPECT_NE(output.samples[1].status.message().find("asks 8 times for sites outside"), absl::string_view::npos)
+      << output.samples[1].status;
+}
+
+}  // namespace
+}  // namespace voxserve
