@@ -75,11 +75,10 @@ class Validator {
       }
       inputs_.push_back(std::move(inputs));
       partner_.push_back(kNone);
-      if (!proto.has_sparse_conv() || proto.sparse_conv().paired_with().empty()) continue;
-      partner_.back() = IndexOf(proto.sparse_conv().paired_with());
-      if (partner_.back() == kNone) {
-        AtNode(node).Add("paired_with ", Quoted(proto.sparse_conv().paired_with()), " does not exist");
-      }
+      const std::string& partner = proto.has_pool() ? proto.pool().paired_with() : proto.sparse_conv().paired_with();
+      if (partner.empty()) continue;
+      partner_.back() = IndexOf(partner);
+      if (partner_.back() == kNone) AtNode(node).Add("paired_with ", Quoted(partner), " does not exist");
     }
   }
 
@@ -198,8 +197,7 @@ class Validator {
       const GraphNode& node = graph_.nodes[index];
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
-      const auto* const conv = std::get_if<SparseConvOp>(&node.op);
-      if (conv != nullptr && conv->paired_with != kNone) is_needed[conv->paired_with] = true;
+      if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
@@ -212,7 +210,7 @@ class Validator {
   Graph graph_;
   absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
   std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
-  std::vector<int> partner_;                        // likewise, of inverse convolutions
+  std::vector<int> partner_;                        // likewise, of inverse convolutions and pools
   std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
 };
 

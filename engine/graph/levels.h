@@ -32,6 +32,9 @@ struct SiteRule {
   bool operator==(const SiteRule&) const = default;
 };
 
+// In place of a level's id: not sites but one row for every sample of the batch.
+inline constexpr int kSampleLevel = -1;
+
 struct CoordinateLevel {
   int parent = -1;     // a smaller level id; -1 for level 0
   SiteRule from = {};  // how the sites follow from the parent's; of no meaning for level 0
