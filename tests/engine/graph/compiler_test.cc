@@ -141,7 +141,8 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
       if (b.Level(node) == b.Level(input) && b.Channels(node) == b.Channels(input)) alike.push_back(node);
     }
     const int channels = 1 + pick(9);
-    switch (pick(8)) {
+    const kernels::PoolReduce reduce = pick(2) == 0 ? kernels::PoolReduce::kMax : kernels::PoolReduce::kAverage;
+    switch (pick(14)) {
       case 0:
         nodes.push_back(b.Submanifold(input, channels, pick(2) == 0));
         break;
@@ -161,6 +162,31 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
       case 6:
         nodes.push_back(b.Linear(input, channels, pick(2) == 0));
         break;
+      case 7:
+        nodes.push_back(b.Activation(
+            input,
+            {kernels::ActivationFunction(1 + pick(static_cast<int>(kernels::ActivationFunction::kTanh))), 0.5f}));
+        break;
+      case 8:
+        nodes.push_back(b.PoolSubmanifold(input, reduce));
+        break;
+      case 9:
+        nodes.push_back(b.Level(input) == kFine ? b.PoolDown(input, reduce) : b.Unpool(input, down, reduce));
+        break;
+      case 10:
+        nodes.push_back(b.SampleNorm(input, pick(2), pick(2) == 0));
+        break;
+      case 11: {
+        const int global = b.Linear(b.GlobalPool(input, reduce), b.Channels(input), true);
+        const auto function = pick(2) == 0 ? BroadcastOp::Function::kAdd : BroadcastOp::Function::kConcat;
+        nodes.push_back(b.Broadcast(input, global, function));
+        break;
+      }
+      case 12: {  // values stay within bounds: a sum of huge ones would lose its digits
+        const int gate = b.Activation(b.GlobalPool(input, reduce), kernels::ActivationFunction::kSigmoid);
+        nodes.push_back(b.Broadcast(input, gate, BroadcastOp::Function::kMultiply));
+        break;
+      }
       default:
         nodes.push_back(b.Level(input) == kFine ? b.Down(input, channels) : b.Up(input, down, channels));
     }

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
@@ -97,9 +97,13 @@ TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   }
   const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
   const auto run = [&](int64_t limit) {
+    BatchOutput output;
     const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
+    output.status = runner.status();
+    if (!runner.ok()) return output;
     const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
-    return (*runner)->Run(*program, {&cloud}, true);
+    output.status = program.status();
+    return program.ok() ? (*runner)->Run(*program, {&cloud}, true) : std::move(output);
   };
   const BatchOutput expected = run(0);
   ASSERT_TRUE(expected.status.ok()) << expected.status;
