@@ -27,7 +27,7 @@ struct TypedEpilogue {
   const Bias* bias;          // null: none
   const Residual* residual;  // null: none
   int64_t residual_pitch;
-  ActivationFunction activation;
+  Activation activation;
 
   explicit TypedEpilogue(const Epilogue& epilogue)
       : bias(static_cast<const Bias*>(epilogue.bias)),
@@ -48,10 +48,23 @@ struct TypedEpilogue {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sums[i] += ToFloat(added.values[i]);
     }
+    if (activation.function == ActivationFunction::kRelu) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sums[i] = Activate(ActivationFunction::kRelu, sums[i]);
+    } else if (activation.function != ActivationFunction::kNone) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sums[i] = ActivateOutOfLine(activation, sums[i]);
+    }
     Pack<Out, kCount> result;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) result.values[i] = FromFloat<Out>(Activate(activation, sums[i]));
+    for (int i = 0; i < kCount; ++i) result.values[i] = FromFloat<Out>(sums[i]);
     *reinterpret_cast<Pack<Out, kCount>*>(out) = result;
+  }
+
+ private:
+  // Inlined, exponentials would cost every kernel registers and instructions; most networks have ReLU alone.
+  __device__ __noinline__ static float ActivateOutOfLine(const Activation activation, float value) {
+    return Activate(activation, value);
   }
 };
 

@@ -3,20 +3,43 @@
 // What a convolution or a linear layer does with its sums before it stores them: + bias, + residual, activation. Costs
 // no pass of its own.
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
 namespace voxserve::kernels {
 
-enum class ActivationFunction : int32_t { kNone, kRelu };
+enum class ActivationFunction : int32_t { kNone, kRelu, kLeakyRelu, kSigmoid, kGelu, kSilu, kTanh };
 
-// The one definition of every activation, on the CPU and in our CUDA kernels. NaN stays NaN.
-constexpr float Activate(ActivationFunction function, float value) {
-  switch (function) {
+struct Activation {
+  ActivationFunction function = ActivationFunction::kNone;
+  float negative_slope = 0;  // of kLeakyRelu
+
+  constexpr Activation() = default;
+  constexpr Activation(ActivationFunction f, float slope = 0)  // NOLINT: most functions have no parameter
+      : function(f), negative_slope(slope) {}
+
+  constexpr bool operator==(const Activation&) const = default;
+};
+
+// The one definition of every activation, on the CPU and in our CUDA kernels; PyTorch's, with GELU by the error
+// function itself. NaN stays NaN.
+constexpr float Activate(const Activation& activation, float value) {
+  switch (activation.function) {
     case ActivationFunction::kNone:
       break;
     case ActivationFunction::kRelu:
       return value < 0.0f ? 0.0f : value;
+    case ActivationFunction::kLeakyRelu:
+      return value < 0.0f ? activation.negative_slope * value : value;
+    case ActivationFunction::kSigmoid:
+      return 1.0f / (1.0f + std::exp(-value));
+    case ActivationFunction::kGelu:  // 1 + erf(x) = erfc(-x), which keeps its digits where the sum would lose them
+      return 0.5f * value * std::erfc(-0.70710678f * value);
+    case ActivationFunction::kSilu:
+      return value / (1.0f + std::exp(-value));
+    case ActivationFunction::kTanh:
+      return std::tanh(value);
   }
   return value;
 }
@@ -27,7 +50,7 @@ struct Epilogue {
   const void* bias = nullptr;      // [out_channels] float32, where the layer does not ask for another; null: none
   const void* residual = nullptr;  // [num_out_rows, out_channels], rows residual_pitch apart; null: none
   int64_t residual_pitch = 0;      // values
-  ActivationFunction activation = ActivationFunction::kNone;
+  Activation activation;
 };
 static_assert(std::is_trivially_copyable_v<Epilogue>);
 
@@ -38,6 +61,8 @@ namespace cpu {
 // residual itself.
 void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
 void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
+
+void ActivateRow(const Activation& activation, float* row, int32_t channels);
 
 }  // namespace cpu
 

@@ -25,12 +25,17 @@ void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t 
 }
 
 void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
-  const ActivationFunction activation = epilogue.activation;
-  if (activation == ActivationFunction::kNone) return;
-  for (int64_t row = begin; row < end; ++row) {
-    float* to = out + row * out_pitch;
-    for (int32_t c = 0; c < channels; ++c) to[c] = Activate(activation, to[c]);
+  if (epilogue.activation.function == ActivationFunction::kNone) return;
+  for (int64_t row = begin; row < end; ++row) ActivateRow(epilogue.activation, out + row * out_pitch, channels);
+}
+
+void ActivateRow(const Activation& activation, float* row, int32_t channels) {
+  if (activation.function == ActivationFunction::kNone) return;
+  if (activation.function == ActivationFunction::kRelu) {  // a loop that compilers turn into vector instructions
+    for (int32_t c = 0; c < channels; ++c) row[c] = Activate(ActivationFunction::kRelu, row[c]);
+    return;
   }
+  for (int32_t c = 0; c < channels; ++c) row[c] = Activate(activation, row[c]);
 }
 
 }  // namespace voxserve::kernels::cpu

@@ -6,6 +6,21 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
+// out = activation(out (+ bias)).
+cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStream_t stream) {
+  return ScaleShift({.num_rows = params.num_rows,
+                     .channels = params.out_channels,
+                     .dtype = params.out_dtype,
+                     .out_dtype = params.out_dtype,
+                     .bias_dtype = params.out_dtype,
+                     .in = params.out,
+                     .in_pitch = params.out_pitch,
+                     .out = params.out,
+                     .out_pitch = params.out_pitch,
+                     .epilogue = {.bias = bias, .activation = params.epilogue.activation}},
+                    stream);
+}
+
 // The same by steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). A residual goes first, so
 // that it may be `out` itself.
 cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
@@ -38,18 +53,8 @@ cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t s
                                          .c_pitch = params.out_pitch,
                                          .accumulate = has_residual}));
   const void* const bias = bias_comes_first ? nullptr : params.epilogue.bias;
-  if (bias == nullptr && params.epilogue.activation == ActivationFunction::kNone) return cudaSuccess;
-  return ScaleShift({.num_rows = params.num_rows,
-                     .channels = params.out_channels,
-                     .dtype = params.out_dtype,
-                     .out_dtype = params.out_dtype,
-                     .bias_dtype = params.out_dtype,
-                     .in = params.out,
-                     .in_pitch = params.out_pitch,
-                     .out = params.out,
-                     .out_pitch = params.out_pitch,
-                     .epilogue = {.bias = bias, .activation = params.epilogue.activation}},
-                    stream);
+  if (bias == nullptr && params.epilogue.activation.function == ActivationFunction::kNone) return cudaSuccess;
+  return FinishInPlace(params, bias, stream);
 }
 
 }  // namespace
@@ -59,6 +64,7 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
   if (stream != gemm.stream()) return cudaErrorInvalidValue;
   const NvtxRange range("Linear");
   const Epilogue& epilogue = params.epilogue;
+  const ActivationFunction function = epilogue.activation.function;
   if (epilogue.residual == nullptr || params.dtype == params.out_dtype) {
     const cudaError_t error = gemm.MultiplyFused({.dtype = params.dtype,
                                                   .out_dtype = params.out_dtype,
@@ -72,9 +78,12 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
                                                   .bias = epilogue.bias,
                                                   .residual = epilogue.residual,
                                                   .residual_pitch = epilogue.residual_pitch,
-                                                  .relu = epilogue.activation == ActivationFunction::kRelu,
+                                                  .relu = function == ActivationFunction::kRelu,
                                                   .d = params.out,
                                                   .d_pitch = params.out_pitch});
+    // The library knows ReLU alone.
+    const bool is_finished = function == ActivationFunction::kNone || function == ActivationFunction::kRelu;
+    if (error == cudaSuccess && !is_finished) return FinishInPlace(params, /*bias=*/nullptr, stream);
     if (error != cudaErrorNotSupported) return error;
   }
   return LinearBySteps(params, gemm, stream);

@@ -26,8 +26,9 @@ void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
         if (params.scale != nullptr) value *= params.scale[c];
         if (bias != nullptr) value += bias[c];
         if (residual != nullptr) value += residual[c];
-        out[c] = Activate(epilogue.activation, value);
+        out[c] = value;
       }
+      ActivateRow(epilogue.activation, out, params.channels);
     }
   });
 }

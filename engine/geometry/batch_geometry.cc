@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "kernels/coordinate_key.h"
 #include "kernels/voxel_limit.h"
 
 namespace voxserve {
@@ -111,6 +112,18 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
   std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), level_beyond_limits_.begin(),
                  num_beyond_limits.begin(), std::plus<>());
   return absl::OkStatus();
+}
+
+void BatchGeometry::MakeSampleBegin(int level) {
+  const kernels::CoordinateKey key(dimension_);
+  const std::vector<uint64_t>& level_keys = keys(level);
+  std::vector<int64_t>& begins = Slot(sample_begins_, level);
+  begins.assign(1, 0);
+  for (int32_t sample = 1; sample < num_samples_; ++sample) {
+    const auto first = std::lower_bound(level_keys.begin() + begins.back(), level_keys.end(), key.SampleFloor(sample));
+    begins.push_back(first - level_keys.begin());
+  }
+  begins.push_back(num_sites(level));
 }
 
 bool BatchGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,

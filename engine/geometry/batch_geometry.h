@@ -39,6 +39,10 @@ class BatchGeometry : public BatchCounts {
   // Rulebook number `index` as rulebook `of` with its pairs swapped.
   void SwapRulebook(int index, int of, kernels::ThreadPool& pool);
 
+  // Where each sample's rows begin on a level that has been made.
+  void MakeSampleBegin(int level);
+  const int64_t* level_sample_begin(int level) const { return sample_begins_[static_cast<size_t>(level)].data(); }
+
   const std::vector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
@@ -53,7 +57,8 @@ class BatchGeometry : public BatchCounts {
  private:
   int32_t dimension_ = 3;
   int32_t num_samples_ = 0;
-  std::vector<std::vector<uint64_t>> levels_;  // ascending, unique keys of each level
+  std::vector<std::vector<uint64_t>> levels_;        // ascending, unique keys of each level
+  std::vector<std::vector<int64_t>> sample_begins_;  // by level, [samples + 1] where asked for
   std::vector<kernels::Rulebook> rulebooks_;
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;

@@ -29,11 +29,11 @@
 
 namespace voxserve {
 
-// What of a rulebook a batch's convolutions read. Each form is made only where it is asked for.
+// What of a rulebook a batch's convolutions and pools read. Each form is made only where it is asked for.
 struct RulebookForms {
   bool pairs = false;               // gather-GEMM-scatter's, either way round
-  bool neighbours = false;          // fetch-on-demand's
-  bool swapped_neighbours = false;  // of inverse and transposed convolutions
+  bool neighbours = false;          // fetch-on-demand's and pools'
+  bool swapped_neighbours = false;  // of inverse and transposed ones
 
   bool operator==(const RulebookForms&) const = default;
 };
@@ -70,16 +70,22 @@ class DeviceGeometry : public BatchCounts {
   void SwapRulebook(int index, int of);
   absl::Status MakeMaps();
 
+  // Where each sample's rows begin on a level, after MakeMaps.
+  absl::Status MakeSampleBegin(int level);
+
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
   absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
-  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs. Waits for the stream.
+  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs and in what other forms are asked for.
+  // Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                              const kernels::RulebookView& made);
+                              const RulebookForms& forms, const kernels::RulebookView& made);
+
+  absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
 
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   // Where the form was asked for.
@@ -90,6 +96,8 @@ class DeviceGeometry : public BatchCounts {
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }
+  // [samples + 1], of a level that it has been asked for.
+  const int64_t* level_sample_begin(int level) const { return levels_[static_cast<size_t>(level)].sample_begin; }
   // For tests and benchmarks: MortonKeys of a level, on the device.
   const uint64_t* keys(int level) const { return levels_[static_cast<size_t>(level)].keys; }
 
@@ -101,6 +109,7 @@ class DeviceGeometry : public BatchCounts {
     uint64_t* keys = nullptr;  // [capacity]
     int64_t capacity = 0;
     const int64_t* num_sites = nullptr;  // on the device
+    int64_t* sample_begin = nullptr;     // [samples + 1] where asked for
     int parent = -1;
     kernels::OutputCoordinatesParams rule;  // but for the workspace; not of level 0
   };

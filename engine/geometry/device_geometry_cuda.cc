@@ -11,6 +11,7 @@
 #include "engine/runtime/cuda_status.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/pair_tables.h"
+#include "kernels/sample_begins.h"
 #include "kernels/swap_neighbours.h"
 #include "kernels/voxel_limit.h"
 
@@ -39,6 +40,18 @@ absl::Status CopyToDevice(T* to, const T* from, size_t count, StreamView stream)
   if (count == 0) return absl::OkStatus();
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, stream.get()));
   return absl::OkStatus();
+}
+
+// [K, num_rows] the other row of each pair, or -1.
+std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const int32_t* rows, int64_t num_rows,
+                                    const int32_t* others) {
+  std::vector<int32_t> table(static_cast<size_t>(rulebook.num_offsets * num_rows), -1);
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
+      table[static_cast<size_t>(k * num_rows + rows[pair])] = others[pair];
+    }
+  }
+  return table;
 }
 
 }  // namespace
@@ -215,6 +228,18 @@ absl::Status DeviceGeometry::MakeMaps() {
   RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
   RETURN_IF_ERROR(MakePairTables());
   searches_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::MakeSampleBegin(int index) {
+  Level& level = levels_[static_cast<size_t>(index)];
+  ASSIGN_OR_RETURN(level.sample_begin, context_->batch.TakeArray<int64_t>(shape_.num_samples + 1));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SampleBegins({.dimension = shape_.dimension,
+                                                    .num_samples = shape_.num_samples,
+                                                    .keys = level.keys,
+                                                    .num_keys = level.num_sites,
+                                                    .sample_begin = level.sample_begin},
+                                                   stream().get()));
   return absl::OkStatus();
 }
 
@@ -436,9 +461,9 @@ absl::Status DeviceGeometry::UploadVoxels(const BatchGeometry& made) {
 }
 
 absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_level,
-                                            const kernels::ConvGeometry& geometry, const kernels::RulebookView& made) {
-  RETURN_IF_ERROR(
-      TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry, {.pairs = true}));
+                                            const kernels::ConvGeometry& geometry, const RulebookForms& forms,
+                                            const kernels::RulebookView& made) {
+  RETURN_IF_ERROR(TakeTables(index, in_level, out_level, made.num_in_rows, made.num_out_rows, geometry, forms));
   const DeviceRulebook& rulebook = rulebooks_[static_cast<size_t>(index)];
   RETURN_IF_ERROR(CheckRows(made.num_pairs(), "pairs"));
   const auto num_pairs = static_cast<size_t>(made.num_pairs());
@@ -463,6 +488,23 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
                                                            .in_masks = rulebook.in_masks,
                                                            .out_masks = rulebook.out_masks},
                                                           stream().get()));
+  std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
+  if (forms.neighbours) {
+    neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
+    RETURN_IF_ERROR(CopyToDevice(rulebook.neighbours, neighbours.data(), neighbours.size(), stream()));
+  }
+  if (forms.swapped_neighbours) {
+    swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
+    RETURN_IF_ERROR(CopyToDevice(rulebook.swapped_neighbours, swapped.data(), swapped.size(), stream()));
+  }
+  return stream().Synchronize();
+}
+
+absl::Status DeviceGeometry::UploadSampleBegin(int index, const BatchGeometry& made) {
+  Level& level = levels_[static_cast<size_t>(index)];
+  const auto count = static_cast<size_t>(shape_.num_samples) + 1;
+  ASSIGN_OR_RETURN(level.sample_begin, context_->batch.TakeArray<int64_t>(static_cast<int64_t>(count)));
+  RETURN_IF_ERROR(CopyToDevice(level.sample_begin, made.level_sample_begin(index), count, stream()));
   return stream().Synchronize();
 }
 

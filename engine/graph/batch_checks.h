@@ -40,6 +40,11 @@ inline const PlanTable& PlansOf(const Program& program, const RunOptions& option
   return options.plans == nullptr ? program.default_plans : *options.plans;
 }
 
+// How a rulebook is searched by these plans; one that no convolution reads, by the default.
+inline kernels::MapSearch SearchOf(const ProgramRulebook& rulebook, const std::vector<ConvPlan>& plans) {
+  return rulebook.first_conv < 0 ? ConvPlan().map_search : plans[static_cast<size_t>(rulebook.first_conv)].map_search;
+}
+
 // The pairs of each offset. offset_begin: [num_offsets + 1].
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
@@ -53,7 +58,9 @@ inline bool IsWanted(const Step& step, bool wants_scores) {
 // Where the head begins, as an index into program.steps.
 size_t FirstHeadStep(const Program& program);
 
-// Places buffers in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's size.
-int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, std::vector<int64_t>& begin);
+// Places buffers of a batch in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's
+// size.
+int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
+                     std::vector<int64_t>& begin);
 
 }  // namespace voxserve

@@ -7,7 +7,11 @@
 #include <utility>
 
 #include "engine/ops/argmax.h"
+#include "engine/ops/broadcast.h"
+#include "engine/ops/global_pool.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/pool.h"
+#include "engine/ops/sample_norm.h"
 #include "engine/ops/scale_shift.h"
 #include "engine/ops/sparse_conv.h"
 #include "engine/ops/voxel_to_point.h"
@@ -24,7 +28,8 @@ struct Layer {
   int first_node = 0;   // where it began; its op decides the kernel
   int result_node = 0;  // the last node absorbed: the layer computes this one's value
   int residual = -1;    // layer whose value is added; -1: none
-  std::optional<ActivationOp::Function> activation;
+  std::optional<kernels::Activation> activation;
+  bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
   std::vector<float> bias;   // per output channel; empty: 0
 
@@ -35,14 +40,6 @@ struct Layer {
   bool is_for_labels = false;
   bool is_for_scores = false;
 };
-
-kernels::ActivationFunction KernelFunction(ActivationOp::Function function) {
-  switch (function) {
-    case ActivationOp::Function::kRelu:
-      break;
-  }
-  return kernels::ActivationFunction::kRelu;
-}
 
 class Compiler {
  public:
@@ -110,9 +107,15 @@ class Compiler {
       } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
         Fold(*norm, layer);
       } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
-        layer.activation = activation->function;
+        layer.activation = activation->activation;
       } else if (std::holds_alternative<AddOp>(op)) {
         layer.residual = LayerOf(Node(node).inputs[1]);
+      } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
+        if (sample_norm->bias) layer.bias = sample_norm->bias->values;
+        layer.has_scale = false;
+      } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
+        layer.has_scale = false;
+        can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
       } else {
         can_absorb = false;
       }
@@ -132,7 +135,7 @@ class Compiler {
       const int next = readers.front();
       const GraphOp& op = Node(next).op;
       const bool sums_only = layer.residual < 0 && !layer.activation;
-      if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only) {
+      if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
         Fold(*norm, layer);
       } else if (std::holds_alternative<AddOp>(op) && sums_only) {
         const std::vector<int>& inputs = Node(next).inputs;
@@ -140,7 +143,7 @@ class Compiler {
         if (other < 0) return;  // not computed yet: its own layer absorbs the addition
         layer.residual = other;
       } else if (const auto* activation = std::get_if<ActivationOp>(&op); activation != nullptr && !layer.activation) {
-        layer.activation = activation->function;
+        layer.activation = activation->activation;
       } else {
         return;
       }
@@ -268,7 +271,7 @@ class Compiler {
     CountWeights(layer.bias);
     FusedEpilogue epilogue{.bias = std::move(layer.bias)};
     if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
-    if (layer.activation) epilogue.activation = KernelFunction(*layer.activation);
+    if (layer.activation) epilogue.activation = *layer.activation;
     return epilogue;
   }
 
@@ -298,6 +301,30 @@ class Compiler {
       Push(layer, MakeLinear(*linear, node, index));
     } else if (std::holds_alternative<ConcatOp>(node.op)) {
       EmitConcatCopies(index);
+    } else if (const auto* global = std::get_if<GlobalPoolOp>(&node.op)) {
+      AddSampleLevel(Node(node.inputs[0]).level);
+      Push(layer, std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{
+                      .in = Touch(LayerOf(node.inputs[0])), .out = Touch(index), .reduce = global->reduce}));
+    } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
+      AddSampleLevel(node.level);
+      EmitBroadcast(*broadcast, index);
+    } else if (const auto* norm = std::get_if<SampleNormOp>(&node.op)) {
+      AddSampleLevel(node.level);
+      if (norm->weight) CountWeights(norm->weight->values);
+      Push(layer, std::make_unique<SampleNormStep>(
+                      SampleNormStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                              .out = Touch(index),
+                                              .num_groups = norm->num_groups,
+                                              .epsilon = norm->epsilon,
+                                              .weight = norm->weight ? norm->weight->values : std::vector<float>(),
+                                              .epilogue = TakeEpilogue(layer)}));
+    } else if (const auto* pool = std::get_if<PoolOp>(&node.op)) {
+      const int rulebook = RulebookOf(*pool, /*conv_index=*/-1);
+      program_.rulebooks[static_cast<size_t>(rulebook)].is_pooled = true;
+      Push(layer, std::make_unique<PoolStep>(PoolStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                                               .out = Touch(index),
+                                                               .rulebook = rulebook,
+                                                               .reduce = pool->reduce}));
     } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
@@ -397,10 +424,38 @@ class Compiler {
     }
   }
 
-  int RulebookOf(const SparseConvOp& conv, int conv_index) {
-    const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
+  void EmitBroadcast(const BroadcastOp& op, int index) {
+    const std::vector<int>& inputs = FirstNode(At(index)).inputs;
+    BroadcastStep::Options options{.function = op.function == BroadcastOp::Function::kMultiply
+                                                   ? BroadcastStep::Function::kMultiply
+                                                   : BroadcastStep::Function::kAdd};
+    if (op.function == BroadcastOp::Function::kConcat) {
+      ScaleShiftStep::Options copy{.in = Touch(LayerOf(inputs[0])), .out = Touch(index)};
+      copy.out.channels = copy.in.channels;
+      Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
+      options.function = BroadcastStep::Function::kCopy;
+    } else {
+      options.sites = Touch(LayerOf(inputs[0]));
+    }
+    options.samples = Touch(LayerOf(inputs[1]));
+    options.out = Touch(index);
+    options.out.column += options.out.channels - options.samples.channels;
+    options.out.channels = options.samples.channels;
+    options.epilogue = TakeEpilogue(At(index));
+    Push(At(index), std::make_unique<BroadcastStep>(std::move(options)));
+  }
+
+  void AddSampleLevel(int level) {
+    std::vector<int>& levels = program_.sample_levels;
+    if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
+  }
+
+  // conv_index: -1 for a pool's.
+  template <typename Op>
+  int RulebookOf(const Op& op, int conv_index) {
+    const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(op.rulebook)];
     const int searched = FindOrAdd({.spec = spec, .first_conv = conv_index});
-    if (!conv.is_swapped()) return searched;
+    if (!op.is_swapped()) return searched;
     return FindOrAdd({.spec = spec, .swap_of = searched, .first_conv = conv_index});
   }
 
@@ -409,7 +464,10 @@ class Compiler {
     const auto found = std::find_if(rulebooks.begin(), rulebooks.end(), [&](const ProgramRulebook& rulebook) {
       return rulebook.spec == wanted.spec && rulebook.swap_of == wanted.swap_of;
     });
-    if (found != rulebooks.end()) return static_cast<int>(found - rulebooks.begin());
+    if (found != rulebooks.end()) {
+      if (found->first_conv < 0) found->first_conv = wanted.first_conv;
+      return static_cast<int>(found - rulebooks.begin());
+    }
     rulebooks.push_back(wanted);
     return static_cast<int>(rulebooks.size()) - 1;
   }

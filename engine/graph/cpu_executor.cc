@@ -82,14 +82,14 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& 
   const StageTimer timer("geometry", output.stages);
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, geometry_));
   RefuseBeyondLimits(geometry_, program.dimension, output);
+  for (const int level : program.sample_levels) geometry_.MakeSampleBegin(level);
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
     const ProgramRulebook& rulebook = program.rulebooks[i];
     if (rulebook.swap_of >= 0) {
       geometry_.SwapRulebook(index, rulebook.swap_of, *context_->pool);
     } else if (geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry,
-                                      plans[static_cast<size_t>(rulebook.first_conv)].map_search, limits.max_grid_bytes,
-                                      *context_->pool)) {
+                                      SearchOf(rulebook, plans), limits.max_grid_bytes, *context_->pool)) {
       ++output.grid_fallbacks;
     }
   }
@@ -104,7 +104,8 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
     num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
   }
   std::vector<int64_t> buffer_begin;
-  RETURN_IF_ERROR(context_->features.Reserve(PlaceBuffers(program, num_sites, buffer_begin)));
+  RETURN_IF_ERROR(
+      context_->features.Reserve(PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), buffer_begin)));
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
                       .plans = &plans,

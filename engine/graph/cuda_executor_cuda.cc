@@ -137,11 +137,12 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
       geometry_.SwapRulebook(index, rulebook.swap_of);
       continue;
     }
-    RETURN_IF_ERROR(geometry_.AddRulebook(
-        index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry, plans.forms()[i],
-        guessed[static_cast<size_t>(rulebook.first_conv)].map_search, limits.max_grid_bytes));
+    RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
+                                          rulebook.spec.geometry, plans.forms()[i], SearchOf(rulebook, guessed),
+                                          limits.max_grid_bytes));
   }
   RETURN_IF_ERROR(geometry_.MakeMaps());
+  for (const int level : program.sample_levels) RETURN_IF_ERROR(geometry_.MakeSampleBegin(level));
   return geometry_.QueueSizes();
 }
 
@@ -165,6 +166,10 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
   RETURN_IF_ERROR(geometry_.UploadVoxels(made));
+  for (const int level : program.sample_levels) {
+    made.MakeSampleBegin(level);
+    RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
+  }
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
@@ -176,7 +181,12 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RETURN_IF_ERROR(geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, made.rulebook(0)));
+    RulebookForms forms{.pairs = true, .neighbours = rulebook.is_pooled};
+    for (const ProgramRulebook& other : program.rulebooks) {
+      forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
+    }
+    RETURN_IF_ERROR(
+        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms, made.rulebook(0)));
   }
   RETURN_IF_ERROR(EndStage(kGeometry));
   return cuda.stream.view().Synchronize();
@@ -192,7 +202,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
   std::vector<int64_t> buffer_begin;
-  const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), buffer_begin);
+  const int64_t buffer_bytes =
+      PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()), buffer_begin);
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .plans = &plans,

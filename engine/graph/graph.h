@@ -20,6 +20,8 @@
 
 #include "engine/graph/levels.h"
 #include "kernels/conv_geometry.h"
+#include "kernels/epilogue.h"
+#include "kernels/pool.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
@@ -98,8 +100,7 @@ struct LinearOp {
 };
 
 struct ActivationOp {
-  enum class Function { kRelu };
-  Function function = Function::kRelu;
+  kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
 // Two inputs on one level with the same channels; x + x is fine.
@@ -116,8 +117,45 @@ struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
 };
 
+// Local pooling. What is said of a SparseConvOp's fields holds for these.
+struct PoolOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  SparseConvOp::Kind kind = SparseConvOp::Kind::kSubmanifold;
+  SiteRule sites;
+  int paired_with = -1;  // kInverse: index of the strided pool or convolution
+  int rulebook = 0;
+
+  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse; }
+};
+
+// All sites of a sample to one row, on kSampleLevel.
+struct GlobalPoolOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+};
+
+// Inputs: a tensor on sites and one on kSampleLevel.
+struct BroadcastOp {
+  enum class Function { kAdd, kMultiply, kConcat };
+  Function function = Function::kAdd;
+};
+
+// Instance norm (one channel a group) and group norm.
+struct SampleNormOp {
+  int num_groups = 1;  // divides the channels
+  float epsilon = 1e-5f;
+  HostTensorPtr weight;  // [channels]; null: 1
+  HostTensorPtr bias;    // [channels]; null: 0
+};
+
 using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
-                             VoxelToPointOp, ArgmaxOp>;
+                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp>;
+
+// The node that an inverse convolution or pool names; -1: none.
+inline int PartnerOf(const GraphOp& op) {
+  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;
+  if (const auto* pool = std::get_if<PoolOp>(&op)) return pool->paired_with;
+  return -1;
+}
 
 struct GraphNode {
   std::string name;         // unique
@@ -125,7 +163,7 @@ struct GraphNode {
   GraphOp op = {};
 
   // What the node computes.
-  int level = 0;              // coordinate level of its rows; of per-point results: 0
+  int level = 0;              // coordinate level of its rows, or kSampleLevel; of per-point results: 0
   int channels = 0;           // of labels: 1
   bool is_per_point = false;  // [num_points, channels], else [sites of level, channels]
   bool is_labels = false;     // class ids, else float

@@ -75,9 +75,9 @@ class Validator {
       }
       inputs_.push_back(std::move(inputs));
       partner_.push_back(kNone);
-      if (!proto.has_sparse_conv()) continue;
       const model::v1::SparseConv& conv = proto.sparse_conv();
-      for (const auto& [field, name] : {std::pair("paired_with", conv.paired_with()), {"sites_of", conv.sites_of()}}) {
+      const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
+      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", conv.sites_of()}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
         if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
@@ -200,10 +200,9 @@ class Validator {
       const GraphNode& node = graph_.nodes[index];
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
+      if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
       const auto* const conv = std::get_if<SparseConvOp>(&node.op);
-      if (conv == nullptr) continue;
-      if (conv->paired_with != kNone) is_needed[conv->paired_with] = true;
-      if (conv->sites_of != kNone) is_needed[conv->sites_of] = true;
+      if (conv != nullptr && conv->sites_of != kNone) is_needed[conv->sites_of] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
@@ -216,7 +215,7 @@ class Validator {
   Graph graph_;
   absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
   std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
-  std::vector<int> partner_;                        // likewise, of convolutions with paired_with or sites_of
+  std::vector<int> partner_;                        // likewise, of those with paired_with or sites_of
   std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
 };
 

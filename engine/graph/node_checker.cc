@@ -27,6 +27,7 @@ InputCount InputCountOf(Node::OpCase op) {
       return {0, 0};
     case Node::kAdd:
     case Node::kVoxelToPoint:
+    case Node::kBroadcast:
       return {2, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
@@ -34,6 +35,21 @@ InputCount InputCountOf(Node::OpCase op) {
       return {0, kAnyNumber};
     default:
       return {1, 1};
+  }
+}
+
+// True for operators whose first input must have a row a site.
+bool ReadsSites(Node::OpCase op) {
+  switch (op) {
+    case Node::kSparseConv:
+    case Node::kPool:
+    case Node::kGlobalPool:
+    case Node::kBroadcast:
+    case Node::kInstanceNorm:
+    case Node::kGroupNorm:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -45,6 +61,13 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
   if (node.inputs.size() < count.least || node.inputs.size() > count.most) {
     at.Add("has ", node.inputs.size(), " inputs; it needs ", count.least, count.most == kAnyNumber ? " or more" : "");
     node.inputs.assign(count.least, -1);
+  }
+  if (ReadsSites(proto.op_case())) {
+    const GraphNode* const input = Known(node, 0);
+    if (input != nullptr && input->level == kSampleLevel) {
+      at.Add("its input ", Quoted(input->name), " has a row a sample; it needs sites");
+      node.inputs[0] = -1;
+    }
   }
   switch (proto.op_case()) {
     case Node::kVoxelize:
@@ -73,6 +96,21 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       break;
     case Node::kArgmax:
       CheckArgmax(&node, at);
+      break;
+    case Node::kPool:
+      CheckPool(proto.pool(), partner, &node, at);
+      break;
+    case Node::kGlobalPool:
+      CheckGlobalPool(proto.global_pool(), &node, at);
+      break;
+    case Node::kBroadcast:
+      CheckBroadcast(proto.broadcast(), &node, at);
+      break;
+    case Node::kInstanceNorm:
+      CheckInstanceNorm(proto.instance_norm(), &node, at);
+      break;
+    case Node::kGroupNorm:
+      CheckGroupNorm(proto.group_norm(), &node, at);
       break;
     case Node::OP_NOT_SET:
       at.Add("has no operator");
@@ -140,8 +178,7 @@ void NodeChecker::CheckLinear(const model::v1::Linear& proto, GraphNode* node, c
 }
 
 void NodeChecker::CheckActivation(const model::v1::Activation& proto, GraphNode* node, const ProblemsAt& at) {
-  if (proto.function() != model::v1::Activation::FUNCTION_RELU) at.Add("function must be FUNCTION_RELU");
-  node->op = ActivationOp{.function = ActivationOp::Function::kRelu};
+  node->op = ReadActivation(proto, at).value_or(ActivationOp());
   const GraphNode* const input = FeaturesInput(*node, 0, at);
   if (input == nullptr) return;
   node->level = input->level;

@@ -21,9 +21,8 @@ class NodeChecker {
   // Both outlive the checker. graph->dimension is set.
   NodeChecker(Graph* graph, WeightReader* weights) : graph_(*graph), weights_(*weights) {}
 
-  // Appends exactly one node to the graph. inputs and partner (of a convolution with paired_with or sites_of) are
-  // indices of nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been
-  // reported.
+  // Appends exactly one node to the graph. inputs and partner (of one with paired_with or sites_of) are indices of
+  // nodes that have been checked, -1 for those that do not exist or stand in a cycle, which has been reported.
   void Check(const model::v1::Node& proto, std::vector<int> inputs, int partner, const ProblemsAt& at);
 
   bool has_voxelize() const { return has_voxelize_; }
@@ -38,11 +37,22 @@ class NodeChecker {
   void CheckConcat(GraphNode* node, const ProblemsAt& at);
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
+  void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);
+
+  void CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckInstanceNorm(const model::v1::InstanceNorm& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckGroupNorm(const model::v1::GroupNorm& proto, GraphNode* node, const ProblemsAt& at);
+  // What both norms have. num_groups 0: it has a problem.
+  void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, GraphNode* node, const ProblemsAt& at);
 
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceOnGivenSites(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceInverse(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
+
+  // The same of an inverse pool.
+  bool PlaceInversePool(const GraphNode& input, int partner, PoolOp* op, GraphNode* node, const ProblemsAt& at);
 
   // The input's node where its result is known and may be read as voxel features; null, and a problem where it may
   // not, otherwise.

@@ -25,6 +25,15 @@ ConvPlan AsGatherGemmScatter(ConvPlan plan) {
 
 PlanTable::PlanTable(const Program& program, const std::vector<Bucket>& buckets) {
   forms_.resize(program.rulebooks.size());
+  for (size_t i = 0; i < forms_.size(); ++i) {
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (!rulebook.is_pooled) continue;
+    if (rulebook.swap_of >= 0) {
+      forms_[static_cast<size_t>(rulebook.swap_of)].swapped_neighbours = true;
+    } else {
+      forms_[i].neighbours = true;
+    }
+  }
   for (const Bucket& bucket : buckets) {
     std::vector<ConvPlan>& plans = plans_.emplace_back();
     max_voxels_.push_back(bucket.max_voxels);

@@ -21,12 +21,13 @@
 
 namespace voxserve {
 
-// A rulebook that steps walk, by its index. An inverse convolution walks its partner's with the pairs swapped, a
-// transposed one that of the convolution it transposes.
+// A rulebook that steps walk, by its index. An inverse convolution or pool walks its partner's with the pairs swapped,
+// a transposed convolution that of the convolution it transposes.
 struct ProgramRulebook {
   RulebookSpec spec;   // levels and geometry
   int swap_of = -1;    // index of the rulebook whose pairs are swapped; -1: searched
-  int first_conv = 0;  // the first convolution that asked for it: its plan says how it is searched
+  int first_conv = 0;  // the first convolution that asked for it: its plan says how it is searched; -1: only pools did
+  bool is_pooled = false;  // a pool walks it, on a GPU as neighbours
 };
 
 // A convolution, by its index: the order in which they run. A plan has an entry for each.
@@ -51,7 +52,8 @@ struct Program {
   std::vector<CoordinateLevel> levels;     // parents before their children
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
   std::vector<ProgramConv> convs;
-  PlanTable default_plans;  // of the plan that it was compiled with
+  std::vector<int> sample_levels;  // levels whose steps ask where each sample's rows begin
+  PlanTable default_plans;         // of the plan that it was compiled with
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   bool allow_tf32 = false;

@@ -9,9 +9,14 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   const int64_t begin = (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype);
   return {.data = features == nullptr ? nullptr : features + begin,
           .dtype = buffer.dtype,
-          .rows = (*num_sites)[static_cast<size_t>(buffer.level)],
+          .rows = buffer.level < 0 ? num_samples() : (*num_sites)[static_cast<size_t>(buffer.level)],
           .channels = slice.channels,
           .pitch = buffer.pitch};
+}
+
+const int64_t* StepContext::SampleBegin(const BufferSlice& slice) const {
+  const int level = (*buffers)[static_cast<size_t>(slice.buffer)].level;
+  return cuda() != nullptr ? device_geometry->level_sample_begin(level) : geometry->level_sample_begin(level);
 }
 
 int64_t StepContext::num_answers() const {

@@ -25,10 +25,10 @@
 
 namespace voxserve {
 
-// Memory of the feature pass: one row per site of a level. Sizes follow from the batch, so the executor places buffers
-// for each batch; two whose [first_step, last_step] do not meet may share memory.
+// Memory of the feature pass: one row per site of a level, or per sample. Sizes follow from the batch, so the executor
+// places buffers for each batch; two whose [first_step, last_step] do not meet may share memory.
 struct Buffer {
-  int level = 0;
+  int level = 0;  // below 0: a row for each of the batch's samples
   DType dtype = DType::kFloat32;
   int32_t channels = 0;
   int64_t pitch = 0;  // values a row; rows are padded to 16 bytes
@@ -88,6 +88,9 @@ struct StepContext {
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   Tensor At(const BufferSlice& slice) const;
+  // [samples + 1] where the rows of each sample begin in a slice on one of Program::sample_levels; on the device.
+  const int64_t* SampleBegin(const BufferSlice& slice) const;
+  int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
@@ -99,7 +102,7 @@ struct StepContext {
 struct FusedEpilogue {
   Weights bias;          // [out channels] in the type that the step's kernel asks for; empty: none
   BufferSlice residual;  // added before the activation
-  kernels::ActivationFunction activation = kernels::ActivationFunction::kNone;
+  kernels::Activation activation;
 
   kernels::Epilogue In(const StepContext& context) const;
 };

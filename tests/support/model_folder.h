@@ -55,7 +55,7 @@ struct TestModel {
   void WriteTo(const std::filesystem::path& model_folder, int64_t version = 1) const;
 };
 
-// A valid network with every operator but none too many: nodes voxels, conv, norm, relu, down, up, sum, both, head,
+// A valid network with a U-Net's operators, none too many: nodes voxels, conv, norm, relu, down, up, sum, both, head,
 // best, labels, scores. Two features (x, intensity with default 0), a range of 32 x 32 x 8 voxels, three classes.
 TestModel SmallModel();
 

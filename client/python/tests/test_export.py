@@ -19,7 +19,14 @@ from conftest import REPOSITORY, SHARED
 from google.protobuf import text_format
 
 from voxserve import wire
-from voxserve.export import ExportError, PointFeature, kernel_order, safetensors_file, torchsparse_minkunet
+from voxserve.export import (
+    ExportError,
+    PointFeature,
+    kernel_order,
+    model_folder,
+    safetensors_file,
+    torchsparse_minkunet,
+)
 from voxserve.export.__main__ import main, read_state_dict
 
 State = dict[str, np.ndarray[Any, Any]]
@@ -127,6 +134,37 @@ def test_nodes_are_the_published_architecture() -> None:
     assert list(nodes["up4.concat"].inputs) == ["up4.up.relu", "stem.1.relu"]
     assert [(o.kind, o.node) for o in model.outputs] == [(1, "labels"), (2, "scores")]
     assert list(nodes["labels"].inputs) == ["argmax", "voxels"]
+
+
+def test_operators_are_written_as_the_messages_read_them() -> None:
+    network = model_folder.Network("net")
+    affine = {"weight": np.ones(4, np.float32), "bias": np.zeros(4, np.float32)}
+    network.activation("leaky", "x", "LEAKY_RELU", 0.125)
+    network.activation("gelu", "x", "GELU")
+    network.pool_strided_floor("pool", "x", "MAX", (2, 2, 2), (2, 2, 2))
+    network.unpool("unpool", "pool", "pool")
+    network.global_pool("global", "x", "SUM")
+    network.broadcast("gate", "x", "global", "MULTIPLY")
+    network.instance_norm("instance", "x", {}, 1e-5)
+    network.group_norm("group", "x", affine, 1e-3, 2)
+    nodes = {node.name: node for node in parse(network).nodes}
+    functions = wire.message_class("voxserve.model.v1.Activation")
+    pool = wire.message_class("voxserve.model.v1.Pool")
+    conv = wire.message_class("voxserve.model.v1.SparseConv")
+    broadcast = wire.message_class("voxserve.model.v1.Broadcast")
+    assert nodes["leaky"].activation.function == functions.FUNCTION_LEAKY_RELU
+    assert nodes["leaky"].activation.negative_slope == 0.125
+    assert nodes["gelu"].activation.function == functions.FUNCTION_GELU
+    assert not nodes["gelu"].activation.HasField("negative_slope")
+    assert (nodes["pool"].pool.reduce, nodes["pool"].pool.kind) == (pool.REDUCE_MAX, conv.KIND_STRIDED)
+    assert (list(nodes["pool"].pool.kernel_size), nodes["pool"].pool.rule) == ([2, 2, 2], conv.RULE_FLOOR)
+    assert (nodes["unpool"].pool.kind, nodes["unpool"].pool.paired_with) == (conv.KIND_INVERSE, "pool")
+    assert nodes["global"].global_pool.reduce == pool.REDUCE_SUM
+    assert list(nodes["gate"].inputs) == ["x", "global"]
+    assert nodes["gate"].broadcast.function == broadcast.FUNCTION_MULTIPLY
+    assert not nodes["instance"].instance_norm.affine
+    assert (nodes["group"].group_norm.num_groups, nodes["group"].group_norm.affine) == (2, True)
+    assert set(network.tensors) == {"group.weight", "group.bias"}
 
 
 def test_shortcuts_stand_where_the_channels_change() -> None:

@@ -6,61 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "tests/engine/device_runner.h"
-#include "tests/engine/graph/graph_interpreter.h"
+#include "tests/engine/graph/program_comparison.h"
 
 namespace voxserve {
 namespace {
-
-// On the CPU with any dataflow and search; on a GPU in float32 with what it has of them.
-void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
-                 kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
-  const Points points = RandomPoints(seed);
-  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
-  ASSERT_TRUE(cloud.ok());
-  Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
-  const auto runner = DeviceRunner::Create({.device = device});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  const auto program = (*runner)->Compile(graph, variant);
-  ASSERT_TRUE(program.ok()) << program.status();
-  const BatchOutput output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
-  ASSERT_TRUE(output.status.ok()) << output.status;
-  EXPECT_EQ(output.grid_fallbacks > 0, map_search == kernels::MapSearch::kGrid && max_grid_bytes == 0);
-  const SampleOutput& sample = output.samples[0];
-  ASSERT_TRUE(sample.status.ok()) << sample.status;
-
-  Interpreter interpreter(graph, points);
-  const auto input_of = [&](int node) { return graph.nodes[static_cast<size_t>(node)].inputs[0]; };
-  const Values expected = interpreter.Evaluate(input_of(graph.scores_output));
-  const Values labelled = interpreter.Evaluate(input_of(input_of(graph.labels_output)));
-  const auto classes = static_cast<size_t>(graph.num_classes);
-  ASSERT_EQ(sample.scores.size(), points.size() * classes);
-  for (size_t i = 0; i < points.size(); ++i) {
-    const float* p = points.values.data() + i * 4;
-    const Site site = {static_cast<int32_t>(p[0]), static_cast<int32_t>(p[1]), static_cast<int32_t>(p[2])};
-    const std::vector<double>& row = expected.at(site);
-    for (size_t c = 0; c < classes; ++c) {
-      ASSERT_NEAR(sample.scores[i * classes + c], row[c], 1e-3 * std::max(1.0, std::abs(row[c]))) << i << " " << c;
-    }
-    std::vector<double> values = labelled.at(site);
-    const auto best = std::max_element(values.begin(), values.end());
-    const auto label = best - values.begin();
-    const double best_value = *best;
-    *best = -std::numeric_limits<double>::infinity();
-    const double second = *std::max_element(values.begin(), values.end());
-    if (best_value - second > 1e-3 * std::max(1.0, std::abs(best_value))) {
-      EXPECT_EQ(sample.labels[i], label) << i;
-    }
-  }
-}
 
 int CountSteps(const Graph& graph) { return static_cast<int>(Compile(graph, Plan(), {}).steps.size()); }
 
@@ -76,6 +30,24 @@ TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
   // voxel features, two convolutions, linear, argmax and the two outputs
   EXPECT_EQ(CountSteps(graph), 7);
   ExpectEqual(GetParam(), graph, 1, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, EveryActivationCostsNoStep) {
+  SKIP_WITHOUT(GetParam());
+  using kernels::ActivationFunction;
+  for (const kernels::Activation& activation :
+       {kernels::Activation(ActivationFunction::kLeakyRelu, 0.25f), kernels::Activation(ActivationFunction::kSigmoid),
+        kernels::Activation(ActivationFunction::kGelu), kernels::Activation(ActivationFunction::kSilu),
+        kernels::Activation(ActivationFunction::kTanh)}) {
+    GraphBuilder b(9);
+    const int stem = b.Activation(b.Norm(b.Submanifold(0, 8, false)), activation);
+    const int block = b.Norm(b.Submanifold(stem, 8, true));
+    const int sum = b.Activation(b.Sum(block, stem), activation);
+    const Graph graph = b.Finish(b.Linear(b.Activation(b.Linear(sum, 7, true), activation), 3, true));
+    EXPECT_EQ(CountSteps(graph), 8);
+    ExpectEqual(GetParam(), graph, 9, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), graph, 9, Dataflow::kGatherGemmScatter);
+  }
 }
 
 TEST_P(CompilerTest, OfTwoSummandsTheLaterOneAbsorbsTheSum) {
@@ -169,7 +141,8 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
       if (b.Level(node) == b.Level(input) && b.Channels(node) == b.Channels(input)) alike.push_back(node);
     }
     const int channels = 1 + pick(9);
-    switch (pick(8)) {
+    const kernels::PoolReduce reduce = pick(2) == 0 ? kernels::PoolReduce::kMax : kernels::PoolReduce::kAverage;
+    switch (pick(14)) {
       case 0:
         nodes.push_back(b.Submanifold(input, channels, pick(2) == 0));
         break;
@@ -189,6 +162,31 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
       case 6:
         nodes.push_back(b.Linear(input, channels, pick(2) == 0));
         break;
+      case 7:
+        nodes.push_back(b.Activation(
+            input,
+            {kernels::ActivationFunction(1 + pick(static_cast<int>(kernels::ActivationFunction::kTanh))), 0.5f}));
+        break;
+      case 8:
+        nodes.push_back(b.PoolSubmanifold(input, reduce));
+        break;
+      case 9:
+        nodes.push_back(b.Level(input) == kFine ? b.PoolDown(input, reduce) : b.Unpool(input, down, reduce));
+        break;
+      case 10:
+        nodes.push_back(b.SampleNorm(input, pick(2), pick(2) == 0));
+        break;
+      case 11: {
+        const int global = b.Linear(b.GlobalPool(input, reduce), b.Channels(input), true);
+        const auto function = pick(2) == 0 ? BroadcastOp::Function::kAdd : BroadcastOp::Function::kConcat;
+        nodes.push_back(b.Broadcast(input, global, function));
+        break;
+      }
+      case 12: {  // values stay within bounds: a sum of huge ones would lose its digits
+        const int gate = b.Activation(b.GlobalPool(input, reduce), kernels::ActivationFunction::kSigmoid);
+        nodes.push_back(b.Broadcast(input, gate, BroadcastOp::Function::kMultiply));
+        break;
+      }
       default:
         nodes.push_back(b.Level(input) == kFine ? b.Down(input, channels) : b.Up(input, down, channels));
     }

@@ -62,6 +62,51 @@ class GraphBuilder {
     op.bias = nullptr;
     return AddConv(input, std::move(op), out_channels, true, kFine);
   }
+  int GlobalPool(int input, kernels::PoolReduce reduce) {
+    return Add("global", {input}, GlobalPoolOp{reduce}, kSampleLevel, Channels(input));
+  }
+  int Broadcast(int sites, int samples, BroadcastOp::Function function) {
+    const bool is_concat = function == BroadcastOp::Function::kConcat;
+    return Add("broadcast", {sites, samples}, BroadcastOp{function}, Level(sites),
+               Channels(sites) + (is_concat ? Channels(samples) : 0));
+  }
+  // num_groups 0: instance norm.
+  int SampleNorm(int input, int num_groups, bool affine) {
+    const int channels = Channels(input);
+    return Add("sample_norm", {input},
+               SampleNormOp{.num_groups = num_groups == 0 ? channels : num_groups,
+                            .epsilon = 1e-3f,
+                            .weight = affine ? RandomTensor({channels}) : nullptr,
+                            .bias = affine ? RandomTensor({channels}) : nullptr},
+               Level(input), channels);
+  }
+  // The sites of Down.
+  int PoolDown(int input, kernels::PoolReduce reduce) {
+    PoolOp op{.reduce = reduce, .kind = SparseConvOp::Kind::kStrided};
+    op.sites.rule = rule_;
+    op.sites.geometry = rule_ == kernels::CoordinateRule::kFloor ? Cube(2, 2, 0) : Cube(3, 2, 1);
+    const int level = graph_.levels.Apply(kFine, op.sites);
+    op.rulebook = graph_.levels.Rulebook(kFine, level, op.sites.geometry);
+    return Add("pool", {input}, op, level, Channels(input));
+  }
+  int PoolSubmanifold(int input, kernels::PoolReduce reduce) {
+    PoolOp op{.reduce = reduce};
+    op.sites.geometry = Cube(3, 1, 1);
+    op.rulebook = graph_.levels.Rulebook(Level(input), Level(input), op.sites.geometry);
+    return Add("pool", {input}, op, Level(input), Channels(input));
+  }
+  // down: a pool or convolution.
+  int Unpool(int input, int down, kernels::PoolReduce reduce) {
+    const GraphOp& partner = graph_.nodes[static_cast<size_t>(down)].op;
+    const auto* const conv = std::get_if<SparseConvOp>(&partner);
+    return Add("unpool", {input},
+               PoolOp{.reduce = reduce,
+                      .kind = SparseConvOp::Kind::kInverse,
+                      .sites = conv ? conv->sites : std::get<PoolOp>(partner).sites,
+                      .paired_with = down,
+                      .rulebook = conv ? conv->rulebook : std::get<PoolOp>(partner).rulebook},
+               kFine, Channels(input));
+  }
   int Norm(int input) {
     const int channels = Channels(input);
     std::vector<float> variance(static_cast<size_t>(channels));
@@ -74,7 +119,10 @@ class GraphBuilder {
                            .running_var = std::make_shared<HostTensor>(HostTensor{{channels}, variance})},
                Level(input), channels);
   }
-  int Relu(int input) { return Add("relu", {input}, ActivationOp(), Level(input), Channels(input)); }
+  int Relu(int input) { return Activation(input, kernels::ActivationFunction::kRelu); }
+  int Activation(int input, const kernels::Activation& activation) {
+    return Add("activation", {input}, ActivationOp{activation}, Level(input), Channels(input));
+  }
   int Sum(int a, int b) { return Add("add", {a, b}, AddOp(), Level(a), Channels(a)); }
   int Concat(const std::vector<int>& inputs) {
     int channels = 0;
@@ -156,9 +204,7 @@ class GraphBuilder {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       if (!is_read[i]) continue;
       for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
-      if (const auto* conv = std::get_if<SparseConvOp>(&graph_.nodes[i].op); conv && conv->paired_with >= 0) {
-        is_read[static_cast<size_t>(conv->paired_with)] = true;
-      }
+      if (const int partner = PartnerOf(graph_.nodes[i].op); partner >= 0) is_read[static_cast<size_t>(partner)] = true;
     }
     std::vector<int> moved(graph_.nodes.size(), -1);
     std::vector<GraphNode> kept;
@@ -169,6 +215,9 @@ class GraphBuilder {
       for (int& input : node.inputs) input = moved[static_cast<size_t>(input)];
       if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->paired_with >= 0) {
         conv->paired_with = moved[static_cast<size_t>(conv->paired_with)];
+      }
+      if (auto* pool = std::get_if<PoolOp>(&node.op); pool && pool->paired_with >= 0) {
+        pool->paired_with = moved[static_cast<size_t>(pool->paired_with)];
       }
       kept.push_back(std::move(node));
     }

@@ -35,6 +35,9 @@ inline Points RandomPoints(uint32_t seed) {
   return points;
 }
 
+// Where the row of a tensor on kSampleLevel stands.
+inline constexpr Site kSampleRow = {-1, -1, -1};
+
 class Interpreter {
  public:
   Interpreter(const Graph& graph, const Points& points) : graph_(graph) {
@@ -56,6 +59,13 @@ class Interpreter {
     if (std::holds_alternative<VoxelizeOp>(node.op)) return voxels_;
     const Values in = Evaluate(node.inputs[0]);
     if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) return Convolve(*conv, node, in);
+    if (const auto* pool = std::get_if<PoolOp>(&node.op)) return Pool(*pool, node, in);
+    if (const auto* global = std::get_if<GlobalPoolOp>(&node.op)) {
+      std::vector<std::vector<double>> rows;
+      for (const auto& [site, row] : in) rows.push_back(row);
+      return {{kSampleRow, Reduce(global->reduce, rows, static_cast<size_t>(node.channels))}};
+    }
+    if (const auto* norm = std::get_if<SampleNormOp>(&node.op)) return Normalize(*norm, in);
     Values out = in;
     for (auto& [site, row] : out) {
       if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
@@ -72,11 +82,20 @@ class Interpreter {
                        norm->weight->values[c] +
                    norm->bias->values[c];
         }
-      } else if (std::holds_alternative<ActivationOp>(node.op)) {
-        for (double& value : row) value = std::max(value, 0.0);
+      } else if (const auto* activation = std::get_if<ActivationOp>(&node.op)) {
+        for (double& value : row) value = Activate(activation->activation, value);
       } else if (std::holds_alternative<AddOp>(node.op)) {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
+      } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
+        const std::vector<double> sample = Evaluate(node.inputs[1]).at(kSampleRow);
+        if (broadcast->function == BroadcastOp::Function::kConcat) {
+          row.insert(row.end(), sample.begin(), sample.end());
+          continue;
+        }
+        for (size_t c = 0; c < row.size(); ++c) {
+          row[c] = broadcast->function == BroadcastOp::Function::kAdd ? row[c] + sample[c] : row[c] * sample[c];
+        }
       } else if (std::holds_alternative<ConcatOp>(node.op)) {
         for (size_t i = 1; i < node.inputs.size(); ++i) {
           const std::vector<double> other = Evaluate(node.inputs[i]).at(site);
@@ -85,6 +104,26 @@ class Interpreter {
       }
     }
     return out;
+  }
+
+  static double Activate(const kernels::Activation& activation, double x) {
+    switch (activation.function) {
+      case kernels::ActivationFunction::kNone:
+        return x;
+      case kernels::ActivationFunction::kRelu:
+        return std::max(x, 0.0);
+      case kernels::ActivationFunction::kLeakyRelu:
+        return x < 0 ? activation.negative_slope * x : x;
+      case kernels::ActivationFunction::kSigmoid:
+        return 1 / (1 + std::exp(-x));
+      case kernels::ActivationFunction::kGelu:
+        return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
+      case kernels::ActivationFunction::kSilu:
+        return x / (1 + std::exp(-x));
+      case kernels::ActivationFunction::kTanh:
+        return std::tanh(x);
+    }
+    return x;
   }
 
   // The coarse sites by the rule's definition; all sites here are 0 or more, and the sample's minimum is 0.
@@ -112,39 +151,49 @@ class Interpreter {
     return sites;
   }
 
+  // The rows that the site reads, by kernel cell.
+  static std::map<int32_t, std::vector<double>> Read(const kernels::ConvGeometry& geometry, SparseConvOp::Kind kind,
+                                                     const Site& site, const Values& in) {
+    std::map<int32_t, std::vector<double>> rows;
+    for (int32_t k = 0; k < geometry.NumOffsets(); ++k) {
+      const kernels::Axes delta = geometry.Delta(k);
+      Site from;
+      bool reaches = true;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        if (kind == SparseConvOp::Kind::kInverse) {  // site = 2 * from + delta
+          reaches &= (site[axis] - delta[axis]) % 2 == 0;
+          from[axis] = (site[axis] - delta[axis]) / 2;
+        } else {
+          from[axis] = geometry.stride[axis] * site[axis] + delta[axis];
+        }
+      }
+      const auto found = reaches ? in.find(from) : in.end();
+      if (found != in.end()) rows[k] = found->second;
+    }
+    return rows;
+  }
+
+  // Of the level, without values.
+  Values Sites(int level) const {
+    Values sites;
+    if (level == kCoarse) {
+      for (const Site& site : coarse_) sites[site];
+    } else {
+      for (const auto& [site, unused] : voxels_) sites[site];
+    }
+    return sites;
+  }
+
   Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) {
     if (conv.kind == SparseConvOp::Kind::kStrided) coarse_ = CoarseSites(conv.sites);
-    Values out;
-    const auto add_site = [&](const Site& site) {
-      std::vector<double>& row = out[site];
+    Values out = Sites(node.level);
+    for (auto& [site, row] : out) {
       row.assign(static_cast<size_t>(conv.out_channels), 0.0);
       if (conv.bias) row.assign(conv.bias->values.begin(), conv.bias->values.end());
-    };
-    if (node.level == kCoarse) {
-      for (const Site& site : coarse_) add_site(site);
-    } else {
-      for (const auto& [site, unused] : voxels_) add_site(site);
-    }
-    const kernels::ConvGeometry& geometry = conv.geometry();
-    for (auto& [site, row] : out) {
-      for (int32_t k = 0; k < geometry.NumOffsets(); ++k) {
-        const kernels::Axes delta = geometry.Delta(k);
-        Site from;
-        bool reaches = true;
-        for (size_t axis = 0; axis < 3; ++axis) {
-          if (conv.kind == SparseConvOp::Kind::kInverse) {  // site = 2 * from + delta
-            reaches &= (site[axis] - delta[axis]) % 2 == 0;
-            from[axis] = (site[axis] - delta[axis]) / 2;
-          } else {
-            from[axis] = geometry.stride[axis] * site[axis] + delta[axis];
-          }
-        }
-        const auto found = reaches ? in.find(from) : in.end();
-        if (found == in.end()) continue;
-        for (size_t i = 0; i < found->second.size(); ++i) {
+      for (const auto& [k, from] : Read(conv.geometry(), conv.kind, site, in)) {
+        for (size_t i = 0; i < from.size(); ++i) {
           for (size_t o = 0; o < row.size(); ++o) {
-            row[o] += found->second[i] *
-                      conv.weight->values[(static_cast<size_t>(k) * found->second.size() + i) * row.size() + o];
+            row[o] += from[i] * conv.weight->values[(static_cast<size_t>(k) * from.size() + i) * row.size() + o];
           }
         }
       }
@@ -152,9 +201,59 @@ class Interpreter {
     return out;
   }
 
+  static std::vector<double> Reduce(kernels::PoolReduce reduce, const std::vector<std::vector<double>>& rows,
+                                    size_t channels) {
+    std::vector<double> out(channels);
+    for (size_t c = 0; c < channels && !rows.empty(); ++c) {
+      double sum = 0, largest = rows[0][c];
+      for (const std::vector<double>& row : rows) {
+        sum += row[c];
+        largest = std::max(largest, row[c]);
+      }
+      out[c] = reduce == kernels::PoolReduce::kMax   ? largest
+               : reduce == kernels::PoolReduce::kSum ? sum
+                                                     : sum / static_cast<double>(rows.size());
+    }
+    return out;
+  }
+
+  static Values Normalize(const SampleNormOp& norm, const Values& in) {
+    Values out = in;
+    const size_t channels = in.begin()->second.size(), group = channels / static_cast<size_t>(norm.num_groups);
+    for (size_t first = 0; first < channels; first += group) {
+      const auto average = [&](const auto& value_of) {
+        double sum = 0;
+        for (const auto& [site, row] : in) {
+          for (size_t c = first; c < first + group; ++c) sum += value_of(row[c]);
+        }
+        return sum / static_cast<double>(in.size() * group);
+      };
+      const double mean = average([](double x) { return x; });
+      const double variance = average([&](double x) { return (x - mean) * (x - mean); });
+      for (auto& [site, row] : out) {
+        for (size_t c = first; c < first + group; ++c) {
+          row[c] = (row[c] - mean) / std::sqrt(variance + norm.epsilon) * (norm.weight ? norm.weight->values[c] : 1.0) +
+                   (norm.bias ? norm.bias->values[c] : 0.0);
+        }
+      }
+    }
+    return out;
+  }
+
+  Values Pool(const PoolOp& pool, const GraphNode& node, const Values& in) {
+    if (pool.kind == SparseConvOp::Kind::kStrided) coarse_ = CoarseSites(pool.sites);
+    Values out = Sites(node.level);
+    for (auto& [site, row] : out) {
+      std::vector<std::vector<double>> rows;
+      for (const auto& [k, from] : Read(pool.sites.geometry, pool.kind, site, in)) rows.push_back(from);
+      row = Reduce(pool.reduce, rows, static_cast<size_t>(node.channels));
+    }
+    return out;
+  }
+
   const Graph& graph_;
   Values voxels_;
-  std::set<Site> coarse_;  // of the strided convolutions, which share their level
+  std::set<Site> coarse_;  // of the strided convolutions and pools, which share their level
   std::map<int, Values> values_;
 };
 

@@ -113,6 +113,58 @@ TEST(LoadGraphTest, ResolvesConvolutions) {
   EXPECT_EQ(graph.levels.levels()[1].spatial_shape, (kernels::Axes{16, 16, 4, 1}));
 }
 
+TEST(LoadGraphTest, ResolvesPoolsAndOperatorsOverSamples) {
+  TestModel model = SmallModel();
+  model.Replace("inputs: [\"both\"]", "inputs: [\"wide\"]");
+  model.graph += R"(
+nodes { name: "pooled" inputs: "both" pool { reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_FLOOR
+                                             kernel_size: [3, 3, 3] stride: [2, 2, 2] } }
+nodes { name: "unpooled" inputs: "pooled" pool { reduce: REDUCE_AVERAGE kind: KIND_INVERSE paired_with: "pooled" } }
+nodes { name: "again" inputs: "unpooled" pool { reduce: REDUCE_SUM kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] } }
+nodes { name: "groups" inputs: "again" group_norm { num_groups: 2 affine: true } }
+nodes { name: "instance" inputs: "groups" instance_norm { epsilon: 0.5 } }
+nodes { name: "leaky" inputs: "instance" activation { function: FUNCTION_LEAKY_RELU } }
+nodes { name: "global" inputs: "leaky" global_pool { reduce: REDUCE_SUM } }
+nodes { name: "wide" inputs: ["leaky", "global"] broadcast { function: FUNCTION_CONCAT } }
+)";
+  model.weights["groups.weight"] = model.weights["groups.bias"] = FilledTensor({8});
+  model.weights["head.weight"] = FilledTensor({3, 16});
+  const Graph graph = LoadValid(model);
+
+  const auto& pooled = OpOf<PoolOp>(graph, "pooled");
+  EXPECT_EQ(pooled.reduce, kernels::PoolReduce::kMax);
+  EXPECT_EQ(pooled.kind, SparseConvOp::Kind::kStrided);
+  EXPECT_EQ(pooled.sites.geometry.padding, (kernels::Axes{1, 1, 1, 0}));
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "pooled")].channels, 8);
+  // FLOOR's sites depend on the stride alone: the level is the convolution's, the rulebook is not.
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "pooled")].level, graph.nodes[IndexOf(graph, "down")].level);
+  EXPECT_NE(pooled.rulebook, OpOf<SparseConvOp>(graph, "down").rulebook);
+  const auto& unpooled = OpOf<PoolOp>(graph, "unpooled");
+  EXPECT_EQ(unpooled.reduce, kernels::PoolReduce::kAverage);
+  EXPECT_EQ(unpooled.paired_with, IndexOf(graph, "pooled"));
+  EXPECT_EQ(unpooled.rulebook, pooled.rulebook);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "unpooled")].level, 0);
+  EXPECT_EQ(OpOf<PoolOp>(graph, "again").rulebook, OpOf<SparseConvOp>(graph, "conv").rulebook);
+
+  const auto& groups = OpOf<SampleNormOp>(graph, "groups");
+  EXPECT_EQ(groups.num_groups, 2);
+  EXPECT_EQ(groups.epsilon, 1e-5F);
+  EXPECT_THAT(groups.weight->shape, ElementsAre(8));
+  EXPECT_THAT(groups.bias->shape, ElementsAre(8));
+  const auto& instance = OpOf<SampleNormOp>(graph, "instance");
+  EXPECT_EQ(instance.num_groups, 8);
+  EXPECT_EQ(instance.epsilon, 0.5F);
+  EXPECT_EQ(instance.weight, nullptr);
+  EXPECT_EQ(OpOf<ActivationOp>(graph, "leaky").activation,
+            kernels::Activation(kernels::ActivationFunction::kLeakyRelu, 0.01F));
+
+  EXPECT_EQ(OpOf<GlobalPoolOp>(graph, "global").reduce, kernels::PoolReduce::kSum);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "global")].level, kSampleLevel);
+  EXPECT_EQ(OpOf<BroadcastOp>(graph, "wide").function, BroadcastOp::Function::kConcat);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "wide")].level, 0);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "wide")].channels, 16);
+}
+
 TEST(LoadGraphTest, OrdersNodesByTheirInputsWhereverTheyStand) {
   TestModel model = SmallModel();
   const size_t outputs = model.graph.find("outputs");
@@ -192,7 +244,8 @@ TEST(LoadGraphTest, TheGraphIsCheckedWithoutWeightsToo) {
   std::filesystem::remove(folder.path() / "1/weights.safetensors");
   EXPECT_THAT(ProblemsOf(LoadGraph(folder.path() / "1").status()),
               ElementsAre("weights.safetensors: cannot be read (No such file or directory)",
-                          "node \"relu\": function must be FUNCTION_RELU"));
+                          "node \"relu\": function must be FUNCTION_RELU, FUNCTION_LEAKY_RELU, FUNCTION_SIGMOID, "
+                          "FUNCTION_GELU, FUNCTION_SILU or FUNCTION_TANH"));
 }
 
 // Whatever is cut out of a graph, or put elsewhere in it, loading ends in problems or in a graph that keeps its word.

@@ -72,5 +72,14 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
             (RulebookForms{.pairs = true, .neighbours = true}));
 }
 
+TEST(PlanTableTest, PoolsReadNeighboursWhateverThePlan) {
+  Program program = MakeProgram();
+  program.rulebooks[0].is_pooled = true;
+  program.rulebooks[2].is_pooled = true;
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
+            (std::vector<RulebookForms>{
+                {.pairs = true, .neighbours = true}, {.pairs = true, .swapped_neighbours = true}, {}}));
+}
+
 }  // namespace
 }  // namespace voxserve

@@ -263,7 +263,12 @@ class Node(Message):
     concat: Concat
     voxel_to_point: VoxelToPoint
     argmax: Argmax
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ...) -> None: ...
+    pool: Pool
+    global_pool: GlobalPool
+    broadcast: Broadcast
+    instance_norm: InstanceNorm
+    group_norm: GroupNorm
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -346,8 +351,14 @@ class Linear(Message):
 class Activation(Message):
     FUNCTION_UNSPECIFIED: ClassVar[int]
     FUNCTION_RELU: ClassVar[int]
+    FUNCTION_LEAKY_RELU: ClassVar[int]
+    FUNCTION_SIGMOID: ClassVar[int]
+    FUNCTION_GELU: ClassVar[int]
+    FUNCTION_SILU: ClassVar[int]
+    FUNCTION_TANH: ClassVar[int]
     function: int
-    def __init__(self, *, function: int | None = ...) -> None: ...
+    negative_slope: float
+    def __init__(self, *, function: int | None = ..., negative_slope: float | None = ...) -> None: ...
 
 class Add(Message):
     def __init__(self) -> None: ...
@@ -360,6 +371,46 @@ class VoxelToPoint(Message):
 
 class Argmax(Message):
     def __init__(self) -> None: ...
+
+class Pool(Message):
+    REDUCE_UNSPECIFIED: ClassVar[int]
+    REDUCE_MAX: ClassVar[int]
+    REDUCE_AVERAGE: ClassVar[int]
+    REDUCE_SUM: ClassVar[int]
+    reduce: int
+    kind: int
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    dilation: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    rule: int
+    paired_with: str
+    lower_bound: RepeatedScalarFieldContainer[int]
+    upper_bound: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, reduce: int | None = ..., kind: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., dilation: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., rule: int | None = ..., paired_with: str | None = ..., lower_bound: Iterable[int] | None = ..., upper_bound: Iterable[int] | None = ...) -> None: ...
+
+class GlobalPool(Message):
+    reduce: int
+    def __init__(self, *, reduce: int | None = ...) -> None: ...
+
+class Broadcast(Message):
+    FUNCTION_UNSPECIFIED: ClassVar[int]
+    FUNCTION_ADD: ClassVar[int]
+    FUNCTION_MULTIPLY: ClassVar[int]
+    FUNCTION_CONCAT: ClassVar[int]
+    function: int
+    def __init__(self, *, function: int | None = ...) -> None: ...
+
+class InstanceNorm(Message):
+    epsilon: float
+    affine: bool
+    def __init__(self, *, epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
+
+class GroupNorm(Message):
+    num_groups: int
+    epsilon: float
+    affine: bool
+    def __init__(self, *, num_groups: int | None = ..., epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
 
 PRECISION_UNSPECIFIED: int
 PRECISION_FLOAT32: int

@@ -85,8 +85,45 @@ class Network:
             self.tensors[f"{name}.{key}"] = values
         return self._node(name, [source], f"batch_norm {{ epsilon: {_number(epsilon)} }}")
 
+    def instance_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float) -> str:
+        """tensors: weight and bias, or nothing."""
+        return self._sample_norm(name, source, tensors, f"instance_norm {{ epsilon: {_number(epsilon)}")
+
+    def group_norm(
+        self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], epsilon: float, num_groups: int
+    ) -> str:
+        """tensors: weight and bias, or nothing."""
+        parameters = f"group_norm {{ num_groups: {num_groups} epsilon: {_number(epsilon)}"
+        return self._sample_norm(name, source, tensors, parameters)
+
     def relu(self, name: str, source: str) -> str:
-        return self._node(name, [source], "activation { function: FUNCTION_RELU }")
+        return self.activation(name, source, "RELU")
+
+    def activation(self, name: str, source: str, function: str, negative_slope: float | None = None) -> str:
+        """function: RELU, LEAKY_RELU (which alone has a slope), SIGMOID, GELU, SILU or TANH."""
+        slope = "" if negative_slope is None else f" negative_slope: {_number(negative_slope)}"
+        return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{slope} }}")
+
+    def pool_strided_floor(
+        self, name: str, source: str, reduce: str, kernel_size: Sequence[int], stride: Sequence[int]
+    ) -> str:
+        """reduce: MAX, AVERAGE or SUM."""
+        sites = f"kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: {_sizes(kernel_size)} stride: {_sizes(stride)}"
+        return self._node(name, [source], f"pool {{ reduce: REDUCE_{reduce} {sites} }}")
+
+    def unpool(self, name: str, source: str, paired_with: str) -> str:
+        """The average of the rows that each site went into, as MinkowskiPoolingTranspose has it."""
+        return self._node(
+            name, [source], f"pool {{ reduce: REDUCE_AVERAGE kind: KIND_INVERSE paired_with: {_quote(paired_with)} }}"
+        )
+
+    def global_pool(self, name: str, source: str, reduce: str) -> str:
+        """reduce: MAX, AVERAGE or SUM."""
+        return self._node(name, [source], f"global_pool {{ reduce: REDUCE_{reduce} }}")
+
+    def broadcast(self, name: str, sites: str, samples: str, function: str) -> str:
+        """function: ADD, MULTIPLY or CONCAT."""
+        return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
         """weight: [out_channels, in_channels]."""
@@ -122,6 +159,12 @@ class Network:
     def _conv(self, name: str, source: str, weight: npt.NDArray[Any], rest: str) -> str:
         self.tensors[f"{name}.weight"] = weight
         return self._node(name, [source], f"sparse_conv {{ kind: {rest} out_channels: {weight.shape[2]} }}")
+
+    def _sample_norm(self, name: str, source: str, tensors: dict[str, npt.NDArray[Any]], parameters: str) -> str:
+        for key, values in tensors.items():
+            self.tensors[f"{name}.{key}"] = values
+        affine = " affine: true" if tensors else ""
+        return self._node(name, [source], f"{parameters}{affine} }}")
 
     def _node(self, name: str, sources: Sequence[str], op: str) -> str:
         inputs = ", ".join(map(_quote, sources))

@@ -1,0 +1,36 @@
+#include "kernels/launch.cuh"
+#include "kernels/morton_key.h"
+#include "kernels/sample_begins.h"
+#include "kernels/visit_dimension.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// A thread has one sample.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads) SampleBeginsKernel(const SampleBeginsParams params) {
+  const auto sample = static_cast<int32_t>(blockIdx.x * kBlockThreads + threadIdx.x);
+  if (sample > params.num_samples) return;
+  int64_t low = 0, high = *params.num_keys;  // the first key of this sample or a later one
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (MortonKey<kDimension>::Sample(params.keys[middle]) < sample) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  params.sample_begin[sample] = low;
+}
+
+}  // namespace
+
+cudaError_t SampleBegins(const SampleBeginsParams& params, cudaStream_t stream) {
+  const NvtxRange range("SampleBegins");
+  return VisitDimension(params.dimension, [&](auto dimension) {
+    SampleBeginsKernel<dimension()><<<NumBlocks(int64_t{params.num_samples} + 1), kBlockThreads, 0, stream>>>(params);
+    return LaunchStatus(stream);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda
