@@ -77,6 +77,14 @@ use_fetched_cublas() {
   fi
 }
 
+# ThreadSanitizer sees no locks but those of an Abseil that it is compiled into: deploy/install.sh tsan builds that here,
+# of the version that is installed.
+tsan_abseil() {
+  local version
+  version=$(dpkg-query -W -f='${source:Version}' libabsl-dev 2>/dev/null) || version=none
+  echo "$CACHE/voxserve/abseil-tsan-${version//:/-}"
+}
+
 # Says loudly where a GPU will not be used.
 note_gpu() {
   local found
@@ -103,8 +111,12 @@ build_preset() {
   cmake_reads_presets "$cmake" || cmake=/usr/bin/cmake
   cmake_reads_presets "$cmake" || die "CMake 3.25 or newer is needed, found: $(cmake --version 2>&1 | head -n 1)"
   use_fetched_cublas
+  if [[ $preset == tsan ]]; then
+    export VOXSERVE_ABSEIL_ROOT=${VOXSERVE_ABSEIL_ROOT:-$(tsan_abseil)}
+  fi
   if [[ ! -f $dir/build.ninja ]] ||
     ! grep -qx "VOXSERVE_CUBLAS_ROOT:[A-Z]*=${VOXSERVE_CUBLAS_ROOT:-}" "$dir/CMakeCache.txt" ||
+    { [[ $preset == tsan ]] && ! grep -Fxq "VOXSERVE_ABSEIL_ROOT:PATH=$VOXSERVE_ABSEIL_ROOT" "$dir/CMakeCache.txt"; } ||
     { [[ -n $(cuda_compiler) ]] && grep -q '^VOXSERVE_NVCC:.*-NOTFOUND$' "$dir/CMakeCache.txt"; }; then
     quiet "configuring: $cmake --preset $preset (10 s)"
     (cd "$ROOT" && logged "$BUILD/logs/configure-$preset.log" "$cmake" --preset "$preset") ||

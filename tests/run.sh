@@ -13,8 +13,9 @@ tests (pytest: client/python, tests/*), and lists what was skipped and why. Exit
 a test failed. The last line is `N passed, N failed, N skipped`.
 
   --filter REGEX       only C++ and Python tests whose name matches
-  --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan (unit and integration) or tsan (kernels
-                       alone: the system's Abseil and gRPC hide their locks from it)
+  --sanitize PRESET    the C++ tests under a sanitizer instead: asan-ubsan (unit and integration) or tsan (kernels and
+                       engine, with an Abseil of its own, which the first run builds from the system's source package;
+                       not what links gRPC, whose locks the system's package hides from it)
   --tidy               check formatting, clang-tidy, the scripts and the Python code instead of testing
 
 The first run takes about 25 minutes on 2 cores, most of it compiling; the next ones take minutes. Where nvcc is found
@@ -49,7 +50,9 @@ expected=("$results/ctest.xml")
 export VOXSERVE_SHARED_DATA=${VOXSERVE_SHARED_DATA:-$ROOT/../shared/data}
 
 step "1/4 What is missing"
-"$ROOT/deploy/install.sh" build test python
+sets=(build test python)
+[[ $preset != tsan ]] || sets+=(tsan)
+"$ROOT/deploy/install.sh" "${sets[@]}"
 note_gpu
 
 step "2/4 Build the preset '$preset' (20 minutes the first time on 2 cores, then what changed)"
@@ -60,12 +63,11 @@ rm -rf "$results"
 mkdir -p "$results"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/tests/tsan.supp}
 labels='^(unit|integration|gpu)$'
 [[ $preset == dev ]] || labels='^(unit|integration)$'
-tests=$BUILD/$preset
-[[ $preset == tsan ]] && tests+=/tests/kernels
 # The summary below judges the results; ctest's own exit status says less.
-ctest --test-dir "$tests" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
+ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-regex "$filter"} --parallel "$(cores)" \
   --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
 
 if [[ $preset == dev ]]; then
