@@ -143,7 +143,8 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   result.ignore_label = 65535;
   result.num_classes = 300;
   result.scores = {1.5f, -2.0f};
-  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .voxels = 5};
+  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .voxels = 5};
+  result.sampled_points = {2, 0, 0};
   result.stages = {{"queue", absl::Microseconds(7)}, {"features", absl::Milliseconds(2)}};
   v1::InferResponse response;
   EncodeResult(result, &response);
@@ -165,6 +166,8 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   EXPECT_EQ(response.counts().out_of_range(), 3u);
   EXPECT_EQ(response.counts().dropped(), 4u);
   EXPECT_EQ(response.counts().voxels(), 5u);
+  EXPECT_EQ(response.counts().unsampled(), 6u);
+  EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
   ASSERT_EQ(response.stages_size(), 2);
   EXPECT_EQ(response.stages(0).name(), "queue");
   EXPECT_DOUBLE_EQ(response.stages(0).microseconds(), 7);

@@ -37,7 +37,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
-  metrics_.OnPoints("net", 10, 1, 2, 3);
+  metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
   metrics_.OnDropped("net", "queue_full");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
