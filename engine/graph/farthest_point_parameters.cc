@@ -7,7 +7,7 @@
 
 namespace voxserve {
 
-std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSample& proto,
+std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSampling& proto,
                                                              const ProblemsAt& at) {
   constexpr uint32_t kMost = std::numeric_limits<int32_t>::max();
   if (proto.num_points() < 1 || proto.num_points() > kMost) {

@@ -124,7 +124,7 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
   node->op = op ? *std::move(op) : VoxelizeOp();
 }
 
-void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSample& proto, GraphNode* node,
+void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node,
                                            const ProblemsAt& at) {
   node->op = ReadFarthestPointSample(proto, at).value_or(FarthestPointSampleOp());
   node->is_per_point = true;

@@ -18,7 +18,7 @@ inline constexpr int kMaxKernelOffsets = 4096;  // cells of a kernel
 
 std::optional<VoxelizeOp> ReadVoxelize(const model::v1::Voxelize& proto, int dimension, const ProblemsAt& at);
 
-std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSample& proto,
+std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSampling& proto,
                                                              const ProblemsAt& at);
 
 // Whether a sample can be taken: distances are between the first three axes.

@@ -277,7 +277,8 @@ class Node(Message):
     concat: Concat
     voxel_to_point: VoxelToPoint
     argmax: Argmax
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ...) -> None: ...
+    farthest_point_sample: FarthestPointSampling
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., farthest_point_sample: FarthestPointSampling | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -286,6 +287,12 @@ class Output(Message):
     kind: int
     node: str
     def __init__(self, *, kind: int | None = ..., node: str | None = ...) -> None: ...
+
+class FarthestPointSampling(Message):
+    num_points: int
+    start_index: int
+    seed: int
+    def __init__(self, *, num_points: int | None = ..., start_index: int | None = ..., seed: int | None = ...) -> None: ...
 
 class Voxelize(Message):
     ROUNDING_UNSPECIFIED: ClassVar[int]
