@@ -48,7 +48,8 @@ void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::Voxeliz
                                  kernels::ThreadPool& pool) {
   num_valid.clear();
   selected_points.clear();
-  if (sampling.is_empty()) return;
+  const bool is_numbered = points->num_points <= std::numeric_limits<int32_t>::max();  // else Voxelize refuses them
+  if (sampling.is_empty() || !is_numbered) return;
   num_valid.resize(static_cast<size_t>(points->num_samples));
   selected_points.resize(static_cast<size_t>(sampling.num_selected()));
   point_mask_.resize(static_cast<size_t>(points->num_points));

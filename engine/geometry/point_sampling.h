@@ -18,12 +18,12 @@ namespace voxserve {
 
 class PointSampling {
  public:
-  // Begins a batch of which no sample selects points.
+  // Begins a batch; Set follows for each of its samples, in their order.
   void Begin(size_t num_samples) {
     num_samples_ = num_samples;
     words_.assign(3 * num_samples + 1, 0);
   }
-  // Of the next sample, in their order: the last call is that of sample num_samples - 1.
+  // start: an index within the sample. is_restricted: a network sees the selected points alone.
   void Set(size_t sample, int64_t num_selected, int64_t start, bool is_restricted) {
     words_[sample + 1] = words_[sample] + num_selected;
     words_[num_samples_ + 1 + sample] = start;

@@ -34,11 +34,12 @@ struct InferResult {
   int bytes_per_label = 1;
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;            // [num_points, num_classes] logits; empty unless asked for
-  PointCounts counts;                   // of all points that ran: those of every sweep
-  std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
-  std::vector<StageTime>
-      stages;  // queue, copy_in, sample, voxelize, geometry, features, head, copy_out, as far as they ran
+  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
+  PointCounts counts;         // of all points that ran: those of every sweep
+  // Of InferTask::sample: indices into the cloud, in the order of selection.
+  std::vector<int32_t> sampled_points;
+  // queue, copy_in, sample, voxelize, geometry, features, head, copy_out, as far as they ran.
+  std::vector<StageTime> stages;
 };
 
 struct InferTask {
