@@ -117,8 +117,8 @@ class Client(ClientBase[grpc.Channel]):
         takes its place, and it gets the result SupersededError. "queue": all are run, and answered in order; sending
         waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout: seconds from a frame's
         arrival at the server to its answer; default: the model's own. sweeps: let the server merge each frame with
-        those before it. fields, scales, version, scores, priority, sample: as in infer, for every frame. timeout: of the whole
-        stream in seconds; default: no limit, whatever the client's is.
+        those before it. fields, scales, version, scores, priority, sample: as in infer, for every frame. timeout: of
+        the whole stream in seconds; default: no limit, whatever the client's is.
 
         A stream that cannot be opened says so when it is read: its first answer is the error.
         """
