@@ -85,6 +85,25 @@ int PriorityOf(uint32_t priority) {
   return static_cast<int>(std::min<uint32_t>(priority, std::numeric_limits<int>::max()));
 }
 
+absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message) {
+  FarthestPoints sample{.num_points = message.num_points(), .start_index = message.start_index()};
+  if (message.has_seed()) sample.seed = message.seed();
+  switch (message.use()) {
+    case v1::FarthestPointSample::USE_UNSPECIFIED:
+    case v1::FarthestPointSample::USE_RETURN:
+      return sample;
+    case v1::FarthestPointSample::USE_NETWORK:
+      sample.restricts_network = true;
+      return sample;
+    default:
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat("sample.use is ", static_cast<int>(message.use()), ", must be RETURN (",
+                                         static_cast<int>(v1::FarthestPointSample::USE_RETURN), ") or NETWORK (",
+                                         static_cast<int>(v1::FarthestPointSample::USE_NETWORK), ")")),
+                        error_reason::kBadSample);
+  }
+}
+
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message) {
   StreamSession::Config config;
   config.model = message.model();
@@ -111,6 +130,10 @@ absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig&
                                   StreamSession::kMaxQueuedFrames, ", or 0 for the default"));
   }
   if (message.max_queued_frames() != 0) config.max_queued_frames = static_cast<int>(message.max_queued_frames());
+  if (message.has_sample()) {
+    ASSIGN_OR_RETURN(config.sample, DecodeSample(message.sample()));
+    if (message.has_sweeps()) return BadStream("a sample is taken of whole scans; this stream accumulates sweeps");
+  }
   if (!message.has_sweeps()) return config;
 
   const v1::SweepAccumulation& sweeps = message.sweeps();
@@ -161,6 +184,8 @@ void EncodeResult(const InferResult& result, v1::InferResponse* response) {
   counts.set_out_of_range(result.counts.out_of_range);
   counts.set_dropped(result.counts.dropped);
   counts.set_voxels(result.counts.voxels);
+  counts.set_unsampled(result.counts.unsampled);
+  response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
 
   for (const StageTime& stage : result.stages) AppendStage(stage.name.c_str(), stage.duration, response);
 }

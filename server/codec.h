@@ -26,8 +26,11 @@ absl::Time StampOf(const v1::PointCloud& message);
 // As InferTask wants it: levels beyond any model's stay beyond.
 int PriorityOf(uint32_t priority);
 
-// INVALID_ARGUMENT, reason BAD_STREAM, naming the field, its value and what is allowed. Models are the engine's to
-// know.
+// INVALID_ARGUMENT (BAD_SAMPLE) for a use that there is not. What the cloud can have is the engine's to know.
+absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
+
+// INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE as above), naming the field, its value and what is allowed. Models
+// are the engine's to know.
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
 
 // Unchecked.

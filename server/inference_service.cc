@@ -46,6 +46,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     task.cloud = *std::move(cloud);
     task.return_scores = request_->return_scores();
     task.priority = PriorityOf(request_->priority());
+    if (request_->has_sample()) {
+      const absl::StatusOr<FarthestPoints> sample = DecodeSample(request_->sample());
+      if (!sample.ok()) return Fail(sample.status());
+      task.sample = *sample;
+    }
     task.deadline = deadline_;
     task.done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); };
     ticket_ = service_->engine_->Submit(std::move(task));

@@ -47,7 +47,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
       points_total_(BuildCounter()
                         .Name("voxserve_points_total")
                         .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
-                              "limit)")
+                              "limit), unsampled (left out by a sample that the network was to see)")
                         .Register(registry_)),
       frames_dropped_total_(
           BuildCounter()
@@ -89,8 +89,8 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                     .Register(registry_)),
       stage_duration_seconds_(BuildHistogram()
                                   .Name("voxserve_stage_duration_seconds")
-                                  .Help("Time of each stage: queue, decode, copy_in, voxelize, geometry, features, "
-                                        "head, copy_out, encode")
+                                  .Help("Time of each stage: queue, decode, copy_in, sample, voxelize, geometry, "
+                                        "features, head, copy_out, encode")
                                   .Register(registry_)),
       frame_age_seconds_(BuildHistogram()
                              .Name("voxserve_frame_age_seconds")
@@ -213,13 +213,14 @@ void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, abs
   metrics.recent_prediction_error.Observe(ratio, now_());
 }
 
-void Metrics::OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) {
+void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
-  metrics.used.Increment(static_cast<double>(used));
-  metrics.invalid.Increment(static_cast<double>(invalid));
-  metrics.out_of_range.Increment(static_cast<double>(out_of_range));
-  metrics.dropped_points.Increment(static_cast<double>(dropped));
+  metrics.used.Increment(static_cast<double>(counts.used));
+  metrics.invalid.Increment(static_cast<double>(counts.invalid));
+  metrics.out_of_range.Increment(static_cast<double>(counts.out_of_range));
+  metrics.dropped_points.Increment(static_cast<double>(counts.dropped));
+  metrics.unsampled.Increment(static_cast<double>(counts.unsampled));
 }
 
 void Metrics::OnDropped(std::string_view model, std::string_view reason) {
@@ -380,6 +381,7 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .invalid = points("invalid"),
                    .out_of_range = points("out_of_range"),
                    .dropped_points = points("dropped"),
+                   .unsampled = points("unsampled"),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .refusal_duration = refusal_duration_seconds_.Add({{"model", label}}, DurationBuckets()),

@@ -66,7 +66,7 @@ class Metrics : public EngineObserver {
   // Also for the server's own stages: decode, encode.
   void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
-  void OnPoints(std::string_view model, int64_t used, int64_t invalid, int64_t out_of_range, int64_t dropped) override;
+  void OnPoints(std::string_view model, const PointCounts& counts) override;
   void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) override;
   void OnDropped(std::string_view model, std::string_view reason) override;
   void OnQueueDepth(std::string_view model, int64_t tasks) override;

@@ -11,8 +11,8 @@ namespace {
 
 // A request meets them in this order; others come after them.
 int StageRank(std::string_view stage) {
-  constexpr std::string_view kStages[] = {"decode",   "queue", "copy_in",  "voxelize", "geometry",
-                                          "features", "head",  "copy_out", "encode"};
+  constexpr std::string_view kStages[] = {"decode",   "queue",    "copy_in", "sample",   "voxelize",
+                                          "geometry", "features", "head",    "copy_out", "encode"};
   return static_cast<int>(std::find(std::begin(kStages), std::end(kStages), stage) - std::begin(kStages));
 }
 

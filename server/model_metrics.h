@@ -75,6 +75,7 @@ struct ModelMetrics {
   prometheus::Counter& invalid;
   prometheus::Counter& out_of_range;
   prometheus::Counter& dropped_points;
+  prometheus::Counter& unsampled;
   prometheus::Counter& negative_ages;
   prometheus::Histogram& request_duration;
   prometheus::Histogram& refusal_duration;

@@ -25,8 +25,15 @@ v1::InferRequest MakeRequest(const InferOptions& options, PointCloud cloud) {
   request.set_return_scores(options.return_scores);
   request.set_request_id(options.request_id);
   request.set_priority(options.priority);
+  if (options.sample) *request.mutable_sample() = options.sample->ToProto();
   *request.mutable_cloud() = std::move(cloud);
   return request;
+}
+
+Asked AskedOf(const InferOptions& options, const PointCloud& cloud) {
+  return {.num_points = cloud.num_points(),
+          .wants_scores = options.return_scores,
+          .num_sampled = options.sample ? options.sample->num_points : 0};
 }
 
 }  // namespace
@@ -56,7 +63,7 @@ class Client::Impl {
     const absl::Time start = absl::Now();
     const absl::Duration timeout = options.timeout.value_or(default_timeout());
     if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) return status;
-    const uint64_t num_points = cloud.num_points();
+    const Asked asked = AskedOf(options, cloud);
     const v1::InferRequest request = MakeRequest(options, std::move(cloud));
     v1::InferResponse response;
     grpc::ClientContext context;
@@ -64,7 +71,7 @@ class Client::Impl {
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->Infer(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, timeout);
-    return FromResponse(std::move(response), num_points, options.return_scores, start);
+    return FromResponse(std::move(response), asked, start);
   }
 
   void InferAsync(const InferOptions& options, PointCloud cloud,
@@ -81,7 +88,7 @@ class Client::Impl {
       v1::InferResponse response;
     };
     const auto call = std::make_shared<Call>();
-    const uint64_t num_points = cloud.num_points();
+    const Asked asked = AskedOf(options, cloud);
     call->request = MakeRequest(options, std::move(cloud));
     SetTimeout(timeout, &call->context);
     {
@@ -89,18 +96,18 @@ class Client::Impl {
       in_flight_.insert(&call->context);
     }
     const Shard& shard = NextShard();
-    shard.stub->async()->Infer(&call->context, &call->request, &call->response,
-                               [this, call, &shard, num_points, timeout, start, wants_scores = options.return_scores,
-                                done = std::move(done)](const grpc::Status& status) {
-                                 if (status.ok()) {
-                                   done(FromResponse(std::move(call->response), num_points, wants_scores, start));
-                                 } else {
-                                   done(channels_->Explain(status, *shard.channel, timeout));
-                                 }
-                                 // Last: from here on the client may be gone.
-                                 absl::MutexLock lock(&mutex_);
-                                 in_flight_.erase(&call->context);
-                               });
+    shard.stub->async()->Infer(
+        &call->context, &call->request, &call->response,
+        [this, call, &shard, asked, timeout, start, done = std::move(done)](const grpc::Status& status) {
+          if (status.ok()) {
+            done(FromResponse(std::move(call->response), asked, start));
+          } else {
+            done(channels_->Explain(status, *shard.channel, timeout));
+          }
+          // Last: from here on the client may be gone.
+          absl::MutexLock lock(&mutex_);
+          in_flight_.erase(&call->context);
+        });
   }
 
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {

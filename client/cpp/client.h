@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/error.h"
+#include "client/cpp/farthest_points.h"
 #include "client/cpp/options.h"
 #include "client/cpp/point_cloud.h"
 #include "client/cpp/segmentation.h"
@@ -40,6 +41,7 @@ struct InferOptions {
   std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
   std::string request_id = {};                           // optional; stands in the server's log
   uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
+  std::optional<FarthestPoints> sample = std::nullopt;   // of the cloud's points
 };
 
 struct TuneOptions {

@@ -95,6 +95,7 @@ grpc::Slice EncodeConfig(const StreamOptions& options) {
     sweeps.set_age_feature(options.sweeps->age_feature);
     if (options.sweeps->max_age) SetDuration(*options.sweeps->max_age, sweeps.mutable_max_age());
   }
+  if (options.sample) *config.mutable_sample() = options.sample->ToProto();
   return Encode(request);
 }
 

@@ -12,7 +12,7 @@
 namespace voxserve::client {
 
 struct Stage {
-  std::string name;  // decode, queue, copy_in, voxelize, geometry, features, head, copy_out, encode
+  std::string name;  // decode, queue, copy_in, sample, voxelize, geometry, features, head, copy_out, encode
   absl::Duration duration;
 };
 
@@ -25,7 +25,8 @@ struct Segmentation {
   int bytes_per_label = 1;       // 1 or 2: what a label needs when stored
   uint16_t ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
+  std::vector<float> scores;             // [num_points, num_classes] logits; empty unless asked for
+  std::vector<uint32_t> sampled_points;  // of InferOptions::sample: indices into the cloud, in the order of selection
   v1::PointCounts counts;
   std::vector<Stage> stages;  // on the server
   absl::Duration round_trip;  // from the call to the decoded answer, as seen here

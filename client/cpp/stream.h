@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cpp/farthest_points.h"
 #include "client/cpp/point_cloud.h"
 #include "client/cpp/segmentation.h"
 
@@ -47,6 +48,7 @@ struct StreamOptions {
   int max_queued_frames = 0;                          // of QUEUE, at the server, 1 to 64; 0: its default
   int max_unsent_frames = 8;                          // of QUEUE, here; LATEST holds one
   std::optional<SweepOptions> sweeps = {};            // absent: each frame is a whole scan
+  std::optional<FarthestPoints> sample = {};          // of every frame's points; not beside sweeps
   absl::Duration timeout = absl::InfiniteDuration();  // of the whole stream
 
   // INVALID_ARGUMENT naming the option.

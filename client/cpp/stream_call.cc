@@ -167,8 +167,11 @@ void StreamCall::TakeResult(v1::FrameResult* result) {
   if (result->status().code() != 0) {
     outcome.result = FromRpcStatus(result->status());
   } else {
-    outcome.result =
-        FromResponse(std::move(*result->mutable_response()), awaited.num_points, options_.return_scores, awaited.sent);
+    outcome.result = FromResponse(std::move(*result->mutable_response()),
+                                  {.num_points = awaited.num_points,
+                                   .wants_scores = options_.return_scores,
+                                   .num_sampled = options_.sample ? options_.sample->num_points : 0},
+                                  awaited.sent);
   }
   Deliver(std::move(outcome));
 }

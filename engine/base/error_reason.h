@@ -19,6 +19,7 @@ inline constexpr std::string_view kTooManyPoints = "TOO_MANY_POINTS";
 inline constexpr std::string_view kTooManyVoxels = "TOO_MANY_VOXELS";
 inline constexpr std::string_view kCoordinateLimits = "COORDINATE_LIMITS";  // sites beyond what a key can hold
 inline constexpr std::string_view kBadSweeps = "BAD_SWEEPS";                // a model that cannot run several together
+inline constexpr std::string_view kBadSample = "BAD_SAMPLE";                // farthest points that there are not
 inline constexpr std::string_view kBadPose = "BAD_POSE";
 inline constexpr std::string_view kBadStamp = "BAD_STAMP";  // a sweep older than the one before it
 inline constexpr std::string_view kMissingCloud = "MISSING_CLOUD";

@@ -15,6 +15,11 @@ struct BatchCounts {
   std::vector<int64_t> num_dropped_points;
   std::vector<int64_t> num_dropped_voxels;
 
+  // Of the points, where a sample selected farthest ones; else empty. kernels/farthest_point_sample.h says what each
+  // holds; PointSampling, where a sample's begin.
+  std::vector<int64_t> num_valid;
+  std::vector<int32_t> selected_points;
+
   // [samples] of all levels made since Voxelize; kernels/output_coordinates.h says what it counts. Above 0: the
   // sample's levels are not whole, and whoever runs it refuses it.
   std::vector<int64_t> num_beyond_limits;

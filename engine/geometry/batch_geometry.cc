@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -29,12 +30,41 @@ void* Workspace(std::vector<std::max_align_t>& workspace, size_t bytes) {
   return workspace.data();
 }
 
+// 256-byte aligned.
+void* AlignedWorkspace(std::vector<std::max_align_t>& workspace, size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  size_t space = bytes + kAlignment;
+  void* data = Workspace(workspace, space);
+  return std::align(kAlignment, bytes, data, space);
+}
+
 template <typename T>
 int64_t BytesOf(const std::vector<T>& values) {
   return static_cast<int64_t>(values.capacity() * sizeof(T));
 }
 
 }  // namespace
+
+void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points,
+                                 kernels::ThreadPool& pool) {
+  num_valid.clear();
+  selected_points.clear();
+  const bool is_numbered = points->num_points <= std::numeric_limits<int32_t>::max();  // else Voxelize refuses them
+  if (sampling.is_empty() || !is_numbered) return;
+  num_valid.resize(static_cast<size_t>(points->num_samples));
+  selected_points.resize(static_cast<size_t>(sampling.num_selected()));
+  point_mask_.resize(static_cast<size_t>(points->num_points));
+  kernels::FarthestPointSampleParams sample = sampling.SampleParams(*points, sampling.words().data());
+  sample.num_valid = num_valid.data();
+  sample.selected = selected_points.data();
+  sample.workspace = AlignedWorkspace(workspace_, kernels::cpu::FarthestPointSampleWorkspaceBytes(sample));
+  kernels::cpu::FarthestPointSample(sample, pool);
+  kernels::SelectionMaskParams mask = sampling.MaskParams(*points, sampling.words().data());
+  mask.selected = selected_points.data();
+  mask.mask = point_mask_.data();
+  kernels::cpu::SelectionMask(mask, pool);
+  points->is_valid = point_mask_.data();
+}
 
 absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
                                      kernels::ThreadPool& pool) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_counts.h"
+#include "engine/geometry/point_sampling.h"
 #include "kernels/coordinate_table.h"
 #include "kernels/output_coordinates.h"
 #include "kernels/rulebook_search.h"
@@ -20,6 +21,10 @@ namespace voxserve {
 
 class BatchGeometry : public BatchCounts {
  public:
+  // The farthest points of a batch before its voxels, or that it has none: sets num_valid and selected_points. Voxels
+  // are then to be made of points->is_valid, which may be set anew.
+  void SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points, kernels::ThreadPool& pool);
+
   // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
   // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
   // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the nearest
@@ -60,6 +65,7 @@ class BatchGeometry : public BatchCounts {
   std::vector<std::vector<uint64_t>> levels_;        // ascending, unique keys of each level
   std::vector<std::vector<int64_t>> sample_begins_;  // by level, [samples + 1] where asked for
   std::vector<kernels::Rulebook> rulebooks_;
+  std::vector<uint8_t> point_mask_;  // [num_points] what a network sees, where a sample selected points
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;

@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 #include "engine/geometry/batch_counts.h"
 #include "engine/geometry/batch_geometry.h"
+#include "engine/geometry/point_sampling.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/coordinate_table.h"
 #include "kernels/gather_scatter.h"
@@ -56,11 +57,15 @@ class DeviceGeometry : public BatchCounts {
     int32_t num_samples = 0;
     int num_levels = 0;                          // level 0 included
     absl::Span<const int32_t> rulebook_offsets;  // K of each rulebook
+    int64_t num_selected = 0;                    // farthest points, of all samples; 0: SamplePoints does nothing
   };
 
   // Begins a batch; forgets the one before.
   absl::Status Begin(const Shape& shape, CudaContext& context);
 
+  // As BatchGeometry's; num_valid and selected_points come with the sizes. words: the sampling's, in device memory.
+  absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
+                            kernels::VoxelizeParams* points);
   // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
@@ -148,6 +153,8 @@ class DeviceGeometry : public BatchCounts {
     int64_t* num_sites;      // [num_levels]; of level 0: sample_begin[num_samples]
     int64_t* beyond_limits;  // [num_levels, num_samples]
     int64_t* uses_grid;      // [num_levels]
+    int64_t* num_valid;      // [num_samples]
+    int64_t* selected;       // [num_selected] of 4 bytes each
     int64_t* offset_begin;   // [K + 1] of each rulebook, one after the other
     int64_t count = 0;       // of all
   };

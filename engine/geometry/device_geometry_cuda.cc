@@ -72,6 +72,9 @@ DeviceGeometry::Sizes DeviceGeometry::CutSizes(int64_t* begin) const {
   sizes.num_sites = take(shape_.num_levels);
   sizes.beyond_limits = take(samples * shape_.num_levels);
   sizes.uses_grid = take(shape_.num_levels);
+  const bool has_sample = shape_.num_selected > 0;
+  sizes.num_valid = take(has_sample ? samples : 0);
+  sizes.selected = take((shape_.num_selected + 1) / 2);
   sizes.offset_begin = take(offsets_before_.back());
   return sizes;
 }
@@ -98,6 +101,26 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
   // What a step that does not run would write is 0 then.
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(sizes, 0, static_cast<size_t>(count) * sizeof(int64_t), stream().get()));
   sizes_ = CutSizes(sizes);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const int64_t* words,
+                                          int64_t max_sample_points, kernels::VoxelizeParams* points) {
+  if (sampling.is_empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckRows(points->num_points, "points"));
+  auto* const selected = reinterpret_cast<int32_t*>(sizes_.selected);
+  ASSIGN_OR_RETURN(uint8_t * point_mask, context_->batch.TakeArray<uint8_t>(points->num_points));
+  kernels::FarthestPointSampleParams sample = sampling.SampleParams(*points, words);
+  sample.max_sample_points = max_sample_points;
+  sample.num_valid = sizes_.num_valid;
+  sample.selected = selected;
+  ASSIGN_OR_RETURN(sample.workspace, Scratch(*context_, kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::FarthestPointSample(sample, stream().get()));
+  kernels::SelectionMaskParams mask = sampling.MaskParams(*points, words);
+  mask.selected = selected;
+  mask.mask = point_mask;
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SelectionMask(mask, stream().get()));
+  points->is_valid = point_mask;
   return absl::OkStatus();
 }
 
@@ -423,6 +446,13 @@ absl::Status DeviceGeometry::TakeSizes() {
   num_out_of_range.assign(sizes.num_out_of_range, sizes.num_out_of_range + samples);
   num_dropped_points.assign(sizes.num_dropped_points, sizes.num_dropped_points + samples);
   num_dropped_voxels.assign(sizes.num_dropped_voxels, sizes.num_dropped_voxels + samples);
+  num_valid.clear();
+  selected_points.clear();
+  if (shape_.num_selected > 0) {
+    num_valid.assign(sizes.num_valid, sizes.num_valid + samples);
+    const auto* const selected = reinterpret_cast<const int32_t*>(sizes.selected);
+    selected_points.assign(selected, selected + shape_.num_selected);
+  }
   num_beyond_limits.assign(samples, 0);
   for (int level = 0; level < shape_.num_levels; ++level) {
     const int64_t* beyond = sizes.beyond_limits + static_cast<size_t>(level) * samples;
@@ -446,6 +476,8 @@ absl::Status DeviceGeometry::UploadVoxels(const BatchGeometry& made) {
   num_dropped_points = made.num_dropped_points;
   num_dropped_voxels = made.num_dropped_voxels;
   num_beyond_limits = made.num_beyond_limits;
+  num_valid = made.num_valid;
+  selected_points = made.selected_points;
   num_sites_.clear();
   for (int level = 0; level < shape_.num_levels; ++level) num_sites_.push_back(made.num_sites(level));
   host_sizes_.assign(static_cast<size_t>(sizes_.count), 0);

@@ -289,6 +289,7 @@ class Compiler {
   void EmitSteps(int index) {
     Layer& layer = At(index);
     const GraphNode& node = FirstNode(layer);
+    if (std::holds_alternative<FarthestPointSampleOp>(node.op)) return;  // part of the geometry pass
     if (const auto* voxelize = std::get_if<VoxelizeOp>(&node.op)) {
       Push(layer, std::make_unique<VoxelFeaturesStep>(
                       VoxelFeaturesStep::Options{.out = Touch(index),

@@ -1,10 +1,12 @@
 #include "engine/graph/cpu_executor.h"
 
 #include <chrono>
+#include <optional>
 
 #include "engine/base/status_macros.h"
 #include "engine/graph/batch_checks.h"
 #include "engine/graph/point_reader.h"
+#include "engine/graph/point_sample.h"
 #include "engine/graph/stage_timer.h"
 
 namespace voxserve {
@@ -28,8 +30,8 @@ absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInpu
   return absl::OkStatus();
 }
 
-absl::Status MakeVoxels(const Program& program, const RunLimits& limits, const std::vector<int64_t>& point_begin,
-                        const std::vector<uint8_t>& is_valid, ExecutionContext& context, BatchGeometry& geometry) {
+kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector<int64_t>& point_begin,
+                                       const std::vector<uint8_t>& is_valid, const ExecutionContext& context) {
   kernels::VoxelizeParams params = FixedVoxelizeParams(program);
   params.num_points = point_begin.back();
   params.num_samples = static_cast<int32_t>(point_begin.size() - 1);
@@ -37,7 +39,7 @@ absl::Status MakeVoxels(const Program& program, const RunLimits& limits, const s
   params.axes = reinterpret_cast<const float*>(context.input.data());
   params.axes_pitch = NumPointColumns(program.voxelize);
   params.is_valid = is_valid.data();
-  return geometry.Voxelize(params, limits.max_voxels, *context.pool);
+  return params;
 }
 
 absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry) {
@@ -63,11 +65,19 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
     const StageTimer timer("copy_in", output.stages);
     RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
     RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid_));
+    LayOutSampling(program, inputs, point_begin_, sampling_);
+  }
+  kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid_, *context_);
+  {
+    std::optional<StageTimer> timer;
+    if (!sampling_.is_empty()) timer.emplace("sample", output.stages);
+    geometry_.SamplePoints(sampling_, &points, *context_->pool);
   }
   {
     const StageTimer timer("voxelize", output.stages);
-    RETURN_IF_ERROR(MakeVoxels(program, limits, point_begin_, is_valid_, *context_, geometry_));
+    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, *context_->pool));
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
+    TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
   }
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), inputs.size(), limits));

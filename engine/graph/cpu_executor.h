@@ -18,9 +18,9 @@ absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInpu
                              const std::vector<int64_t>& point_begin, ExecutionContext& context,
                              std::vector<uint8_t>& is_valid);
 
-// The voxels of those points, and the levels above them.
-absl::Status MakeVoxels(const Program& program, const RunLimits& limits, const std::vector<int64_t>& point_begin,
-                        const std::vector<uint8_t>& is_valid, ExecutionContext& context, BatchGeometry& geometry);
+// How those points become voxels, but for outputs; and the levels above the voxels.
+kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector<int64_t>& point_begin,
+                                       const std::vector<uint8_t>& is_valid, const ExecutionContext& context);
 absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry);
 
 class CpuExecutor final : public Executor {
@@ -47,6 +47,7 @@ class CpuExecutor final : public Executor {
   BatchGeometry geometry_;
   std::vector<int64_t> point_begin_;  // [samples + 1]
   std::vector<uint8_t> is_valid_;     // [num_points]
+  PointSampling sampling_;
 };
 
 }  // namespace voxserve

@@ -54,6 +54,7 @@ class CudaExecutor final : public Executor {
   double voxels_per_point_ = 1;  // of the batch before
   std::vector<Event> step_ends_;
   DevicePoints points_;
+  PointSampling sampling_;
   std::vector<int64_t> point_begin_;  // [samples + 1]
 };
 

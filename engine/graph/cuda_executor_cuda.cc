@@ -11,6 +11,7 @@
 #include "engine/graph/cpu_executor.h"
 #include "engine/graph/cuda_executor.h"
 #include "engine/graph/point_reader.h"
+#include "engine/graph/point_sample.h"
 #include "engine/graph/stage_timer.h"
 #include "engine/ops/voxel_to_point.h"
 #include "engine/runtime/cuda_status.h"
@@ -19,9 +20,16 @@ namespace voxserve {
 namespace {
 
 // The stages that events part; stage_ends[0] is the start of the first.
-enum Stage { kCopyIn = 1, kVoxelize, kGeometry, kFeatures, kHead };
-constexpr const char* kStageNames[] = {"", "copy_in", "voxelize", "geometry", "features", "head"};
+enum Stage { kCopyIn = 1, kSample, kVoxelize, kGeometry, kFeatures, kHead };
+constexpr const char* kStageNames[] = {"", "copy_in", "sample", "voxelize", "geometry", "features", "head"};
 static_assert(CudaContext::kNumStages == kHead);
+
+// Of a sample.
+int64_t MostPoints(const std::vector<int64_t>& point_begin) {
+  int64_t most = 0;
+  for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
+  return most;
+}
 
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
@@ -71,7 +79,10 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   }
   RETURN_IF_ERROR(EndStage(0));
   RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
-  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true}, *context_));
+  LayOutSampling(program, inputs, point_begin_, sampling_);
+  const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
+  RETURN_IF_ERROR(
+      points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
   RETURN_IF_ERROR(EndStage(kCopyIn));
   absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(inputs.size()));
   if (made.ok()) {
@@ -87,6 +98,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   TakeStageTimes(kCopyIn, kGeometry, output);
   output.grid_fallbacks = geometry_.num_grid_fallbacks();
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
+  TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
@@ -107,7 +119,8 @@ absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_sam
   return geometry_.Begin({.dimension = program.dimension,
                           .num_samples = num_samples,
                           .num_levels = static_cast<int>(program.levels.size()),
-                          .rulebook_offsets = rulebook_offsets},
+                          .rulebook_offsets = rulebook_offsets,
+                          .num_selected = sampling_.num_selected()},
                          *context_->cuda);
 }
 
@@ -124,6 +137,8 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.axes = points_.points();
   params.axes_pitch = NumPointColumns(program.voxelize);
   params.is_valid = points_.is_valid();
+  RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
+  RETURN_IF_ERROR(EndStage(kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t level = 1; level < program.levels.size(); ++level) {
@@ -160,11 +175,14 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   BatchGeometry made;  // rare: its memory is not kept
   std::vector<uint8_t> is_valid;
   RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
-  RETURN_IF_ERROR(MakeVoxels(program, limits, point_begin_, is_valid, *context_, made));
+  kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
+  made.SamplePoints(sampling_, &points, *context_->pool);
+  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, *context_->pool));
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
+  RETURN_IF_ERROR(EndStage(kSample));
   RETURN_IF_ERROR(geometry_.UploadVoxels(made));
   for (const int level : program.sample_levels) {
     made.MakeSampleBegin(level);
@@ -285,6 +303,7 @@ absl::Status CudaExecutor::EndStage(int stage) {
 void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
   for (auto stage = static_cast<size_t>(first); stage <= static_cast<size_t>(last); ++stage) {
+    if (stage == kSample && sampling_.is_empty()) continue;
     const absl::StatusOr<absl::Duration> duration = ends[stage].Since(ends[stage - 1]);
     if (duration.ok()) output.stages.push_back({kStageNames[stage], *duration});
   }

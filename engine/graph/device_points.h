@@ -23,7 +23,8 @@ namespace voxserve {
 class DevicePoints {
  public:
   struct Options {
-    bool keeps_sweeps = true;  // false where memory is short: nothing is looked up or kept either
+    bool keeps_sweeps = true;              // false where memory is short: nothing is looked up or kept either
+    absl::Span<const int64_t> words = {};  // of the caller's, that go there too
   };
 
   // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
@@ -37,6 +38,7 @@ class DevicePoints {
 
   // Device memory, of the last CopyIn.
   const int64_t* point_begin() const { return point_begin_; }  // [samples + 1]
+  const int64_t* words() const { return words_; }              // as Options has them
   const float* points() const { return points_; }              // [num_points, NumPointColumns]
   const uint8_t* is_valid() const { return is_valid_; }        // [num_points]
 
@@ -56,7 +58,8 @@ class DevicePoints {
 
   void ListParts(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin, bool keeps_sweeps);
   absl::Status FindKept(CudaContext& cuda);
-  absl::Status Upload(const std::vector<int64_t>& point_begin, ExecutionContext& context);
+  absl::Status Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
+                      ExecutionContext& context);
   absl::Status Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream);
 
   std::vector<Source> sources_;
@@ -65,6 +68,7 @@ class DevicePoints {
   std::vector<DeviceCopies::Lease> leases_;
 
   const int64_t* point_begin_ = nullptr;
+  const int64_t* words_ = nullptr;
   float* points_ = nullptr;
   uint8_t* is_valid_ = nullptr;
 };

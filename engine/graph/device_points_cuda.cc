@@ -29,7 +29,7 @@ absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, absl::Span<const SampleI
   LetSweepsGo();
   ListParts(inputs, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
   RETURN_IF_ERROR(FindKept(cuda));
-  RETURN_IF_ERROR(Upload(point_begin, context));
+  RETURN_IF_ERROR(Upload(point_begin, options.words, context));
   const int64_t num_columns = NumPointColumns(op);
   ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(point_begin.back() * num_columns));
   ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(point_begin.back()));
@@ -74,12 +74,14 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// One copy brings point_begin and what is not kept; each sweep to be kept goes by itself.
-absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, ExecutionContext& context) {
+// One copy brings point_begin, the words and what is not kept; each sweep to be kept goes by itself.
+absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
+                                  ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
   const cudaStream_t stream = cuda.stream.view().get();
   const auto begin_bytes = static_cast<int64_t>(point_begin.size() * sizeof(int64_t));
-  int64_t together = RoundUp(begin_bytes);
+  const auto words_bytes = static_cast<int64_t>(words.size() * sizeof(int64_t));
+  int64_t together = RoundUp(begin_bytes + words_bytes);
   for (Source& source : sources_) {
     if (source.bytes != nullptr || source.sweep != nullptr) continue;
     source.pinned_begin = std::exchange(together, together + RoundUp(BytesOf(*source.cloud)));
@@ -93,8 +95,10 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, Execu
   char* const pinned = cuda.upload.data();
   ASSIGN_OR_RETURN(char* const uploaded, cuda.batch.Take(together));
   point_begin_ = reinterpret_cast<const int64_t*>(uploaded);
+  words_ = point_begin_ + point_begin.size();
 
   std::memcpy(pinned, point_begin.data(), static_cast<size_t>(begin_bytes));
+  if (!words.empty()) std::memcpy(pinned + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
   for (const Source& source : sources_) {
     if (source.bytes != nullptr) continue;
     const std::string_view bytes = source.cloud->bytes();

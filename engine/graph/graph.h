@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/graph/levels.h"
+#include "engine/tensor/farthest_points.h"
 #include "kernels/conv_geometry.h"
 #include "kernels/epilogue.h"
 #include "kernels/pool.h"
@@ -43,7 +44,12 @@ struct InputFeature {
   std::optional<float> default_value = std::nullopt;
 };
 
-// Points -> voxels, level 0. No inputs; exactly one in a graph. Channels: features.size().
+// The points that the network sees in place of all. No inputs; the voxelize node alone reads it.
+struct FarthestPointSampleOp {
+  FarthestPoints points;
+};
+
+// Points -> voxels, level 0. No inputs, or the sample; exactly one in a graph. Channels: features.size().
 struct VoxelizeOp {
   std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
   kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
@@ -54,9 +60,10 @@ struct VoxelizeOp {
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
   // VoxelOrigin::kRange: kernels::GridShape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
-  int64_t max_points_per_voxel = 0;    // of VoxelReduce::kMean; 0: no limit
-  std::vector<InputFeature> features;  // at least one
-  std::vector<std::string> axes;       // [dimension] fields of the cloud
+  int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
+  std::vector<InputFeature> features;    // at least one
+  std::vector<std::string> axes;         // [dimension] fields of the cloud
+  std::optional<FarthestPoints> sample;  // its input's; then the axes begin with x, y and z
 };
 
 struct SparseConvOp {
@@ -147,8 +154,9 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
-                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp>;
+using GraphOp =
+    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
+                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp>;
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {

@@ -23,8 +23,10 @@ struct InputCount {
 
 InputCount InputCountOf(Node::OpCase op) {
   switch (op) {
-    case Node::kVoxelize:
+    case Node::kFarthestPointSample:
       return {0, 0};
+    case Node::kVoxelize:
+      return {0, 1};
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
@@ -59,7 +61,10 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
   GraphNode node = {.name = proto.name(), .inputs = std::move(inputs)};
   const InputCount count = InputCountOf(proto.op_case());
   if (node.inputs.size() < count.least || node.inputs.size() > count.most) {
-    at.Add("has ", node.inputs.size(), " inputs; it needs ", count.least, count.most == kAnyNumber ? " or more" : "");
+    at.Add("has ", node.inputs.size(), " inputs; it needs ", count.least,
+           count.most == kAnyNumber   ? " or more"
+           : count.most > count.least ? absl::StrCat(" to ", count.most)
+                                      : "");
     node.inputs.assign(count.least, -1);
   }
   if (ReadsSites(proto.op_case())) {
@@ -112,6 +117,9 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kGroupNorm:
       CheckGroupNorm(proto.group_norm(), &node, at);
       break;
+    case Node::kFarthestPointSample:
+      CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
+      break;
     case Node::OP_NOT_SET:
       at.Add("has no operator");
       break;
@@ -126,12 +134,31 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
     node->op = VoxelizeOp();
     return;
   }
+  const GraphNode* const input = node->inputs.empty() ? nullptr : Known(*node, 0);
+  if (op && input != nullptr) {
+    const auto* const sample = std::get_if<FarthestPointSampleOp>(&input->op);
+    if (sample == nullptr) {
+      at.Add("its input ", Quoted(input->name), " is not a farthest_point_sample");
+    } else if (!BeginsWithSpatialAxes(*op)) {
+      at.Add("its input ", Quoted(input->name), " needs axes that begin with x, y and z; they are ",
+             absl::StrJoin(op->axes, ", "));
+    } else {
+      op->sample = sample->points;
+    }
+  }
   has_voxelize_ = true;
   graph_.voxelize = static_cast<int>(graph_.nodes.size());
   graph_.levels = LevelTable(op ? op->grid_shape : std::nullopt);
   is_grid_unknown_ = !op;
   node->channels = std::min(proto.features_size(), kMaxChannels);
   node->op = op ? *std::move(op) : VoxelizeOp();
+}
+
+void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node,
+                                           const ProblemsAt& at) {
+  node->op = ReadFarthestPointSample(proto, at).value_or(FarthestPointSampleOp());
+  node->is_per_point = true;
+  node->channels = 1;
 }
 
 void NodeChecker::CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at) {

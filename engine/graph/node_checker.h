@@ -29,6 +29,7 @@ class NodeChecker {
 
  private:
   void CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node, const ProblemsAt& at);
   void CheckSparseConv(const model::v1::SparseConv& proto, int partner, GraphNode* node, const ProblemsAt& at);
   void CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at);
   void CheckLinear(const model::v1::Linear& proto, GraphNode* node, const ProblemsAt& at);

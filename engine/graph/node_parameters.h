@@ -18,6 +18,12 @@ inline constexpr int kMaxKernelOffsets = 4096;  // cells of a kernel
 
 std::optional<VoxelizeOp> ReadVoxelize(const model::v1::Voxelize& proto, int dimension, const ProblemsAt& at);
 
+std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSampling& proto,
+                                                             const ProblemsAt& at);
+
+// Whether a sample can be taken: distances are between the first three axes.
+bool BeginsWithSpatialAxes(const VoxelizeOp& op);
+
 // Kind and, but for an inverse, sites. Not its channels, partner or rulebook.
 std::optional<SparseConvOp> ReadSparseConv(const model::v1::SparseConv& proto, int dimension, const ProblemsAt& at);
 

@@ -11,6 +11,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
+#include "engine/graph/point_sample.h"
 
 namespace voxserve {
 namespace {
@@ -142,6 +143,7 @@ absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::str
 }
 
 absl::Status CheckInput(const VoxelizeOp& op, const SampleInput& input) {
+  RETURN_IF_ERROR(CheckSample(op, input));
   if (input.sweeps.empty()) return CheckFields(op, *input.cloud);
   RETURN_IF_ERROR(CheckSweeps(op, input.age_feature));
   for (const PlacedSweep& placed : input.sweeps) {

@@ -20,7 +20,8 @@ namespace voxserve {
 absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::string_view age_feature = {});
 
 // Whether the sample is one for the network: the fields of every cloud; and of sweeps, INVALID_ARGUMENT (BAD_SWEEPS)
-// for a network whose axes are not x, y and z, or that has no such age feature (naming those that it has).
+// for a network whose axes are not x, y and z, or that has no such age feature (naming those that it has). A sample of
+// its points: CheckSample.
 absl::Status CheckInput(const VoxelizeOp& op, const SampleInput& input);
 
 // Columns of the matrix: the axes as the cloud has them, then the features as the network reads them.

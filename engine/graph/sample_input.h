@@ -3,10 +3,12 @@
 // What one sample of a batch brings: a cloud, or several sweeps that count as one.
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/tensor/farthest_points.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/sweep.h"
 
@@ -19,6 +21,7 @@ struct SampleInput {
   // of the first sweep's points.
   absl::Span<const PlacedSweep> sweeps = {};
   std::string_view age_feature = {};  // of the network: every point of a sweep has its age_seconds there; "": none
+  std::optional<FarthestPoints> sample = {};  // not of several sweeps
 
   int64_t num_points() const { return static_cast<int64_t>(sweeps.empty() ? cloud->num_points() : NumPoints(sweeps)); }
   // The first so many are answered.

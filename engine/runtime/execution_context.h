@@ -22,7 +22,7 @@ namespace voxserve {
 
 // The GPU's part. Contexts of one GPU work side by side, each on its own stream.
 struct CudaContext {
-  static constexpr int kNumStages = 5;  // of a batch's run on the device
+  static constexpr int kNumStages = 6;  // of a batch's run on the device
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(DevicePool* pool,
                                                              StreamPriority priority = StreamPriority::kNormal);

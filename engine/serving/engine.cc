@@ -158,8 +158,9 @@ class EngineImpl final : public Engine {
                                                   "\" is ", model.info.max_points)),
           error_reason::kTooManyPoints);
     }
-    RETURN_IF_ERROR(CheckInput(model.program().voxelize,
-                               {.cloud = &task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature}));
+    RETURN_IF_ERROR(CheckInput(
+        model.program().voxelize,
+        {.cloud = &task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature, .sample = task.sample}));
     RETURN_IF_ERROR(CheckOutputs(model.info, task.return_scores));
     PlanTuner::Scan scan;  // shares the clouds' bytes
     if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};

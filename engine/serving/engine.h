@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine_observer.h"
+#include "engine/tensor/farthest_points.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/point_counts.h"
 #include "engine/tensor/sweep.h"
@@ -32,9 +34,12 @@ struct InferResult {
   int bytes_per_label = 1;
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;      // [num_points, num_classes] logits; empty unless asked for
-  PointCounts counts;             // of all points that ran: those of every sweep
-  std::vector<StageTime> stages;  // queue, copy_in, voxelize, geometry, features, head, copy_out, as far as they ran
+  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
+  PointCounts counts;         // of all points that ran: those of every sweep
+  // Of InferTask::sample: indices into the cloud, in the order of selection.
+  std::vector<int32_t> sampled_points;
+  // queue, copy_in, sample, voxelize, geometry, features, head, copy_out, as far as they ran.
+  std::vector<StageTime> stages;
 };
 
 struct InferTask {
@@ -42,6 +47,7 @@ struct InferTask {
   int64_t version = 0;  // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
+  std::optional<FarthestPoints> sample;  // that the answer returns; not of several sweeps
   // When the task that this one replaces began to wait: it takes that one's place in the queue.
   absl::Time waiting_since = absl::InfiniteFuture();
   // When it came to whoever submits it later, if so: the stage "queue" counts from then.
@@ -187,9 +193,9 @@ class Engine {
 
   // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
   // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such
-  // output, coordinates beyond the limits, sweeps that the model cannot run together), RESOURCE_EXHAUSTED (queue full,
-  // with a retry delay; out of memory), DEADLINE_EXCEEDED (it has passed, or would not be met), CANCELLED. Returns a
-  // ticket for Cancel.
+  // output, coordinates beyond the limits, sweeps that the model cannot run together, a sample that the cloud cannot
+  // have), RESOURCE_EXHAUSTED (queue full, with a retry delay; out of memory), DEADLINE_EXCEEDED (it has passed, or
+  // would not be met), CANCELLED. Returns a ticket for Cancel.
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.

@@ -247,6 +247,7 @@ std::function<void()> StreamSession::NextSubmit() {
   task.version = config_.version;
   task.return_scores = config_.return_scores;
   task.priority = config_.priority;
+  task.sample = config_.sample;
   task.deadline = next->deadline;
   task.arrived = next->arrived;
   next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(options_.now());

@@ -68,7 +68,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     absl::Duration frame_timeout = absl::InfiniteDuration();  // from Push to the answer; infinite: the model's own
     int max_queued_frames = 4;                                // of QUEUE: unanswered ones; 1 to kMaxQueuedFrames
     std::optional<SweepHistory::Options> sweeps;              // none: each frame is a whole scan
-    std::string age_feature;                                  // as in InferTask
+    std::string age_feature;                                  // as in InferTask, as is the next
+    std::optional<FarthestPoints> sample;                     // of every frame
   };
 
   struct Options {

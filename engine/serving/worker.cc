@@ -30,7 +30,8 @@ InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std:
                      .ignore_label = model.limits.ignore_label,
                      .num_classes = model.program().num_classes,
                      .scores = std::move(sample.scores),
-                     .counts = sample.counts};
+                     .counts = sample.counts,
+                     .sampled_points = std::move(sample.sampled_points)};
   result.stages.push_back({"queue", queued});
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
   return result;
@@ -129,7 +130,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     inputs.push_back({.cloud = &task.task.cloud,
                       .return_scores = task.task.return_scores,
                       .sweeps = task.task.sweeps,
-                      .age_feature = task.task.age_feature});
+                      .age_feature = task.task.age_feature,
+                      .sample = task.task.sample});
   }
   BatchOutput output = RunOrRefuse(model, inputs, num_points);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
@@ -158,6 +160,10 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     voxels += sample.counts.voxels;
   }
   if (voxels == 0) return {};
+  // What a sample takes, and leaves of the points, tells nothing of the network's time and memory.
+  const bool has_sample =
+      std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return i.sample.has_value(); });
+  if (has_sample) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) model.room[options_.device]->Observe(num_points, voxels, output.bytes);
   return {.num_voxels = voxels};
@@ -179,11 +185,9 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
   int64_t points = 0, voxels = 0;
   for (const SampleOutput& sample : output.samples) {
     const PointCounts& counts = sample.counts;
-    points += counts.used + counts.invalid + counts.out_of_range + counts.dropped;
+    points += counts.used + counts.invalid + counts.out_of_range + counts.dropped + counts.unsampled;
     voxels += counts.voxels;
-    if (sample.status.ok()) {
-      observer->OnPoints(model, counts.used, counts.invalid, counts.out_of_range, counts.dropped);
-    }
+    if (sample.status.ok()) observer->OnPoints(model, counts);
   }
   observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();

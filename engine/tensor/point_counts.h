@@ -9,16 +9,17 @@
 
 namespace voxserve {
 
-// What became of a request's points, those of every sweep where several were run: the first four add up to them.
+// What became of a request's points, those of every sweep where several were run: the fates add up to them.
 struct PointCounts {
   int64_t used = 0;
   int64_t invalid = 0;       // NaN or infinite
   int64_t out_of_range = 0;  // finite, outside the model's range or the key's limits
   int64_t dropped = 0;       // lost to the voxel limit
+  int64_t unsampled = 0;     // valid, not in the sample that the network was to see
   int64_t voxels = 0;        // occupied voxels
 };
 
-// A stage of the path: queue, copy_in, voxelize, geometry, features, head, copy_out.
+// A stage of the path: queue, copy_in, sample, voxelize, geometry, features, head, copy_out.
 struct StageTime {
   std::string name;
   absl::Duration duration;

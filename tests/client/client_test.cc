@@ -93,6 +93,41 @@ TEST_F(ClientTest, ReturnsScoresWhenAsked) {
   EXPECT_THAT(result->scores, ElementsAre(-1, 1, -1, -1, -1, 1));
 }
 
+TEST_F(ClientTest, ReturnsSampledPointsWhenAsked) {
+  const auto client = Connect();
+  const auto at_index = client->Infer(
+      {.model = "segmenter", .sample = FarthestPoints{.num_points = 2, .start_index = 3}}, Cloud({0, 1, 2, 3}));
+  ASSERT_TRUE(at_index.ok()) << at_index.status();
+  EXPECT_THAT(at_index->sampled_points, ElementsAre(3, 0));
+  EXPECT_EQ(server_.last_request().sample().start_index(), 3u);
+  EXPECT_EQ(server_.last_request().sample().use(), v1::FarthestPointSample::USE_RETURN);
+  const auto by_seed = client->Infer(
+      {.model = "segmenter",
+       .sample = FarthestPoints{.num_points = 3, .seed = ~uint64_t{0}, .use = FarthestPoints::Use::kNetwork}},
+      Cloud({0, 1, 2, 3}));
+  ASSERT_TRUE(by_seed.ok()) << by_seed.status();
+  EXPECT_THAT(by_seed->sampled_points, ElementsAre(1, 2, 3));
+  EXPECT_EQ(by_seed->counts.unsampled(), 1u);
+  EXPECT_EQ(server_.last_request().sample().seed(), ~uint64_t{0});
+  EXPECT_EQ(server_.last_request().sample().use(), v1::FarthestPointSample::USE_NETWORK);
+  const auto without = client->Infer({.model = "segmenter"}, Cloud({0, 1}));
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->sampled_points, testing::IsEmpty());
+  EXPECT_FALSE(server_.last_request().has_sample());
+}
+
+TEST_F(ClientTest, SampledPointsThatWereNotAskedForAreMalformed) {
+  const auto client = Connect();
+  const auto more = client->Infer({.model = "sampler", .sample = FarthestPoints{.num_points = 2}}, Cloud({0, 1, 2}));
+  EXPECT_EQ(ErrorReason(more.status()), kMalformedResponse);
+  EXPECT_THAT(Message(more.status()), HasSubstr("3 sampled points in place of 2"));
+  const auto unasked = client->Infer({.model = "sampler"}, Cloud({0, 1, 2}));
+  EXPECT_EQ(ErrorReason(unasked.status()), kMalformedResponse);
+  const auto beyond = client->Infer({.model = "far", .sample = FarthestPoints{.num_points = 2}}, Cloud({0, 1, 2}));
+  EXPECT_EQ(ErrorReason(beyond.status()), kMalformedResponse);
+  EXPECT_THAT(Message(beyond.status()), HasSubstr("point 3 sampled of 3"));
+}
+
 TEST_F(ClientTest, SendsAndReceivesMoreThanFourMegabytes) {
   const uint64_t num_points = 1'000'000;  // 16 MB there, 12 MB of scores back
   const auto result = Connect()->Infer({.model = "segmenter", .return_scores = true}, LargeCloud(num_points));

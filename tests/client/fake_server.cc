@@ -219,7 +219,8 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return grpc::Status::CANCELLED;
     }
-    if (model != "segmenter" && model != "wide" && model != "liar") return ModelNotFound(model);
+    const std::set<std::string> known = {"segmenter", "wide", "liar", "sampler", "far"};
+    if (known.count(model) == 0) return ModelNotFound(model);
     Answer(*request, response);
     return grpc::Status::OK;
   }
@@ -358,6 +359,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     request.set_model(config.model());
     request.set_version(config.version());
     request.set_return_scores(config.return_scores());
+    if (config.has_sample()) *request.mutable_sample() = config.sample();
     *request.mutable_cloud() = frame.cloud();
     Answer(request, result->mutable_response());
   }
@@ -393,6 +395,15 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     response->mutable_counts()->set_used(cloud.num_points() - num_invalid);
     response->mutable_counts()->set_invalid(num_invalid);
     response->mutable_counts()->set_voxels((cloud.num_points() + 1) / 2);
+    const uint32_t start = request.sample().has_seed() ? 1 : request.sample().start_index();
+    for (uint32_t i = 0; i < request.sample().num_points(); ++i) {
+      response->add_sampled_points(static_cast<uint32_t>((start + i) % cloud.num_points()));
+    }
+    if (request.sample().use() == v1::FarthestPointSample::USE_NETWORK) {
+      response->mutable_counts()->set_unsampled(cloud.num_points() - request.sample().num_points());
+    }
+    if (request.model() == "sampler") response->add_sampled_points(0);
+    if (request.model() == "far") response->set_sampled_points(0, static_cast<uint32_t>(cloud.num_points()));
     v1::StageDuration* decode = response->add_stages();
     decode->set_name("decode");
     decode->set_microseconds(100);

@@ -1,13 +1,16 @@
 #pragma once
 
 // A server of the wire's InferenceService that computes labels a test can foresee: the integer part of |x| modulo 3,
-// the ignore label where x is NaN. What a model does is in its name:
+// the ignore label where x is NaN. A sample is of consecutive points from the start on, or from point 1 where there is
+// a seed. What a model does is in its name:
 //
 //   segmenter  classes road, car, person; version 2 is the newest, 1 exists
 //   wide       the same with 300 added, two bytes a label
 //   slow       answers when the call is cancelled or past its deadline
 //   full       RESOURCE_EXHAUSTED, QUEUE_FULL, with a delay of 250 ms
 //   liar       answers one label too few
+//   sampler    answers one sampled point too many
+//   far        answers a sampled point beyond the cloud's
 //   loading    UNAVAILABLE, MODEL_LOADING
 //   broken     failed, with two problems
 //   any other  NOT_FOUND, MODEL_NOT_FOUND

@@ -86,6 +86,20 @@ TEST(ReportTest, LeavesThePeopleOutWhereThereAreNone) {
   EXPECT_THAT(FormatReport(report, Classes(), Terminal()), Not(HasSubstr("people")));
 }
 
+TEST(ReportTest, TellsOfASample) {
+  ScanReport report = Report();
+  EXPECT_THAT(FormatReport(report, Classes(), Terminal()), Not(HasSubstr("sampled")));
+  EXPECT_FALSE(nlohmann::json::parse(FormatJson(report)).contains("sampled_points"));
+  report.result.sampled_points = {6, 0, 3};
+  report.result.counts.set_unsampled(4);
+  const std::string text = FormatReport(report, Classes(), Terminal());
+  EXPECT_THAT(text, HasSubstr("not labelled: 1 NaN or infinite, 4 not in the sample"));
+  EXPECT_THAT(text, HasSubstr("sampled: 3 farthest points"));
+  const nlohmann::json json = nlohmann::json::parse(FormatJson(report));
+  EXPECT_EQ(json["sampled_points"], nlohmann::json({6, 0, 3}));
+  EXPECT_EQ(json["unsampled"], 4);
+}
+
 TEST(ReportTest, JsonIsOneLineForPrograms) {
   ScanReport report = Report();
   report.file = "bad \xff name";

@@ -132,6 +132,18 @@ TEST_F(StreamTest, AnswersEveryFrameAndEndsWithTheSends) {
   EXPECT_EQ(log_.num_going_away(), 0);
 }
 
+TEST_F(StreamTest, SamplesEveryFrame) {
+  const auto stream = Open({.model = "segmenter", .sample = FarthestPoints{.num_points = 2, .seed = 9}});
+  ASSERT_TRUE(stream->Send(1, Cloud({0, 1, 2})).ok());
+  stream->CloseSends();
+  EXPECT_TRUE(log_.AwaitEnd().ok());
+  EXPECT_EQ(server_->last_stream_config().sample().seed(), 9u);
+  const std::vector<FrameOutcome> results = log_.results();
+  ASSERT_EQ(results.size(), 1u);
+  ASSERT_TRUE(results[0].result.ok()) << results[0].result.status();
+  EXPECT_THAT(results[0].result->sampled_points, ElementsAre(1, 2));
+}
+
 TEST_F(StreamTest, SendsItsOptionsAndTheFramesAsTheyAre) {
   const auto stream = Open({.model = "segmenter",
                             .version = 1,

@@ -116,6 +116,22 @@ TEST_F(ToolTest, PrintsALineOfJsonPerScan) {
   EXPECT_EQ(by_name["b.bin"]["error"]["code"], "INVALID_ARGUMENT");
 }
 
+TEST_F(ToolTest, SamplesFarthestPoints) {
+  const std::string scan = Scan("scan.bin", {0, 1, 2, 3});
+  const Outcome outcome =
+      RunAtServer("infer --json --model segmenter --sample 2 --sample_start 1 --sample_use network " + scan);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["sampled_points"], nlohmann::json({1, 2}));
+  EXPECT_EQ(json["unsampled"], 2);
+  EXPECT_THAT(RunAtServer("infer --model segmenter --sample 2 " + scan).out, HasSubstr("sampled: 2 farthest points"));
+  for (const char* flags : {"--sample 0", "--sample_use network", "--sample_start 1", "--sample 2 --sample_use all"}) {
+    const Outcome refused = RunAtServer(absl::StrCat("infer --model segmenter ", flags, " ", scan));
+    EXPECT_EQ(refused.exit_code, kExitUsage) << flags;
+    EXPECT_THAT(refused.err, HasSubstr("--sample")) << flags;
+  }
+}
+
 TEST_F(ToolTest, WarnsOfIntensitiesInTheWrongUnit) {
   const std::string scan = Scan("scan.bin", {0, 1}, 200);
   const Outcome raw = RunAtServer("infer --model segmenter " + scan);

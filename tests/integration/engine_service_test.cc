@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "engine/serving/engine.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/integration/server_test.h"
+#include "tests/integration/vehicle.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/paths.h"
 
@@ -130,6 +132,89 @@ TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
   for (int i = 0; i < 9; ++i) EXPECT_NEAR(scores[i], expected[i], 1e-5) << i;
   EXPECT_EQ(response.counts().voxels(), 3u);
   EXPECT_EQ(response.device(), "cpu");
+}
+
+// Points a voxel each, of which the fourth is none.
+v1::InferRequest FivePoints() {
+  return Request("height", {0.5f,  0.5f, 1,  0, 3.5f, 0.5f, 2, 0, 7.5f, 0.5f, 3, 0, std::nanf(""), 0, 0, 0,  //
+                            10.5f, 0.5f, -1, 0});
+}
+
+TEST_F(EngineServiceTest, ReturnsFarthestPoints) {
+  StartWith(HeightModel());
+  v1::InferRequest request = FivePoints();
+  const std::vector<int> labels = Labels(InferOk(request));
+  EXPECT_THAT(labels, ElementsAre(1, 1, 1, kIgnored, 0));
+  request.mutable_sample()->set_num_points(3);
+  v1::InferResponse response = InferOk(request);
+  EXPECT_THAT(response.sampled_points(), ElementsAre(0, 4, 2));
+  EXPECT_EQ(Labels(response), labels);
+  EXPECT_EQ(response.counts().unsampled(), 0u);
+  request.mutable_sample()->set_start_index(3);
+  EXPECT_THAT(InferOk(request).sampled_points(), ElementsAre(4, 0, 2)) << "the next valid point starts";
+  request.mutable_sample()->set_num_points(4);
+  request.mutable_sample()->set_seed(~uint64_t{0});
+  EXPECT_THAT(InferOk(request).sampled_points(), ::testing::UnorderedElementsAre(0, 1, 2, 4));
+}
+
+TEST_F(EngineServiceTest, NetworkSeesFarthestPointsAlone) {
+  StartWith(HeightModel());
+  v1::InferRequest request = FivePoints();
+  request.mutable_sample()->set_num_points(3);
+  request.mutable_sample()->set_use(v1::FarthestPointSample::USE_NETWORK);
+  const v1::InferResponse response = InferOk(request);
+  EXPECT_THAT(response.sampled_points(), ElementsAre(0, 4, 2));
+  EXPECT_THAT(Labels(response), ElementsAre(1, kIgnored, 1, kIgnored, 0));
+  EXPECT_EQ(response.counts().used(), 3u);
+  EXPECT_EQ(response.counts().invalid(), 1u);
+  EXPECT_EQ(response.counts().unsampled(), 1u);
+  EXPECT_EQ(response.counts().voxels(), 3u);
+  EXPECT_THAT(Body("/metrics"), HasSubstr(R"(voxserve_points_total{fate="unsampled",model="height"} 1)"));
+  EXPECT_THAT(Body("/metrics"), HasSubstr(R"(stage="sample")"));
+}
+
+TEST_F(EngineServiceTest, ASampleThatCannotBeIsRefused) {
+  StartWith(HeightModel());
+  const auto refused = [&](const std::function<void(v1::FarthestPointSample&)>& ask) {
+    v1::InferRequest request = FivePoints();
+    request.mutable_sample()->set_num_points(2);
+    ask(*request.mutable_sample());
+    return ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_SAMPLE");
+  };
+  EXPECT_EQ(refused([](auto& s) { s.set_num_points(0); }), "sample.num_points is 0; it must be 1 or more");
+  EXPECT_EQ(refused([](auto& s) { s.set_num_points(5); }), "sample.num_points is 5; the cloud has 4 valid points of 5");
+  EXPECT_EQ(refused([](auto& s) { s.set_num_points(UINT32_MAX); }),
+            "sample.num_points is 4294967295; the cloud has 5 points");
+  EXPECT_EQ(refused([](auto& s) { s.set_start_index(5); }), "sample.start_index is 5; the cloud has 5 points");
+  EXPECT_THAT(refused([](auto& s) { s.set_use(static_cast<v1::FarthestPointSample::Use>(9)); }), HasSubstr("is 9"));
+  v1::InferRequest empty = Request("height", {});
+  empty.mutable_sample()->set_num_points(1);
+  EXPECT_EQ(ExpectRefused(empty, StatusCode::INVALID_ARGUMENT, "BAD_SAMPLE"),
+            "sample.num_points is 1; the cloud has 0 points");
+}
+
+TEST_F(EngineServiceTest, AStreamSamplesItsFrames) {
+  StartWith(HeightModel());
+  v1::StreamConfig config = StreamConfigOf("height", v1::STREAM_POLICY_QUEUE);
+  config.mutable_sample()->set_num_points(3);
+  Vehicle vehicle(client_.get(), config);
+  v1::StreamFrame frame;
+  frame.set_frame_id(1);
+  *frame.mutable_cloud() = FivePoints().cloud();
+  EXPECT_TRUE(vehicle.Send(frame));
+  EXPECT_TRUE(vehicle.Send(2, 2));  // too few points for it, which ends that frame alone
+  frame.set_frame_id(3);
+  EXPECT_TRUE(vehicle.Send(frame));
+  vehicle.CloseSends();
+  EXPECT_TRUE(vehicle.End().ok());
+  const auto outcomes = vehicle.outcomes();
+  EXPECT_EQ(outcomes.at(1), "OK");
+  EXPECT_EQ(outcomes.at(2), "BAD_SAMPLE");
+  EXPECT_EQ(outcomes.at(3), "OK");
+  for (const v1::FrameResult& result : vehicle.results()) {
+    if (result.frame_id() == 2) continue;
+    EXPECT_THAT(result.response().sampled_points(), ElementsAre(0, 4, 2));
+  }
 }
 
 TEST_F(EngineServiceTest, ReadsAnyLayout) {

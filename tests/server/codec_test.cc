@@ -133,6 +133,35 @@ TEST(StampTest, IsTheSensorsTime) {
   EXPECT_EQ(StampOf(message), absl::InfinitePast());
 }
 
+TEST(DecodeSampleTest, TakesWhatTheClientSays) {
+  v1::FarthestPointSample message;
+  message.set_num_points(4096);
+  message.set_start_index(7);
+  absl::StatusOr<FarthestPoints> sample = DecodeSample(message);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->num_points, 4096u);
+  EXPECT_EQ(sample->start_index, 7u);
+  EXPECT_FALSE(sample->seed.has_value());
+  EXPECT_FALSE(sample->restricts_network);
+  message.set_seed(0);
+  message.set_use(v1::FarthestPointSample::USE_NETWORK);
+  sample = DecodeSample(message);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->seed, 0u) << "a seed, and not none";
+  EXPECT_TRUE(sample->restricts_network);
+  message.set_use(v1::FarthestPointSample::USE_RETURN);
+  EXPECT_FALSE(DecodeSample(message)->restricts_network);
+}
+
+TEST(DecodeSampleTest, RefusesAUseThatThereIsNot) {
+  v1::FarthestPointSample message;
+  message.set_use(static_cast<v1::FarthestPointSample::Use>(3));
+  const absl::Status status = DecodeSample(message).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), "BAD_SAMPLE");
+  EXPECT_EQ(status.message(), "sample.use is 3, must be RETURN (1) or NETWORK (2)");
+}
+
 TEST(EncodeResultTest, RepeatsTheResult) {
   InferResult result;
   result.model = "m";
@@ -143,7 +172,8 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   result.ignore_label = 65535;
   result.num_classes = 300;
   result.scores = {1.5f, -2.0f};
-  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .voxels = 5};
+  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .voxels = 5};
+  result.sampled_points = {2, 0, 0};
   result.stages = {{"queue", absl::Microseconds(7)}, {"features", absl::Milliseconds(2)}};
   v1::InferResponse response;
   EncodeResult(result, &response);
@@ -165,6 +195,8 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   EXPECT_EQ(response.counts().out_of_range(), 3u);
   EXPECT_EQ(response.counts().dropped(), 4u);
   EXPECT_EQ(response.counts().voxels(), 5u);
+  EXPECT_EQ(response.counts().unsampled(), 6u);
+  EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
   ASSERT_EQ(response.stages_size(), 2);
   EXPECT_EQ(response.stages(0).name(), "queue");
   EXPECT_DOUBLE_EQ(response.stages(0).microseconds(), 7);

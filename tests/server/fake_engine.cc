@@ -316,7 +316,7 @@ void FakeEngine::Run() {
       }
     }
     if (result.ok() && options_.observer != nullptr) {
-      options_.observer->OnPoints(task.model, result->counts.used, 0, 0, 0);
+      options_.observer->OnPoints(task.model, result->counts);
       options_.observer->OnStage(task.model, "features", absl::Milliseconds(2));
       options_.observer->OnBatch(task.model, 1, result->counts.used, result->counts.voxels);
     }

@@ -37,7 +37,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
-  metrics_.OnPoints("net", 10, 1, 2, 3);
+  metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
   metrics_.OnDropped("net", "queue_full");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
@@ -53,6 +53,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_total{fate="used",model="net"} 10)",
            R"(voxserve_points_total{fate="invalid",model="net"} 1)",
            R"(voxserve_points_total{fate="out_of_range",model="net"} 2)",
+           R"(voxserve_points_total{fate="unsampled",model="net"} 4)",
            R"(voxserve_points_total{fate="dropped",model="net"} 3)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",
@@ -134,7 +135,8 @@ TEST_F(MetricsTest, PredictionErrorsHaveNoSign) {
 
 TEST_F(MetricsTest, SeriesStandAtZeroBeforeTheFirstEvent) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frames_total{model=\"net\"} 0\n"));
-  for (const char* reason : {"superseded", "unmeetable", "given_up", "expired", "cancelled", "queue_full", "draining"}) {
+  for (const char* reason :
+       {"superseded", "unmeetable", "given_up", "expired", "cancelled", "queue_full", "draining"}) {
     EXPECT_THAT(metrics_.Text(),
                 HasSubstr(absl::StrCat("voxserve_frames_dropped_total{model=\"net\",reason=\"", reason, "\"} 0\n")));
   }

@@ -28,6 +28,7 @@ TEST(StreamConfigTest, HasDefaults) {
   EXPECT_EQ(config->frame_timeout, absl::InfiniteDuration());
   EXPECT_EQ(config->max_queued_frames, 4);
   EXPECT_FALSE(config->sweeps.has_value());
+  EXPECT_FALSE(config->sample.has_value());
 }
 
 TEST(StreamConfigTest, TakesWhatTheClientSays) {
@@ -60,6 +61,20 @@ TEST(StreamConfigTest, TakesWhatTheClientSays) {
   EXPECT_EQ(config->sweeps->max_age, absl::Nanoseconds(1));
 }
 
+TEST(StreamConfigTest, TakesASampleOfEveryFrame) {
+  v1::StreamConfig message;
+  message.mutable_sample()->set_num_points(9);
+  message.mutable_sample()->set_seed(5);
+  const absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_TRUE(config->sample.has_value());
+  EXPECT_EQ(config->sample->num_points, 9u);
+  EXPECT_EQ(config->sample->seed, 5u);
+
+  message.mutable_sample()->set_use(static_cast<v1::FarthestPointSample::Use>(9));
+  EXPECT_EQ(ReasonOf(DecodeStreamConfig(message).status()), "BAD_SAMPLE");
+}
+
 TEST(StreamConfigTest, RefusesWhatIsOutOfRange) {
   const struct {
     std::function<void(v1::StreamConfig&)> spoil;
@@ -86,6 +101,11 @@ TEST(StreamConfigTest, RefusesWhatIsOutOfRange) {
          c.mutable_sweeps()->mutable_max_age()->set_nanos(1);
        },
        "must be at most 1m"},
+      {[](v1::StreamConfig& c) {
+         c.mutable_sweeps()->set_num_sweeps(2);
+         c.mutable_sample()->set_num_points(9);
+       },
+       "a sample is taken of whole scans"},
   };
   for (const auto& [spoil, text] : cases) {
     v1::StreamConfig message;

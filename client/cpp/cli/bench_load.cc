@@ -54,7 +54,7 @@ absl::Status RequestSender::Finish(const grpc::Status& grpc_status, Call* call) 
   const absl::Time ended = absl::Now();
   absl::Status status = channels_->Explain(grpc_status, *call->channel, timeout_);
   const v1::InferResponse& response = call->response;
-  if (status.ok()) status = CheckResponse(response, call->request.num_points, /*wants_scores=*/false);
+  if (status.ok()) status = CheckResponse(response, {.num_points = call->request.num_points});
   if (!status.ok()) {
     recorder_->AddFailure(call->request, ended, status);
     return status;

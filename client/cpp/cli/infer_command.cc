@@ -33,6 +33,17 @@ struct InferArguments {
   bool json = false;
   std::string color = "auto";
   int64_t concurrency = 4;
+  int64_t sample = 0;
+  int64_t sample_start = 0;
+  std::string sample_use = "return";
+
+  std::optional<FarthestPoints> Sample() const {
+    if (sample == 0) return std::nullopt;
+    return FarthestPoints{
+        .num_points = static_cast<uint32_t>(sample),
+        .start_index = static_cast<uint32_t>(sample_start),
+        .use = sample_use == "network" ? FarthestPoints::Use::kNetwork : FarthestPoints::Use::kReturn};
+  }
 
   std::vector<Flag> Flags() {
     std::vector<Flag> flags = {
@@ -53,6 +64,16 @@ struct InferArguments {
                    "Compares with the labels of people: one byte a point (255 = none), .label or .npy. In a folder: "
                    "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
                    &paths.truth),
+        IntFlag("sample", "N",
+                "Takes N farthest points of each scan too: every next one is the farthest from those before it. --json "
+                "prints their indices.",
+                1, UINT32_MAX, &sample),
+        IntFlag("sample_start", "INDEX", "The point of --sample that is selected first. Default 0.", 0, UINT32_MAX,
+                &sample_start),
+        ChoiceFlag("sample_use", {"return", "network"},
+                   "What --sample is for: to be told which points they are, or to let the network see no others, which "
+                   "are not labelled then. Default return.",
+                   &sample_use),
         SwitchFlag("preview", "Shows the labelled scan from above in the terminal. One scan only.", &preview),
         SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
         StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
@@ -87,8 +108,10 @@ class Labeller {
       truth = *std::move(read);
     }
     const bool is_drawn = !job.picture.empty() || arguments_.preview;
-    const InferOptions options = {
-        .model = model_.name(), .version = arguments_.version, .timeout = arguments_.connection.timeout};
+    const InferOptions options = {.model = model_.name(),
+                                  .version = arguments_.version,
+                                  .timeout = arguments_.connection.timeout,
+                                  .sample = arguments_.Sample()};
     const PointCloud drawn = is_drawn ? *cloud : PointCloud();
     absl::StatusOr<Segmentation> result = client_->Infer(options, *std::move(cloud));
     if (!result.ok()) return result.status();
@@ -260,6 +283,9 @@ std::vector<Flag> ListFlags() {
 absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
   if (arguments.model.empty()) return absl::InvalidArgumentError("--model is missing");
   if (arguments.paths.inputs.empty()) return absl::InvalidArgumentError("no scan named");
+  if (arguments.sample == 0 && (arguments.sample_start != 0 || arguments.sample_use != "return")) {
+    return absl::InvalidArgumentError("--sample_start and --sample_use are of --sample, which is missing");
+  }
   if (!arguments.fields.empty()) {
     if (const auto spec = ParseFieldSpec(arguments.fields); !spec.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));

@@ -170,7 +170,11 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
   if (counts.invalid() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.invalid()), " NaN or infinite"));
   if (counts.out_of_range() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.out_of_range()), " out of range"));
   if (counts.dropped() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.dropped()), " beyond the voxel limit"));
+  if (counts.unsampled() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.unsampled()), " not in the sample"));
   if (!lost.empty()) absl::StrAppend(&text, "\nnot labelled: ", absl::StrJoin(lost, ", "), "\n");
+  if (!result.sampled_points.empty()) {
+    absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
+  }
   absl::StrAppend(&text, FormatStages(result, terminal));
   if (!report.written.empty()) absl::StrAppend(&text, "\nwrote ", absl::StrJoin(report.written, ", "), "\n");
   return text;
@@ -184,6 +188,10 @@ std::string FormatJson(const ScanReport& report) {
                {"points", report.num_points}, {"used", counts.used()},
                {"invalid", counts.invalid()}, {"out_of_range", counts.out_of_range()},
                {"dropped", counts.dropped()}, {"voxels", counts.voxels()}};
+  if (!result.sampled_points.empty()) {
+    json["unsampled"] = counts.unsampled();
+    json["sampled_points"] = result.sampled_points;
+  }
   Json classes = Json::array();
   for (const ClassCount& count : report.classes) {
     classes.push_back({{"id", count.id}, {"name", count.name}, {"points", count.num_points}, {"share", count.share}});

@@ -93,6 +93,15 @@ class FakeServer:
         response.stages.extend([wire.StageDuration(name="voxelize", microseconds=1500)])
         if request.return_scores:
             answer.scores = np.tile(np.array([1.5, -2], "<f4"), num_points).tobytes()
+        for i in range(request.sample.num_points):
+            start = 1 if request.sample.HasField("seed") else request.sample.start_index
+            response.sampled_points.append((start + i) % num_points)
+        if request.sample.use == wire.FarthestPointSample.USE_NETWORK:
+            response.counts.unsampled = num_points - request.sample.num_points
+        if request.model == "extra-sample":
+            response.sampled_points.append(0)
+        elif request.model == "far-sample":
+            response.sampled_points[0] = num_points
         if request.model == "wide":
             answer.bytes_per_label, answer.ignore_label = 2, 65535
             answer.labels = (np.arange(num_points) + 300).astype("<u2").tobytes()

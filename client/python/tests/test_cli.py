@@ -83,6 +83,27 @@ def test_json(run: Run, scan: Path, tmp_path: Path) -> None:
     assert line["stages_ms"] == {"voxelize": 1.5}
 
 
+def test_sample(run: Run, scan: Path) -> None:
+    flags = ["--sample", "3", "--sample_start", "8", "--sample_use", "network"]
+    status, out, _ = run("infer", "--model", "m", scan, "--json", *flags)
+    assert status == 0
+    line = json.loads(out)
+    assert (line["sampled_points"], line["unsampled"]) == ([8, 9, 0], 7)
+    out = run("infer", "--model", "m", scan, *flags)[1]
+    assert "not labelled: 7 not in the sample" in out
+    assert "sampled: 3 farthest points" in out
+    assert "sampled" not in run("infer", "--model", "m", scan, "--json")[1]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--sample", "0"], ["--sample_start", "1"], ["--sample_use", "network"], ["--sample_use", "all"]]
+)
+def test_a_sample_that_cannot_be(run: Run, scan: Path, flags: list[str]) -> None:
+    status, _, err = run("infer", "--model", "m", scan, *flags)
+    assert status == 2
+    assert "--sample" in err
+
+
 @pytest.mark.parametrize(("name", "dtype"), [("l.npy", None), ("l.label", "<u4")])
 def test_save(run: Run, scan: Path, tmp_path: Path, name: str, dtype: str | None) -> None:
     assert run("infer", "--model", "m", scan, "--save", tmp_path / name)[0] == 0

@@ -18,7 +18,7 @@ import pytest
 from conftest import START_SECONDS, FakeServer
 
 import voxserve
-from voxserve import protocol
+from voxserve import protocol, wire
 
 Points = np.ndarray[Any, np.dtype[np.float32]]
 Call = Callable[..., Any]
@@ -104,6 +104,67 @@ def test_names_and_scales_of_columns(call: Call, server: FakeServer) -> None:
     sent = server.requests[0].cloud.fields
     assert [(f.name, f.offset) for f in sent] == [("x", 0), ("y", 4), ("z", 8), ("intensity", 16)]
     assert sent[3].scale == 1 / 255
+
+
+def test_sampled_points(call: Call, server: FakeServer, points: Points) -> None:
+    result = call(server.address, "infer", "m", points, sample=voxserve.FarthestPoints(3, start_index=8))
+    np.testing.assert_array_equal(result.sampled_points, np.array([8, 9, 0], np.uint32))
+    assert result.counts.unsampled == 0
+    sent = server.requests[0].sample
+    assert (sent.num_points, sent.start_index, sent.WhichOneof("start")) == (3, 8, "start_index")
+    assert sent.use == wire.FarthestPointSample.USE_RETURN
+
+    sample = voxserve.FarthestPoints(4, use="network", seed=(1 << 64) - 1)
+    result = call(server.address, "infer", "m", points, sample=sample)
+    assert result.sampled_points.tolist() == [1, 2, 3, 4]
+    assert result.counts.unsampled == 6
+    sent = server.requests[1].sample
+    assert (sent.seed, sent.WhichOneof("start")) == ((1 << 64) - 1, "seed")
+    assert sent.use == wire.FarthestPointSample.USE_NETWORK
+
+    assert call(server.address, "infer", "m", points).sampled_points is None
+    assert not server.requests[2].HasField("sample")
+    assert len(call(server.address, "segment", "m", points, sample=sample)) == 10
+    assert server.requests[3].sample.num_points == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "message"),
+    [
+        ("extra-sample", voxserve.FarthestPoints(2), "3 sampled points in place of 2"),
+        ("extra-sample", None, "1 sampled points in place of 0"),
+        ("far-sample", voxserve.FarthestPoints(2), "point 10 sampled of 10"),
+    ],
+)
+def test_other_sampled_points_are_malformed(
+    call: Call,
+    server: FakeServer,
+    points: Points,
+    model: str,
+    sample: voxserve.FarthestPoints | None,
+    message: str,
+) -> None:
+    with pytest.raises(voxserve.InferenceError, match=message) as caught:
+        call(server.address, "infer", model, points, sample=sample)
+    assert caught.value.reason == "MALFORMED_RESPONSE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_points": 0}, "num_points is 0"),
+        ({"num_points": -1}, "num_points is -1"),
+        ({"num_points": 1 << 32}, "num_points is 4294967296"),
+        ({"num_points": 1, "start_index": -1}, "start_index is -1"),
+        ({"num_points": 1, "seed": -1}, "seed is -1"),
+        ({"num_points": 1, "seed": 1 << 64}, "seed is 18446744073709551616"),
+        ({"num_points": 1, "seed": 1, "start_index": 1}, "both set"),
+        ({"num_points": 1, "use": "all"}, "use is 'all'"),
+    ],
+)
+def test_samples_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        voxserve.FarthestPoints(**arguments)
 
 
 def test_stamp_and_frame_are_sent(call: Call, server: FakeServer) -> None:

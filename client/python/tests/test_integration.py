@@ -102,6 +102,42 @@ def test_no_points_one_point_and_invalid_points(client: voxserve.Client, scan: A
     assert (result.counts.used, result.counts.invalid) == (98, 2)
 
 
+def farthest(points: Any, number: int) -> list[int]:
+    """The definition, from point 0; every operation rounds to float32."""
+    distance = np.full(len(points), np.inf, np.float32)
+    selected = [0]
+    while len(selected) < number:
+        dx, dy, dz = (points[:, :3] - points[selected[-1], :3]).T
+        distance = np.minimum(distance, (dx * dx + dy * dy) + dz * dz)
+        selected.append(int(distance.argmax()))
+    return selected
+
+
+def test_farthest_points(client: voxserve.Client, scan: Any) -> None:
+    expected = farthest(scan, 200)
+    sample = voxserve.FarthestPoints(200)
+    result = client.infer("minkunet", scan, sample=sample)
+    assert result.sampled_points is not None
+    assert result.sampled_points.tolist() == expected
+    assert "sample" in {stage.name for stage in result.stages}
+    with client.stream("minkunet", sample=sample, policy="queue", timeout=TIMEOUT) as stream:
+        stream.send(1, scan)
+        answer = next(stream).segmentation
+    assert answer is not None
+    assert answer.sampled_points is not None
+    assert answer.sampled_points.tolist() == expected
+
+    alone = client.infer("minkunet", scan, sample=voxserve.FarthestPoints(200, use="network"))
+    seen = np.zeros(len(scan), bool)
+    seen[expected] = True
+    assert (alone.counts.used, alone.counts.unsampled) == (200, len(scan) - 200)
+    assert (alone.labels[~seen] == 255).all()
+    np.testing.assert_array_equal(alone.labels[seen], client.segment("minkunet", scan[seen]))
+    with pytest.raises(voxserve.InvalidArgumentError, match="100 points") as refused:
+        client.infer("minkunet", scan[:100], sample=sample)
+    assert refused.value.reason == "BAD_SAMPLE"
+
+
 def test_errors(client: voxserve.Client, scan: Any) -> None:
     with pytest.raises(voxserve.NotFoundError, match="minkunet") as unknown:
         client.segment("nothing", scan[:1])

@@ -53,6 +53,31 @@ def test_the_config_is_sent_first(client: Any, server: FakeServer) -> None:
     assert (config.sweeps.max_age.seconds, config.sweeps.max_age.nanos) == (1, 250_000_000)
 
 
+def test_every_frame_is_sampled(client: Any, server: FakeServer, points: Points) -> None:
+    def streams(requests: Iterator[Any], _context: Any) -> Iterator[Any]:
+        next(requests)
+        for request in requests:
+            response = answer(request)
+            response.result.response.sampled_points.extend([4, 0][: request.frame.frame_id])
+            yield response
+
+    server.streams = streams
+    with client.stream("m", sample=voxserve.FarthestPoints(2, seed=3), policy="queue", timeout=WAIT) as stream:
+        stream.send(2, points)
+        stream.send(1, points)  # whose answer has a point too few
+        stream.close_sends()
+        good, bad = stream
+    assert good.segmentation.sampled_points.tolist() == [4, 0]
+    assert error_of(bad).reason == "MALFORMED_RESPONSE"
+    sent = server.requests[0].config.sample
+    assert (sent.num_points, sent.seed) == (2, 3)
+
+
+def test_a_stream_of_sweeps_has_no_sample(client: Any) -> None:
+    with pytest.raises(ValueError, match="whole scans"):
+        client.stream("m", sample=voxserve.FarthestPoints(2), sweeps=voxserve.Sweeps(2))
+
+
 def test_the_defaults_are_the_servers(client: Any, server: FakeServer) -> None:
     with client.stream("minkunet") as stream:
         stream.close_sends()

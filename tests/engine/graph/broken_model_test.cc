@@ -57,10 +57,48 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ConcatOfOne",
                     Text("[\"sum\", \"conv\"]", "[\"sum\"]"),
                     {"node \"both\": has 1 inputs; it needs 2 or more"}},
-        BrokenModel{
-            "VoxelizeWithInput",
-            Text("name: \"voxels\"\n", "name: \"voxels\" inputs: \"voxels2\"\n"),
-            {"node \"voxels\": its input \"voxels2\" does not exist", "node \"voxels\": has 1 inputs; it needs 0"}},
+        BrokenModel{"VoxelizeWithInput",
+                    Text("name: \"voxels\"\n", "name: \"voxels\" inputs: \"voxels2\"\n"),
+                    {"node \"voxels\": its input \"voxels2\" does not exist"}},
+        BrokenModel{"VoxelizeOfTwoSamples",
+                    [](TestModel& model) {
+                      Text("name: \"voxels\"\n", "name: \"voxels\" inputs: [\"near\", \"far\"]\n")(model);
+                      model.graph +=
+                          "nodes { name: \"near\" farthest_point_sample { num_points: 1 } }\n"
+                          "nodes { name: \"far\" farthest_point_sample { num_points: 2 } }\n";
+                    },
+                    {"node \"voxels\": has 2 inputs; it needs 0 to 1"}},
+        BrokenModel{"SampleOfNoPoints",
+                    [](TestModel& model) {
+                      Text("name: \"voxels\"\n", "name: \"voxels\" inputs: \"sample\"\n")(model);
+                      model.graph += "nodes { name: \"sample\" farthest_point_sample {} }";
+                    },
+                    {"node \"sample\": num_points is 0; it must be 1 to 2147483647"}},
+        BrokenModel{"SampleOfTooManyPoints",
+                    [](TestModel& model) {
+                      Text("name: \"voxels\"\n", "name: \"voxels\" inputs: \"sample\"\n")(model);
+                      model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 2147483648 } }";
+                    },
+                    {"node \"sample\": num_points is 2147483648; it must be 1 to 2147483647"}},
+        BrokenModel{"SampleOfOtherAxes",
+                    [](TestModel& model) {
+                      Text("name: \"voxels\"\n", "name: \"voxels\" inputs: \"sample\"\n")(model);
+                      Text("reduce: REDUCE_MEAN", "axes: [\"x\", \"z\", \"y\"] reduce: REDUCE_MEAN")(model);
+                      model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }";
+                    },
+                    {"node \"voxels\": its input \"sample\" needs axes that begin with x, y and z; they are x, z, y"}},
+        BrokenModel{"SampleWithInput",
+                    Append("nodes { name: \"sample\" inputs: \"relu\" farthest_point_sample { num_points: 9 } }"),
+                    {"node \"sample\": has 1 inputs; it needs 0"}},
+        BrokenModel{"SampleThatALayerReads",
+                    [](TestModel& model) {
+                      Text("inputs: [\"both\"]", "inputs: [\"sample\"]")(model);
+                      model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }";
+                    },
+                    {"node \"head\": its input \"sample\" has a row a point; only outputs read that"}},
+        BrokenModel{"IdleSample",
+                    Append("nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }"),
+                    {"node \"sample\": no output depends on it"}},
         BrokenModel{
             "Cycle",
             Text("[\"up\", \"relu\"]", "[\"up\", \"both\"]"),

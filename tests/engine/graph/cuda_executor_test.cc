@@ -170,21 +170,25 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   std::vector<float> points;
   for (int copy = 0; copy < 12; ++copy) points.insert(points.end(), scan->points.begin(), scan->points.end());
   const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), points.size() / 4);
+  const SampleInput input{.cloud = &cloud, .sample = FarthestPoints{.num_points = 64, .seed = 1}};
+  const auto run = [&] { return runner_->executor().Run(program_, {&input, 1}, {}, {}); };
   Start(0);
-  const BatchOutput expected = Run(cloud);
+  const BatchOutput expected = run();
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_FALSE(expected.geometry_on_cpu);
   bool fell_back = false;
   for (int64_t limit = 128 * kMiB; limit < 8192 * kMiB && !fell_back; limit += limit / 4) {
     Start(limit);
     if (HasFatalFailure()) return;
-    const BatchOutput output = Run(cloud);
+    const BatchOutput output = run();
     if (!output.status.ok()) {
       ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
       continue;
     }
     ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
     fell_back = true;
+    EXPECT_EQ(output.samples[0].sampled_points.size(), 64u);
+    EXPECT_EQ(output.samples[0].sampled_points, expected.samples[0].sampled_points);
     // Rows are in another order, and so are sums.
     int64_t different = 0;
     for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {

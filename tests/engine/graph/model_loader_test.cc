@@ -85,6 +85,23 @@ TEST(LoadGraphTest, ResolvesTheSmallModel) {
   EXPECT_FALSE(graph.nodes[IndexOf(graph, "scores")].is_labels);
 }
 
+TEST(LoadGraphTest, VoxelizeTakesASample) {
+  TestModel model = SmallModel();
+  model.Replace("name: \"voxels\"\n", "name: \"voxels\" inputs: \"sample\"\n");
+  const std::string graph = model.graph;
+  model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 4096 start_index: 7 } }";
+  const Graph at_index = LoadValid(model);
+  EXPECT_EQ(at_index.nodes[0].name, "sample");
+  ASSERT_TRUE(at_index.voxelize_op().sample.has_value());
+  EXPECT_EQ(at_index.voxelize_op().sample->num_points, 4096U);
+  EXPECT_EQ(at_index.voxelize_op().sample->start_index, 7U);
+  EXPECT_FALSE(at_index.voxelize_op().sample->seed.has_value());
+  EXPECT_TRUE(at_index.voxelize_op().sample->restricts_network);
+  model.graph = graph + "nodes { name: \"sample\" farthest_point_sample { num_points: 1 seed: 0 } }";
+  EXPECT_EQ(LoadValid(model).voxelize_op().sample->seed, 0U);
+  EXPECT_FALSE(LoadValid(SmallModel()).voxelize_op().sample.has_value());
+}
+
 TEST(LoadGraphTest, ResolvesConvolutions) {
   const Graph graph = LoadValid(SmallModel());
   const auto& conv = OpOf<SparseConvOp>(graph, "conv");

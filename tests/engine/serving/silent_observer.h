@@ -12,7 +12,7 @@ class SilentObserver : public EngineObserver {
  public:
   void OnStage(std::string_view, std::string_view, absl::Duration) override {}
   void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
-  void OnPoints(std::string_view, int64_t, int64_t, int64_t, int64_t) override {}
+  void OnPoints(std::string_view, const PointCounts&) override {}
   void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
   void OnDropped(std::string_view, std::string_view) override {}
   void OnQueueDepth(std::string_view, int64_t) override {}

@@ -20,6 +20,7 @@ from voxserve.errors import (
     SupersededError,
     UnavailableError,
 )
+from voxserve.farthest_points import FarthestPoints
 from voxserve.field_spec import Field
 from voxserve.point_cloud import PointCloud
 from voxserve.pose import Pose
@@ -49,6 +50,7 @@ __all__ = [
     "Client",
     "DeadlineExceededError",
     "FailedPreconditionError",
+    "FarthestPoints",
     "FeatureInfo",
     "Field",
     "FrameResult",

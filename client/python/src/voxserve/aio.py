@@ -18,6 +18,7 @@ import grpc.aio
 
 from voxserve import answers, errors, protocol
 from voxserve.aio_stream import Stream
+from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
 from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
@@ -36,11 +37,19 @@ class Client(ClientBase[grpc.aio.Channel]):
         scales: Mapping[str, float] | None = None,
         version: int = 0,
         priority: int = 0,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
         """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
         result = await self.infer(
-            model, points, fields=fields, scales=scales, version=version, priority=priority, timeout=timeout
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            priority=priority,
+            sample=sample,
+            timeout=timeout,
         )
         return result.labels
 
@@ -54,6 +63,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         version: int = 0,
         scores: bool = False,
         priority: int = 0,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
@@ -68,6 +78,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             scores=scores,
             request_id=request_id,
             priority=priority,
+            sample=sample,
         )
         return await self._run(call, timeout)
 
@@ -84,6 +95,7 @@ class Client(ClientBase[grpc.aio.Channel]):
         frame_timeout: float | None = None,
         max_queued_frames: int = 0,
         sweeps: Sweeps | None = None,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, in a running event loop; see voxserve.Client.stream. Use it in `async with`."""
@@ -98,6 +110,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             frame_timeout=frame_timeout,
             max_queued_frames=max_queued_frames,
             sweeps=sweeps,
+            sample=sample,
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)

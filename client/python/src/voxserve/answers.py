@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 
 from voxserve import errors, wire
+from voxserve.farthest_points import FarthestPoints
 from voxserve.results import (
     ClassInfo,
     FeatureInfo,
@@ -22,7 +23,9 @@ from voxserve.results import (
 )
 
 
-def read_segmentation(response: wire.InferResponse, num_points: int, wants_scores: bool, start: float) -> Segmentation:
+def read_segmentation(
+    response: wire.InferResponse, num_points: int, wants_scores: bool, sample: FarthestPoints | None, start: float
+) -> Segmentation:
     """The answer, checked against the request. start: time.perf_counter() when the call began."""
     answer, counts = response.segmentation, response.counts
     width = answer.bytes_per_label
@@ -33,18 +36,26 @@ def read_segmentation(response: wire.InferResponse, num_points: int, wants_score
     shape = (num_points, answer.num_classes)
     if len(answer.scores) != (4 * shape[0] * shape[1] if wants_scores else 0):
         raise malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
+    sampled = np.array(response.sampled_points, np.uint32)
+    if len(sampled) != (0 if sample is None else sample.num_points):
+        raise malformed(f"{len(sampled)} sampled points in place of {0 if sample is None else sample.num_points}")
+    if len(sampled) and sampled.max() >= num_points:
+        raise malformed(f"point {sampled.max()} sampled of {num_points}")
     return Segmentation(
         labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
         scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
         ignore_label=answer.ignore_label,
         num_classes=answer.num_classes,
-        counts=PointCounts(counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels),
+        counts=PointCounts(
+            counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels, counts.unsampled
+        ),
         stages=tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
         model=response.model,
         version=response.version,
         device=response.device,
         request_id=response.request_id,
         round_trip=time.perf_counter() - start,
+        sampled_points=None if sample is None else sampled,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 
 from voxserve import answers, errors, protocol
+from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
 from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
@@ -41,11 +42,19 @@ class Client(ClientBase[grpc.Channel]):
         scales: Mapping[str, float] | None = None,
         version: int = 0,
         priority: int = 0,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Labels:
         """A class id for each point: uint8 [N], or uint16 where the model has more classes than a byte holds."""
         return self.infer(
-            model, points, fields=fields, scales=scales, version=version, priority=priority, timeout=timeout
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            priority=priority,
+            sample=sample,
+            timeout=timeout,
         ).labels
 
     def infer(
@@ -58,6 +67,7 @@ class Client(ClientBase[grpc.Channel]):
         version: int = 0,
         scores: bool = False,
         priority: int = 0,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
@@ -67,7 +77,8 @@ class Client(ClientBase[grpc.Channel]):
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
         or a field spec. scales: of fields that are not in metres or 0..1: {"intensity": 1 / 255}. version: 0 for the
         newest. scores: logits per class as well. priority: 0 is the most urgent; how many levels there are is the
-        model's configuration (1 by default). timeout: seconds, sent to the server as its deadline; math.inf for no
+        model's configuration (1 by default). sample: farthest points of the cloud, for Segmentation.sampled_points or
+        for the network alone. timeout: seconds, sent to the server as its deadline; math.inf for no
         limit.
         """
         call = protocol.infer(
@@ -80,6 +91,7 @@ class Client(ClientBase[grpc.Channel]):
             scores=scores,
             request_id=request_id,
             priority=priority,
+            sample=sample,
         )
         return self._run(call, timeout)
 
@@ -96,6 +108,7 @@ class Client(ClientBase[grpc.Channel]):
         frame_timeout: float | None = None,
         max_queued_frames: int = 0,
         sweeps: Sweeps | None = None,
+        sample: FarthestPoints | None = None,
         timeout: float | None = None,
     ) -> Stream:
         """Opens a stream of frames, one vehicle's scans one after the other; use it in a `with` block.
@@ -104,8 +117,8 @@ class Client(ClientBase[grpc.Channel]):
         takes its place, and it gets the result SupersededError. "queue": all are run, and answered in order; sending
         waits while max_queued_frames (1 to 64, default 4) wait at the server. frame_timeout: seconds from a frame's
         arrival at the server to its answer; default: the model's own. sweeps: let the server merge each frame with
-        those before it. fields, scales, version, scores, priority: as in infer, for every frame. timeout: of the whole
-        stream in seconds; default: no limit, whatever the client's is.
+        those before it. fields, scales, version, scores, priority, sample: as in infer, for every frame. timeout: of
+        the whole stream in seconds; default: no limit, whatever the client's is.
 
         A stream that cannot be opened says so when it is read: its first answer is the error.
         """
@@ -120,6 +133,7 @@ class Client(ClientBase[grpc.Channel]):
             frame_timeout=frame_timeout,
             max_queued_frames=max_queued_frames,
             sweeps=sweeps,
+            sample=sample,
         )
         limit = self._options.timeout_of(math.inf if timeout is None else timeout)
         return Stream(self._next_channel(), config, self._options, limit)

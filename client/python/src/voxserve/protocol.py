@@ -15,6 +15,7 @@ import grpc
 
 from voxserve import answers, wire
 from voxserve.encoding import encode_request
+from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, Segmentation, TunedPlan, TuneProgress
 
@@ -132,6 +133,7 @@ def infer(
     scores: bool,
     request_id: str,
     priority: int,
+    sample: FarthestPoints | None,
 ) -> Call[Segmentation]:
     """ValueError where the points cannot be described; MESSAGE_TOO_LARGE where they do not fit a message."""
     start = time.perf_counter()
@@ -140,12 +142,17 @@ def infer(
     if scales:
         cloud = cloud.scaled(scales)
     head = wire.InferRequest(
-        model=model, version=version, return_scores=scores, request_id=request_id, priority=priority_of(priority)
+        model=model,
+        version=version,
+        return_scores=scores,
+        request_id=request_id,
+        priority=priority_of(priority),
+        sample=None if sample is None else sample.message(),
     )
     request = encode_request(head, cloud, options.max_message_bytes)
 
     def read(response: wire.InferResponse) -> Segmentation:
-        return answers.read_segmentation(response, cloud.num_points, scores, start)
+        return answers.read_segmentation(response, cloud.num_points, scores, sample, start)
 
     return Call("/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, read)
 

@@ -15,13 +15,14 @@ Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class PointCounts:
-    """What became of the points: used + invalid + out_of_range + dropped = the cloud's points."""
+    """What became of the points: all but voxels add up to the cloud's points."""
 
     used: int
-    invalid: int  # NaN or infinite; they get the ignore label, as do the next two
+    invalid: int  # NaN or infinite; they get the ignore label, as do all the next but voxels
     out_of_range: int
     dropped: int  # lost to the model's voxel limit
     voxels: int  # occupied voxels at the network's input
+    unsampled: int = 0  # not in the sample that the network was to see
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Segmentation:
     device: str  # "cpu" or "cuda:N"
     request_id: str
     round_trip: float  # seconds from the call to the decoded answer, as seen here
+    # Indices into the points, in the order of selection, where a sample was asked for.
+    sampled_points: npt.NDArray[np.uint32] | None = None
 
 
 @dataclass(frozen=True)

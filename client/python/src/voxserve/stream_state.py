@@ -18,6 +18,7 @@ from google.protobuf import duration_pb2
 
 from voxserve import answers, errors, protocol, wire
 from voxserve.encoding import encode_frame
+from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.pose import PoseLike, as_pose
 from voxserve.results import FrameResult
@@ -71,6 +72,7 @@ class StreamConfig:
     frame_timeout: float | None = None
     max_queued_frames: int = 0
     sweeps: Sweeps | None = None
+    sample: FarthestPoints | None = None
 
     def __post_init__(self) -> None:
         protocol.check_model(self.model)
@@ -80,6 +82,8 @@ class StreamConfig:
             raise ValueError(f"max_queued_frames is {self.max_queued_frames}, must be 1 to 64, or 0 for the default")
         if self.max_queued_frames and self.policy != "queue":
             raise ValueError("max_queued_frames is of policy queue; of latest one frame waits")
+        if self.sample is not None and self.sweeps is not None:
+            raise ValueError("a sample is taken of whole scans, and sweeps are parts of one")
 
     def request(self) -> bytes:
         """The stream's first request."""
@@ -91,6 +95,7 @@ class StreamConfig:
             policy=_POLICIES[self.policy],
             max_queued_frames=self.max_queued_frames,
             sweeps=None if self.sweeps is None else self.sweeps.message(),
+            sample=None if self.sample is None else self.sample.message(),
         )
         if self.frame_timeout is not None:
             _set_duration(config.frame_timeout, "frame_timeout", self.frame_timeout)
@@ -227,7 +232,7 @@ class StreamState:
                 if not answer.HasField("response"):
                     raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
                 segmentation = answers.read_segmentation(
-                    answer.response, frame.num_points, self.config.scores, frame.start
+                    answer.response, frame.num_points, self.config.scores, self.config.sample, frame.start
                 )
             except errors.InferenceError as malformed:
                 error = malformed

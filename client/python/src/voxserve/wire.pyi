@@ -59,7 +59,18 @@ class InferRequest(Message):
     return_scores: bool
     request_id: str
     priority: int
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ..., priority: int | None = ...) -> None: ...
+    sample: FarthestPointSample
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., cloud: PointCloud | None = ..., return_scores: bool | None = ..., request_id: str | None = ..., priority: int | None = ..., sample: FarthestPointSample | None = ...) -> None: ...
+
+class FarthestPointSample(Message):
+    USE_UNSPECIFIED: ClassVar[int]
+    USE_RETURN: ClassVar[int]
+    USE_NETWORK: ClassVar[int]
+    num_points: int
+    start_index: int
+    seed: int
+    use: int
+    def __init__(self, *, num_points: int | None = ..., start_index: int | None = ..., seed: int | None = ..., use: int | None = ...) -> None: ...
 
 class InferResponse(Message):
     model: str
@@ -69,7 +80,8 @@ class InferResponse(Message):
     counts: PointCounts
     stages: RepeatedCompositeFieldContainer[StageDuration]
     device: str
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ...) -> None: ...
+    sampled_points: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ...) -> None: ...
 
 class Segmentation(Message):
     labels: bytes
@@ -85,7 +97,8 @@ class PointCounts(Message):
     out_of_range: int
     dropped: int
     voxels: int
-    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ...) -> None: ...
+    unsampled: int
+    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ..., unsampled: int | None = ...) -> None: ...
 
 class StageDuration(Message):
     name: str
@@ -106,7 +119,8 @@ class StreamConfig(Message):
     frame_timeout: duration_pb2.Duration
     max_queued_frames: int
     sweeps: SweepAccumulation
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., return_scores: bool | None = ..., priority: int | None = ..., policy: int | None = ..., frame_timeout: duration_pb2.Duration | None = ..., max_queued_frames: int | None = ..., sweeps: SweepAccumulation | None = ...) -> None: ...
+    sample: FarthestPointSample
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., return_scores: bool | None = ..., priority: int | None = ..., policy: int | None = ..., frame_timeout: duration_pb2.Duration | None = ..., max_queued_frames: int | None = ..., sweeps: SweepAccumulation | None = ..., sample: FarthestPointSample | None = ...) -> None: ...
 
 class SweepAccumulation(Message):
     num_sweeps: int
@@ -268,7 +282,8 @@ class Node(Message):
     broadcast: Broadcast
     instance_norm: InstanceNorm
     group_norm: GroupNorm
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ...) -> None: ...
+    farthest_point_sample: FarthestPointSampling
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -277,6 +292,12 @@ class Output(Message):
     kind: int
     node: str
     def __init__(self, *, kind: int | None = ..., node: str | None = ...) -> None: ...
+
+class FarthestPointSampling(Message):
+    num_points: int
+    start_index: int
+    seed: int
+    def __init__(self, *, num_points: int | None = ..., start_index: int | None = ..., seed: int | None = ...) -> None: ...
 
 class Voxelize(Message):
     ROUNDING_UNSPECIFIED: ClassVar[int]

@@ -21,6 +21,7 @@ from voxserve.cli.report import ScanReport
 from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.cli.terminal import Terminal, format_time
 from voxserve.client import Client
+from voxserve.farthest_points import FarthestPoints
 from voxserve.labelled_scan import Agreement, ClassCount, LabelledScan, count_classes
 from voxserve.new_file import new_file
 from voxserve.point_cloud import PointCloud
@@ -53,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
     jobs = scan_jobs.plan(options.scans, options.save, options.picture, options.truth)
     if len(jobs) > 1 and options.preview:
         raise UsageError("--preview shows one scan, but there are several")
+    if not options.sample and (options.sample_start or options.sample_use != "return"):
+        raise UsageError("--sample_start and --sample_use are of --sample, which is missing")
     if options.picture and importlib.util.find_spec("PIL") is None:
         raise UsageError("--picture needs Pillow: pip install 'voxserve[picture]'")
     channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
@@ -78,7 +81,9 @@ class _Labeller:
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
-        result = self._client.infer(self.model.name, cloud, version=self.options.version)
+        result = self._client.infer(
+            self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
+        )
         classes = self.model.classes
         report = ScanReport(
             job.input, result, cloud.num_points, count_classes(result.labels, result.ignore_label, classes)
@@ -113,6 +118,12 @@ class _Labeller:
                 "them with --fields, e.g. x:f32,y:f32,z:f32,intensity:f32*0.00392156862745098",
                 file=sys.stderr,
             )
+
+
+def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
+    if not options.sample:
+        return None
+    return FarthestPoints(options.sample, use=options.sample_use, start_index=options.sample_start)
 
 
 def _draw(job: ScanJob, scan: LabelledScan, report: ScanReport) -> None:

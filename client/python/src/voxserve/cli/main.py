@@ -167,6 +167,28 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         help="compares with the labels of people: one byte a point (255 = none), .label or .npy; in a folder "
         "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
     )
+    add(
+        "--sample",
+        type=_count(1, (1 << 32) - 1),
+        default=0,
+        metavar="N",
+        help="takes N farthest points of each scan too: every next one is the farthest from those before it; --json "
+        "prints their indices",
+    )
+    add(
+        "--sample_start",
+        type=_count(0, (1 << 32) - 1),
+        default=0,
+        metavar="INDEX",
+        help="the point of --sample that is selected first (default 0)",
+    )
+    add(
+        "--sample_use",
+        choices=("return", "network"),
+        default="return",
+        help="what --sample is for: to be told which points they are (default), or to let the network see no others, "
+        "which are not labelled then",
+    )
     add("--preview", action="store_true", help="shows the labelled scan from above in the terminal; one scan only")
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(

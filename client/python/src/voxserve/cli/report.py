@@ -39,11 +39,14 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Te
             (counts.invalid, "NaN or infinite"),
             (counts.out_of_range, "out of range"),
             (counts.dropped, "beyond the voxel limit"),
+            (counts.unsampled, "not in the sample"),
         )
         if number
     ]
     if lost:
         text += f"\nnot labelled: {', '.join(lost)}\n"
+    if result.sampled_points is not None:
+        text += f"\nsampled: {len(result.sampled_points):,} farthest points\n"
     text += _format_stages(result, terminal)
     if report.written:
         text += f"\nwrote {', '.join(report.written)}\n"
@@ -102,6 +105,9 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         "voxels": counts.voxels,
         "classes": [{"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes],
     }
+    if result.sampled_points is not None:
+        line["unsampled"] = counts.unsampled
+        line["sampled_points"] = result.sampled_points.tolist()
     if report.agreement is not None:
         line["truth"] = {
             "file": report.truth,

@@ -1,0 +1,54 @@
+#include "kernels/farthest_point_sample.h"
+#include "kernels/launch.cuh"
+#include "kernels/selection_mask.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// The sample that row `index` is one of; samples may be empty. begin: [num_samples + 1].
+__device__ int32_t SampleOf(const int64_t* begin, int32_t num_samples, int64_t index) {
+  int32_t low = 0, high = num_samples - 1;
+  while (low < high) {
+    const int32_t middle = (low + high + 1) / 2;
+    if (begin[middle] <= index) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+__device__ bool IsSelection(const SelectionMaskParams& params, int32_t sample) {
+  if (params.is_restricted[sample] == 0) return false;
+  const int64_t begin = params.selected_begin[sample];
+  return begin < params.selected_begin[sample + 1] && params.selected[begin] != kNothingSelected;
+}
+
+__global__ void __launch_bounds__(kBlockThreads) MaskPointsKernel(SelectionMaskParams params) {
+  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (point >= params.num_points) return;
+  const int32_t sample = SampleOf(params.point_begin, params.num_samples, point);
+  params.mask[point] = IsSelection(params, sample) ? uint8_t{0} : params.is_valid[point];
+}
+
+__global__ void __launch_bounds__(kBlockThreads) MarkSelectedKernel(SelectionMaskParams params) {
+  const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (i >= params.num_selected) return;
+  const int32_t sample = SampleOf(params.selected_begin, params.num_samples, i);
+  if (IsSelection(params, sample)) params.mask[params.point_begin[sample] + params.selected[i]] = 1;
+}
+
+}  // namespace
+
+cudaError_t SelectionMask(const SelectionMaskParams& params, cudaStream_t stream) {
+  if (params.num_points == 0) return cudaSuccess;
+  const NvtxRange range("SelectionMask");
+  MaskPointsKernel<<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(params);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  if (params.num_selected == 0) return cudaSuccess;
+  MarkSelectedKernel<<<NumBlocks(params.num_selected), kBlockThreads, 0, stream>>>(params);
+  return LaunchStatus(stream);
+}
+
+}  // namespace voxserve::kernels::cuda
