@@ -191,6 +191,7 @@ struct Graph {
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
+  std::string network_digest;  // likewise of the graph alone: networks that differ in their weights share it
 
   const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
 };

@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
     model->plan_keys.push_back(MakePlanKey(graph, config, device, options_.engine_version));
   }
   model->plans = std::make_unique<ModelPlans>(options_.devices->size());
+  model->kernels = absl::StrCat(graph.network_digest, " ", static_cast<int>(config.precision), " ", config.max_points);
   model->batching = config.batching;
   // The CPU's products see how many rows there are: there a request has a batch of its own.
   const auto is_cpu = [](const Device& device) { return !device.is_cuda(); };
@@ -116,11 +117,10 @@ void ModelBuilder::WarmUp(const ServedModel& model, const std::atomic<bool>& sto
     const Device& device = (*options_.devices)[i];
     if (!device.is_cuda() || stopping) continue;
     const bool has_default_plan = model.plans->Get(i) == nullptr;
-    std::string kernels = absl::StrCat(KernelsOf(model.programs[i]), "; ", model.info.max_points, " points");
-    if (has_default_plan && warm_[i].count(kernels) > 0) continue;
+    if (has_default_plan && warm_[i].count(model.kernels) > 0) continue;
     const absl::Status status = WarmUpOn(i, model, is_first);
     if (status.ok()) {
-      if (has_default_plan) warm_[i].insert(std::move(kernels));
+      if (has_default_plan) warm_[i].insert(model.kernels);
     } else {
       Log(LogLevel::kWarning, "a model's first requests will be slow: it could not be warmed up",
           {{"model", model.info.name}, {"device", device.id}, {"error", std::string(status.message())}});

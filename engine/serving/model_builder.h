@@ -63,7 +63,7 @@ class ModelBuilder {
 
   const Options options_;
   bool is_first_ = true;
-  std::vector<std::set<std::string>> warm_;  // by device: KernelsOf programs
+  std::vector<std::set<std::string>> warm_;  // by device: ServedModel::kernels
 };
 
 }  // namespace voxserve

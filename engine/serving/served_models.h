@@ -34,6 +34,8 @@ namespace voxserve {
 struct ServedModel {
   ModelVersionInfo info;
   std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
+  // Equal for versions that launch the same kernels by their default plans: those of one network with other weights.
+  std::string kernels;
   RunLimits limits;
   std::vector<PlanKey> plan_keys;  // by device
   std::unique_ptr<ModelPlans> plans;

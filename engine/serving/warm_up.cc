@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
 #include <tuple>
-#include <typeinfo>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
@@ -95,36 +92,6 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
     return cuda.stream.view().Synchronize();
   }
   return absl::OkStatus();
-}
-
-std::string KernelsOf(const Program& program) {
-  std::string key =
-      absl::StrCat(program.dimension, " axes, ", program.voxelize.features.size(), " features", program.allow_tf32,
-                   program.is_deterministic, program.has_scores, static_cast<int>(program.label_dtype));
-  const auto append = [&key](const kernels::Axes& axes) {
-    for (const int32_t value : axes) absl::StrAppend(&key, ",", value);
-  };
-  for (const ProgramRulebook& rulebook : program.rulebooks) {
-    absl::StrAppend(&key, "; rulebook ", rulebook.spec.in_level, " ", rulebook.spec.out_level, " ", rulebook.swap_of);
-    append(rulebook.spec.geometry.kernel_size);
-    append(rulebook.spec.geometry.stride);
-    append(rulebook.spec.geometry.dilation);
-    append(rulebook.spec.geometry.padding);
-    const kernels::ConvGeometry& geometry = rulebook.spec.geometry;
-    for (int32_t k = 0; k < geometry.num_listed_cells; ++k) absl::StrAppend(&key, ",", geometry.listed_cells[k]);
-  }
-  for (const ProgramConv& conv : program.convs) {
-    absl::StrAppend(&key, "; conv ", conv.step, " ", conv.rulebook, " ", conv.in_channels, " ", conv.out_channels, " ",
-                    static_cast<int>(conv.dtype));
-  }
-  for (const Buffer& buffer : program.buffers) {
-    absl::StrAppend(&key, "; buffer ", buffer.level, " ", static_cast<int>(buffer.dtype), " ", buffer.channels);
-  }
-  for (const std::unique_ptr<Step>& step : program.steps) {
-    const Step& kind = *step;
-    absl::StrAppend(&key, "; ", typeid(kind).name());
-  }
-  return key;
 }
 
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,

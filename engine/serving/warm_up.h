@@ -3,8 +3,6 @@
 // What a model's first request would pay: CUDA loads a kernel's code when it is launched first, and cuBLAS chooses its
 // algorithms then.
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "engine/graph/executor.h"
 #include "engine/runtime/execution_context.h"
@@ -17,10 +15,6 @@ namespace voxserve {
 // Has CUDA load the kernels of the matrix products that the program's convolutions may come to need on this context's
 // GPU. Once for all contexts of the GPU. RESOURCE_EXHAUSTED without memory for it. On a CPU there is nothing to load.
 absl::Status LoadKernels(const Program& program, ExecutionContext& context);
-
-// Equal for programs that launch the same kernels by their default plans: those of one network with other weights.
-// Where one of them is warm, so are the others.
-std::string KernelsOf(const Program& program);
 
 // Runs the program by these plans (null: its default) on clouds made here, of sizes from small to large, since the
 // choice of kernels follows the size. They are what a spinning LiDAR sees on a street, around the middle of the

@@ -213,6 +213,10 @@ TEST(LoadGraphTest, DigestFollowsGraphAndWeights) {
   TestModel other = SmallModel();
   other.weights["head.bias"].bytes[0] ^= 1;
   EXPECT_NE(LoadValid(other).digest, digest);
+  const std::string network = LoadValid(SmallModel()).network_digest;
+  EXPECT_EQ(network.size(), 64U);
+  EXPECT_EQ(LoadValid(other).network_digest, network);
+  EXPECT_NE(LoadValid(SmallModel().Replace("for tests", "for checks")).network_digest, network);
 }
 
 TEST(LoadGraphTest, FourAxesDefaultToXyzt) {

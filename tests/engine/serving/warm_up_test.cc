@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <utility>
-#include <variant>
-
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 
@@ -58,36 +54,6 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   const SharedContext shared_context(shared, runner->context().cuda.get());
   EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), room, &latency).code(),
             absl::StatusCode::kResourceExhausted);
-}
-
-TEST(KernelsOfTest, IsOfTheNetworkAndNotOfItsWeights) {
-  const auto model = LoadMinkUNetModel();
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto runner = *DeviceRunner::Create({});
-  const auto compile = [&](const Graph& graph) { return *runner->Compile(graph, {}); };
-  const std::string expected = KernelsOf(compile(model->graph));
-  Graph other_weights = model->graph;
-  for (GraphNode& node : other_weights.nodes) {
-    if (auto* conv = std::get_if<SparseConvOp>(&node.op)) {
-      auto halved = std::make_shared<HostTensor>(*conv->weight);
-      for (float& weight : halved->values) weight *= 0.5f;
-      conv->weight = std::move(halved);
-    }
-  }
-  EXPECT_EQ(KernelsOf(compile(other_weights)), expected);
-
-  Program program = compile(model->graph);
-  program.has_scores = !program.has_scores;
-  EXPECT_NE(KernelsOf(program), expected);
-  program = compile(model->graph);
-  program.convs[3].out_channels += 8;
-  EXPECT_NE(KernelsOf(program), expected);
-  program = compile(model->graph);
-  program.rulebooks[0].spec.geometry.kernel_size[2] = 5;
-  EXPECT_NE(KernelsOf(program), expected);
-  program = compile(model->graph);
-  program.steps.pop_back();
-  EXPECT_NE(KernelsOf(program), expected);
 }
 
 }  // namespace
