@@ -53,10 +53,23 @@ void BatchRoom::DidNotFit(int64_t points) {
   fitting_points_ = std::max<int64_t>(points / 2, 1);
 }
 
-void BatchRoom::Fit(int64_t points) {
+void BatchRoom::Fit(int64_t points, int64_t requests) {
   absl::MutexLock lock(&mutex_);
-  const int64_t step = fitting_points_ / kGrowth;
-  if (fitting_points_ != kNoLimit && points > fitting_points_ - step) fitting_points_ += step;
+  if (fitting_points_ == kNoLimit) return;
+  const int64_t step = std::max<int64_t>(1, fitting_points_ / kGrowth);
+  if (points + std::max(step, points / std::max<int64_t>(1, requests)) > fitting_points_) fitting_points_ += step;
+}
+
+void BatchRoom::StartAs(const BatchRoom& other) {
+  if (&other == this) return;
+  absl::MutexLock lock(&mutex_);
+  absl::ReaderMutexLock other_lock(&other.mutex_);
+  if (other.runs_.empty()) return;
+  runs_ = other.runs_;
+  fixed_bytes_ = other.fixed_bytes_;
+  bytes_per_point_ = other.bytes_per_point_;
+  bytes_per_voxel_ = other.bytes_per_voxel_;
+  fitting_points_ = other.fitting_points_;
 }
 
 int64_t BatchRoom::MaxPoints(int64_t limit_bytes, double voxels_per_point) const {

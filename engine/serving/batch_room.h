@@ -34,7 +34,11 @@ class BatchRoom {
 
   // A batch of several requests had no room; or one did.
   void DidNotFit(int64_t points);
-  void Fit(int64_t points);
+  // A batch of so many requests fitted. Where one more like its own would have been beyond the limit, that grows.
+  void Fit(int64_t points, int64_t requests);
+
+  // As another one is: of the version that this one's replaces.
+  void StartAs(const BatchRoom& other);
 
   // The most points of a batch, 1 or more. limit_bytes: that it may take. Single requests are not held to it.
   int64_t MaxPoints(int64_t limit_bytes, double voxels_per_point) const;

@@ -359,7 +359,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   if (outcome.num_voxels && outcome.in_parts) {
     model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
-    model.room[batch.device]->Fit(batch.points);
+    model.room[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
     model.latency[batch.device]->Observe(
         {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
         device_time);

@@ -29,13 +29,14 @@ CopiesTrimmer::~CopiesTrimmer() {
 }
 
 void CopiesTrimmer::Loop() {
+  std::vector<bool> is_broken(devices_.size());
   for (;;) {
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPeriod)) return;
     }
-    for (const Device& device : devices_) {
-      if (device.copies != nullptr && !Trim(device)) return;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      if (devices_[i].copies != nullptr && !is_broken[i]) is_broken[i] = !Trim(devices_[i]);
     }
   }
 }

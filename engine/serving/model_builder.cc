@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
     model->plan_keys.push_back(MakePlanKey(graph, config, device, options_.engine_version));
   }
   model->plans = std::make_unique<ModelPlans>(options_.devices->size());
-  model->kernels = absl::StrCat(graph.network_digest, " ", static_cast<int>(config.precision), " ", config.max_points);
+  model->kernels = absl::StrCat(graph.network_digest, " ", static_cast<int>(config.precision), " ",
+                                config.bytes_per_label(), " ", config.max_points, " ", config.max_voxels);
   model->batching = config.batching;
   // The CPU's products see how many rows there are: there a request has a batch of its own.
   const auto is_cpu = [](const Device& device) { return !device.is_cuda(); };

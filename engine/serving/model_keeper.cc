@@ -333,7 +333,10 @@ absl::Status ModelKeeper::ReplaceWithinMemory(const std::string& name, int64_t v
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
   if (predecessor.ok()) {
-    for (size_t i = 0; i < model->latency.size(); ++i) model->latency[i]->StartAs(*(*predecessor)->latency[i]);
+    for (size_t i = 0; i < model->latency.size(); ++i) {
+      model->latency[i]->StartAs(*(*predecessor)->latency[i]);
+      model->room[i]->StartAs(*(*predecessor)->room[i]);
+    }
   }
   Log(LogLevel::kInfo, "model ready",
       {{"model", name},

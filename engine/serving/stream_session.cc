@@ -24,6 +24,9 @@ absl::Status Expired(absl::Duration age, const char* what_happened) {
                     error_reason::kDeadlineExpired);
 }
 
+// What OnDropped says of frames that end with their stream.
+const char* FateOf(const absl::Status& why) { return absl::IsDeadlineExceeded(why) ? "expired" : "cancelled"; }
+
 }  // namespace
 
 std::shared_ptr<StreamSession> StreamSession::Create(Config config, Options options) {
@@ -45,7 +48,7 @@ void StreamSession::Push(StreamFrame pushed) {
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_.has_value()) {
-      End(*frame, *cancelled_, "cancelled");
+      End(*frame, *cancelled_, FateOf(*cancelled_));
     } else if (draining_) {
       End(*frame, Draining(), "draining");
     } else if (!taken.ok()) {
@@ -101,6 +104,12 @@ void StreamSession::ForgetSweeps() {
   ResetHistory();
 }
 
+void StreamSession::KeepSweeps() {
+  absl::MutexLock lock(&sweeps_mutex_);
+  if (sweeps_expiry_ == absl::InfiniteFuture()) return;
+  sweeps_expiry_ = std::max(sweeps_expiry_, options_.now() + config_.sweeps->max_age + kMaxJitter);
+}
+
 void StreamSession::ResetHistory() {
   if (history_.has_value()) history_->Reset();
   sweeps_expiry_ = absl::InfiniteFuture();
@@ -130,20 +139,24 @@ void StreamSession::Cancel(const absl::Status& why) {
     if (cancelled_.has_value()) return;
     cancelled_ = why;
     for (const FramePtr& frame : frames_) {
-      if (frame->state == Frame::State::kWaiting) End(*frame, why, "cancelled");
+      if (frame->state == Frame::State::kWaiting) End(*frame, why, FateOf(why));
     }
   }
   Advance();
 }
 
 void StreamSession::ExpireDue() {
-  {
-    absl::MutexLock lock(&sweeps_mutex_);
-    if (sweeps_expiry_ <= options_.now()) ResetHistory();
-  }
+  bool is_busy = false;
   {
     absl::MutexLock lock(&mutex_);
     EndExpired();
+    is_busy = !frames_.empty();
+  }
+  if (is_busy) {
+    KeepSweeps();
+  } else {
+    absl::MutexLock lock(&sweeps_mutex_);
+    if (sweeps_expiry_ <= options_.now()) ResetHistory();
   }
   Advance();
 }
@@ -267,7 +280,7 @@ std::function<void()> StreamSession::NextCancel() {
         frame->state == Frame::State::kSubmitted && frame->ticket.has_value() && !frame->is_cancel_tried;
     if (may_cancel && (frame->is_superseded || cancelled_.has_value())) {
       frame->is_cancel_tried = true;
-      const char* const fate = cancelled_.has_value() ? "cancelled" : "superseded";
+      const char* const fate = cancelled_.has_value() ? FateOf(*cancelled_) : "superseded";
       return [this, ticket = *frame->ticket, fate] { options_.cancel(ticket, fate); };
     }
   }
@@ -281,7 +294,8 @@ std::function<void()> StreamSession::NextAnswer() {
   if (config_.policy == StreamPolicy::kQueue && ended != frames_.begin()) return nullptr;
   const FramePtr frame = *ended;
   frames_.erase(ended);
-  return [frame] {
+  return [this, frame] {
+    KeepSweeps();
     // Its captures must not outlive the call: they are the caller's.
     const auto done = std::exchange(frame->done, nullptr);
     done(std::move(frame->result), frame->num_sweeps);

@@ -11,9 +11,9 @@
 // Every frame gets exactly one call of its `done`, whatever happens. A session calls the engine and `done` from one
 // thread at a time, whichever caller's or engine's that is, and without its lock: both may call back into it.
 //
-// What accumulates of sweeps is the session's alone. A session that gets no frame for as long as a sweep may be old,
-// and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are the sensor's, which say
-// nothing while none come. Frames of a log that is replayed slowly have the sweeps that their stamps say.)
+// What accumulates of sweeps is the session's alone. A session that has answered all frames, and gets none for as long
+// as a sweep may be old and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are
+// the sensor's, which say nothing while none come.)
 //
 // Thread-safe, but that calls of Push do not overlap. Nothing here blocks. Made with Create: what the engine holds
 // keeps the session alive. Knows no gRPC.
@@ -133,6 +133,9 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // The cloud alone, or with the sweeps before it.
   absl::Status AddCloud(StreamFrame& pushed, Frame* frame);
   absl::Status AddSweep(StreamFrame& pushed, Frame* frame);
+  // While frames have no answer it may be the server that keeps the next ones back: silence begins with the last
+  // answer.
+  void KeepSweeps() ABSL_LOCKS_EXCLUDED(sweeps_mutex_);
   void ResetHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweeps_mutex_);
   void SupersedeOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends a frame that the engine does not have. fate: OnDropped's reason; nullptr: it is not one that was dropped.

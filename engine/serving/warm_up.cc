@@ -110,12 +110,13 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
         return ran;
       });
       if (!output.status.ok()) break;
+      if (!output.samples[0].status.ok()) continue;  // more voxels than the model takes
       room.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
     first_failure.Update(output.status);
     if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
     RETURN_IF_ERROR(output.status);
-    if (latency == nullptr) continue;
+    if (latency == nullptr || !output.samples[0].status.ok()) continue;
     // The second run: the first may have loaded code.
     latency->Observe(
         {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},

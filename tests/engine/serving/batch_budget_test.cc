@@ -65,10 +65,34 @@ TEST(BatchRoomTest, WhatDidNotFitIsALimitThatGrowsWithWhatFits) {
   room.DidNotFit(3200);
   EXPECT_EQ(room.MaxPoints(BatchRoom::kNoLimit, 1), 1600);
   EXPECT_EQ(room.MaxPoints(125'000, 1), 1000) << "the smaller of both";
-  room.Fit(1500);  // far from the limit
+  room.Fit(1500, 100);  // there was room for one more
   EXPECT_EQ(room.MaxPoints(BatchRoom::kNoLimit, 1), 1600);
-  room.Fit(1600);
+  room.Fit(1600, 100);
   EXPECT_EQ(room.MaxPoints(BatchRoom::kNoLimit, 1), 1700);
+}
+
+TEST(BatchRoomTest, ALimitGrowsThoughRequestsAreLarge) {
+  BatchRoom room;
+  room.DidNotFit(8 * 1000);
+  for (int i = 0; i < 40; ++i) {
+    const int64_t requests = room.MaxPoints(BatchRoom::kNoLimit, 1) / 1000;
+    room.Fit(requests * 1000, requests);
+  }
+  EXPECT_GE(room.MaxPoints(BatchRoom::kNoLimit, 1), 8 * 1000) << "memory that others had is free again";
+  room.DidNotFit(2);
+  room.Fit(1, 1);
+  EXPECT_EQ(room.MaxPoints(BatchRoom::kNoLimit, 1), 2);
+}
+
+TEST(BatchRoomTest, ASuccessorStartsAsItsPredecessor) {
+  BatchRoom old, successor, unlearnt;
+  old.Observe(1000, 500, {.points = 100'000, .features = 0});
+  old.DidNotFit(3200);
+  successor.StartAs(old);
+  EXPECT_EQ(successor.MaxPoints(BatchRoom::kNoLimit, 1), 1600);
+  EXPECT_EQ(successor.MaxPoints(125'000, 1), 1000);
+  successor.StartAs(unlearnt);
+  EXPECT_EQ(successor.MaxPoints(125'000, 1), 1000);
 }
 
 TEST(BatchBudgetTest, VoxelsAreEstimatedFromPoints) {

@@ -281,7 +281,7 @@ TEST_F(StreamSessionTest, CancelAnswersTheOneThatWaitsAndKeepsTheEnginesOwnError
   const absl::Status why = WithReason(absl::DeadlineExceededError("over"), error_reason::kDeadlineExpired);
   session_->Cancel(why);
   EXPECT_EQ(answers_.at(2).status(), why);
-  EXPECT_EQ(observer_.drops, (std::map<std::string, int>{{"m cancelled", 1}}));
+  EXPECT_EQ(observer_.drops, (std::map<std::string, int>{{"m expired", 1}}));
   engine_.End(1, WithReason(absl::InternalError("a bug"), error_reason::kInternal));
   EXPECT_EQ(AnswerTo(1), "INTERNAL");
 }
