@@ -11,6 +11,9 @@
 namespace voxserve {
 namespace {
 
+// Of a request. One is selected after the other, and the whole batch waits for that.
+constexpr uint64_t kMaxSampledPoints = 65536;
+
 template <typename... Args>
 absl::Status BadSample(const Args&... what) {
   return WithReason(absl::InvalidArgumentError(absl::StrCat(what...)), error_reason::kBadSample);
@@ -35,6 +38,9 @@ absl::Status CheckSample(const VoxelizeOp& op, const SampleInput& input) {
   if (sample.num_points == 0) return BadSample("sample.num_points is 0; it must be 1 or more");
   if (sample.num_points > num_points) {
     return BadSample("sample.num_points is ", sample.num_points, "; the cloud has ", num_points, " points");
+  }
+  if (sample.num_points > kMaxSampledPoints) {
+    return BadSample("sample.num_points is ", sample.num_points, "; at most ", kMaxSampledPoints, " are possible");
   }
   if (!sample.seed && sample.start_index >= num_points) {
     return BadSample("sample.start_index is ", sample.start_index, "; the cloud has ", num_points, " points");

@@ -213,6 +213,13 @@ TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
   }
 }
 
+TEST_P(PointSampleTest, ASampleHasALimitWhateverTheCloud) {
+  const PointCloud cloud = Cloud(RandomRows(65'537 + 100, 6));
+  const BatchOutput batch = Run({{.cloud = &cloud, .sample = FarthestPoints{.num_points = 65'537}}});
+  EXPECT_EQ(batch.samples[0].status.message(), "sample.num_points is 65537; at most 65536 are possible");
+  EXPECT_EQ(ReasonOf(batch.samples[0].status), error_reason::kBadSample);
+}
+
 TEST_P(PointSampleTest, SampleThatAsksTooMuchFailsAlone) {
   const Rows rows = RandomRows(170, 4);  // of which 160 are valid
   const PointCloud cloud = Cloud(rows), good = Cloud(RandomRows(200, 5));

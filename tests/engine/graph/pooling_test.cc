@@ -86,7 +86,9 @@ TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   const int stem = b.Submanifold(0, 8, true);
   const int down = b.PoolDown(stem, PoolReduce::kMax);
   const int inner = b.PoolSubmanifold(b.Submanifold(down, 8, true), PoolReduce::kAverage);
-  const Graph graph = b.Finish(b.Linear(b.Unpool(inner, down, PoolReduce::kAverage), 3, true));
+  const int gate = b.GlobalPool(inner, PoolReduce::kAverage);
+  const int gated = b.Broadcast(b.SampleNorm(inner, 2, true), gate, BroadcastOp::Function::kAdd);
+  const Graph graph = b.Finish(b.Linear(b.Unpool(gated, down, PoolReduce::kAverage), 3, true));
   // Two million points in few voxels: the maps would be made for two million voxels.
   std::mt19937 random(60);
   std::uniform_real_distribution<float> unit(0, 1);
