@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Pool("relu",
                          "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2] stride: "
                          "[2, 2, 2] padding: [0, 0, 0]"),
-                    {"node \"pool\": padding belongs to RULE_PADDED alone"}},
+                    {"node \"pool\": padding belongs to boxes of RULE_PADDED, KIND_TRANSPOSED or sites_of alone"}},
         BrokenModel{"BoundsOfFloor",
                     Pool("relu",
                          "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2] stride: "
