@@ -28,10 +28,11 @@ struct SampleScaleShiftParams {
   const void* scale = nullptr;   // likewise; null: 1
   const void* shift = nullptr;   // likewise; null: 0
   int64_t factor_pitch = 0;
-  void* out =
-      nullptr;  // [num_rows, channels], rows out_pitch values apart; may be `in` or the residual itself, where it
-  int64_t out_pitch = 0;  //   has their dtype and pitch
-  Epilogue epilogue;      // its bias is float32
+  // [num_rows, channels], rows out_pitch values apart; may be `in` or the residual itself, where it has their dtype and
+  // pitch.
+  void* out = nullptr;
+  int64_t out_pitch = 0;
+  Epilogue epilogue;  // its bias is float32
 };
 static_assert(std::is_trivially_copyable_v<SampleScaleShiftParams>);
 

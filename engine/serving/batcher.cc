@@ -41,8 +41,6 @@ const char* FateOf(const absl::Status& refused) {
   return nullptr;
 }
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 Batcher::Batcher(Options options)
@@ -316,7 +314,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   // Workers that wait take their share.
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
-  const int64_t share = DivideUp(static_cast<int64_t>(waiting.tasks.size()), 1 + num_idle);
+  const int64_t share = (static_cast<int64_t>(waiting.tasks.size()) + num_idle) / (1 + num_idle);  // rounded up
   const BatchLimits limits(model, device,
                            options_.max_batch_bytes ? options_.max_batch_bytes(device) : BatchRoom::kNoLimit);
   const int64_t max_requests = std::min<int64_t>(limits.max_requests, share);
