@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "absl/time/time.h"
+#include "engine/serving/batch_room.h"
 #include "engine/serving/latency_model.h"
 #include "engine/serving/served_models.h"
 
@@ -14,6 +15,7 @@ namespace voxserve {
 
 // Bytes of a device's memory that a batch may take there now.
 using MaxBatchBytes = std::function<int64_t(size_t device)>;
+inline int64_t NoLimitOfBytes(size_t /*device*/) { return BatchRoom::kNoLimit; }
 
 // How large a batch of several requests may be. A budget of voxels or bytes is one of points, at so many voxels and
 // bytes a point as LatencyModel and BatchRoom estimate from above.

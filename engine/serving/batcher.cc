@@ -315,8 +315,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
   const int64_t share = (static_cast<int64_t>(waiting.tasks.size()) + num_idle) / (1 + num_idle);  // rounded up
-  const BatchLimits limits(model, device,
-                           options_.max_batch_bytes ? options_.max_batch_bytes(device) : BatchRoom::kNoLimit);
+  const BatchLimits limits(model, device, options_.max_batch_bytes(device));
   const int64_t max_requests = std::min<int64_t>(limits.max_requests, share);
 
   std::vector<WaitingTask*> tasks = {lead};

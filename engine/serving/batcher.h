@@ -58,7 +58,7 @@ class Batcher {
     int64_t max_queue_bytes = 0;     // of clouds waiting per model
     // By device: batches that run there side by side. Every version's `latency` has an entry per device.
     std::vector<int> num_workers = {1};
-    MaxBatchBytes max_batch_bytes;  // empty: no limit. Called under the lock
+    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
     EngineObserver* observer = nullptr;
     std::function<absl::Time()> now = absl::Now;
     bool has_timer = true;  // false: nothing expires unless ExpireDue is called

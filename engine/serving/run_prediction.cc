@@ -48,7 +48,7 @@ RunPrediction PredictRun(const TaskQueue& queue, const std::vector<DeviceLoad>& 
   for (size_t i = 0; i < devices.size(); ++i) {
     const DeviceLoad& device = devices[i];
     if (device.num_workers() == 0) continue;
-    const Work work = WorkOn(i, max_batch_bytes ? max_batch_bytes(i) : BatchRoom::kNoLimit, queue, model, task);
+    const Work work = WorkOn(i, max_batch_bytes(i), queue, model, task);
     remaining.push_back(device.Remaining(now));
     ahead.push_back(work.ahead);
     start = std::min(start, device.UntilFree(now) + device.num_workers() * work.ahead);

@@ -22,7 +22,6 @@ struct RunPrediction {
   absl::Duration end;
 };
 
-// max_batch_bytes may be empty: no limit.
 RunPrediction PredictRun(const TaskQueue& queue, const std::vector<DeviceLoad>& devices,
                          const MaxBatchBytes& max_batch_bytes, const ServedModel& model, const WaitingTask& task,
                          absl::Time now);

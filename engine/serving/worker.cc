@@ -86,7 +86,7 @@ void Worker::SettleMemory() {
   };
   count();
   if constexpr (kernels::kHasCuda) {
-    if (context_.cuda == nullptr || !options_.max_batch_bytes) return;
+    if (context_.cuda == nullptr) return;
     // One that ran alone may have taken what the others need.
     if (batch_bytes_ <= options_.max_batch_bytes(options_.device)) return;
     context_.cuda->ReleaseArenas();

@@ -29,13 +29,13 @@ namespace voxserve {
 class Worker {
  public:
   struct Options {
-    int stream = 0;                                             // number of the context among its device's
-    size_t device = 0;                                          // index of the context's device among the engine's
-    Batcher* batcher = nullptr;                                 // outlives the worker, as do the next two
-    EngineObserver* observer = nullptr;                         // may be null
-    std::atomic<int>* num_working_workers = nullptr;            // this one included
-    std::atomic<int64_t>* batch_bytes = nullptr;                // that all contexts of the device hold for batches
-    MaxBatchBytes max_batch_bytes;                              // may be empty: no limit
+    int stream = 0;                                   // number of the context among its device's
+    size_t device = 0;                                // index of the context's device among the engine's
+    Batcher* batcher = nullptr;                       // outlives the worker, as do the next two
+    EngineObserver* observer = nullptr;               // may be null
+    std::atomic<int>* num_working_workers = nullptr;  // this one included
+    std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
+    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
     SharedMemory* shared_memory = nullptr;                      // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };

@@ -44,7 +44,7 @@ struct FakeBatcher {
     int64_t max_queue_requests = 1000;
     int64_t max_queue_bytes = 1'000'000'000;
     std::vector<int> num_workers = {1};
-    MaxBatchBytes max_batch_bytes;  // empty: no limit
+    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
   };
   struct TaskOptions {
     int64_t points = 1;
