@@ -77,11 +77,12 @@ class InferResponse(Message):
     version: int
     request_id: str
     segmentation: Segmentation
+    detections: Detections
     counts: PointCounts
     stages: RepeatedCompositeFieldContainer[StageDuration]
     device: str
     sampled_points: RepeatedScalarFieldContainer[int]
-    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ...) -> None: ...
+    def __init__(self, *, model: str | None = ..., version: int | None = ..., request_id: str | None = ..., segmentation: Segmentation | None = ..., detections: Detections | None = ..., counts: PointCounts | None = ..., stages: Iterable[StageDuration] | None = ..., device: str | None = ..., sampled_points: Iterable[int] | None = ...) -> None: ...
 
 class Segmentation(Message):
     labels: bytes
@@ -90,6 +91,24 @@ class Segmentation(Message):
     num_classes: int
     scores: bytes
     def __init__(self, *, labels: bytes | None = ..., bytes_per_label: int | None = ..., ignore_label: int | None = ..., num_classes: int | None = ..., scores: bytes | None = ...) -> None: ...
+
+class Detections(Message):
+    boxes: RepeatedCompositeFieldContainer[Box]
+    def __init__(self, *, boxes: Iterable[Box] | None = ...) -> None: ...
+
+class Box(Message):
+    class_id: int
+    score: float
+    x: float
+    y: float
+    z: float
+    length: float
+    width: float
+    height: float
+    yaw: float
+    velocity_x: float
+    velocity_y: float
+    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ...) -> None: ...
 
 class PointCounts(Message):
     used: int
@@ -192,7 +211,10 @@ class ModelVersion(Message):
     digest: str
     priority_levels: int
     has_scores: bool
-    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ...) -> None: ...
+    has_labels: bool
+    has_boxes: bool
+    has_velocities: bool
+    def __init__(self, *, name: str | None = ..., version: int | None = ..., state: int | None = ..., problems: Iterable[str] | None = ..., description: str | None = ..., classes: Iterable[ClassInfo] | None = ..., ignore_label: int | None = ..., features: Iterable[FeatureInfo] | None = ..., max_points: int | None = ..., voxel_size: Iterable[float] | None = ..., num_parameters: int | None = ..., device: str | None = ..., digest: str | None = ..., priority_levels: int | None = ..., has_scores: bool | None = ..., has_labels: bool | None = ..., has_boxes: bool | None = ..., has_velocities: bool | None = ...) -> None: ...
 
 class ClassInfo(Message):
     id: int
@@ -257,6 +279,9 @@ class TunedBucket(Message):
     tuned_ms: float
     def __init__(self, *, min_voxels: int | None = ..., max_voxels: int | None = ..., num_scans: int | None = ..., default_ms: float | None = ..., tuned_ms: float | None = ...) -> None: ...
 
+SITES_UNSPECIFIED: int
+SITES_SAME: int
+SITES_UNION: int
 class Model(Message):
     name: str
     description: str
@@ -283,12 +308,26 @@ class Node(Message):
     instance_norm: InstanceNorm
     group_norm: GroupNorm
     farthest_point_sample: FarthestPointSampling
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ...) -> None: ...
+    to_dense: ToDense
+    to_bev: ToBev
+    from_dense: FromDense
+    conv2d: Conv2d
+    conv_transpose2d: ConvTranspose2d
+    center_head_decode: CenterHeadDecode
+    anchor_head_decode: AnchorHeadDecode
+    nms: Nms
+    crop: Crop
+    prune: Prune
+    point_features: PointFeatures
+    point_to_voxel: PointToVoxel
+    devoxelize: Devoxelize
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
     KIND_LABELS: ClassVar[int]
     KIND_SCORES: ClassVar[int]
+    KIND_BOXES: ClassVar[int]
     kind: int
     node: str
     def __init__(self, *, kind: int | None = ..., node: str | None = ...) -> None: ...
@@ -382,10 +421,12 @@ class Activation(Message):
     def __init__(self, *, function: int | None = ..., negative_slope: float | None = ...) -> None: ...
 
 class Add(Message):
-    def __init__(self) -> None: ...
+    sites: int
+    def __init__(self, *, sites: int | None = ...) -> None: ...
 
 class Concat(Message):
-    def __init__(self) -> None: ...
+    sites: int
+    def __init__(self, *, sites: int | None = ...) -> None: ...
 
 class VoxelToPoint(Message):
     def __init__(self) -> None: ...
@@ -432,6 +473,84 @@ class GroupNorm(Message):
     epsilon: float
     affine: bool
     def __init__(self, *, num_groups: int | None = ..., epsilon: float | None = ..., affine: bool | None = ...) -> None: ...
+
+class Crop(Message):
+    lower_bound: RepeatedScalarFieldContainer[int]
+    upper_bound: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, lower_bound: Iterable[int] | None = ..., upper_bound: Iterable[int] | None = ...) -> None: ...
+
+class Prune(Message):
+    threshold: float
+    def __init__(self, *, threshold: float | None = ...) -> None: ...
+
+class PointFeatures(Message):
+    def __init__(self) -> None: ...
+
+class PointToVoxel(Message):
+    reduce: int
+    sites_of: str
+    def __init__(self, *, reduce: int | None = ..., sites_of: str | None = ...) -> None: ...
+
+class Devoxelize(Message):
+    def __init__(self) -> None: ...
+
+class ToDense(Message):
+    def __init__(self) -> None: ...
+
+class ToBev(Message):
+    def __init__(self) -> None: ...
+
+class FromDense(Message):
+    sites_of: str
+    def __init__(self, *, sites_of: str | None = ...) -> None: ...
+
+class Conv2d(Message):
+    out_channels: int
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    dilation: RepeatedScalarFieldContainer[int]
+    groups: int
+    bias: bool
+    def __init__(self, *, out_channels: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., dilation: Iterable[int] | None = ..., groups: int | None = ..., bias: bool | None = ...) -> None: ...
+
+class ConvTranspose2d(Message):
+    out_channels: int
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    output_padding: RepeatedScalarFieldContainer[int]
+    bias: bool
+    def __init__(self, *, out_channels: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., output_padding: Iterable[int] | None = ..., bias: bool | None = ...) -> None: ...
+
+class CenterHeadDecode(Message):
+    CONVENTION_UNSPECIFIED: ClassVar[int]
+    CONVENTION_OPENPCDET: ClassVar[int]
+    CONVENTION_DET3D: ClassVar[int]
+    convention: int
+    class_ids: RepeatedScalarFieldContainer[int]
+    stride: int
+    score_threshold: float
+    max_boxes: int
+    center_min: RepeatedScalarFieldContainer[float]
+    center_max: RepeatedScalarFieldContainer[float]
+    has_velocity: bool
+    def __init__(self, *, convention: int | None = ..., class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., has_velocity: bool | None = ...) -> None: ...
+
+class AnchorHeadDecode(Message):
+    anchors: RepeatedCompositeFieldContainer[Anchor]
+    num_direction_bins: int
+    direction_offset: float
+    direction_limit_offset: float
+    score_threshold: float
+    max_boxes: int
+    def __init__(self, *, anchors: Iterable[Anchor] | None = ..., num_direction_bins: int | None = ..., direction_offset: float | None = ..., direction_limit_offset: float | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ...) -> None: ...
+
+class Nms(Message):
+    iou_threshold: float
+    max_boxes_in: int
+    max_boxes_out: int
+    def __init__(self, *, iou_threshold: float | None = ..., max_boxes_in: int | None = ..., max_boxes_out: int | None = ...) -> None: ...
 
 PRECISION_UNSPECIFIED: int
 PRECISION_FLOAT32: int
