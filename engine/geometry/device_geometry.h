@@ -67,7 +67,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
   // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
-  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,

@@ -124,7 +124,8 @@ absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const i
   return absl::OkStatus();
 }
 
-absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels) {
+absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
+                                      kernels::VoxelOrder order) {
   RETURN_IF_ERROR(CheckRows(fixed.num_points, "points"));
   DeviceArena& arena = context_->batch;
   Level& voxels = levels_[0];
@@ -148,6 +149,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   if (max_voxels > 0) {
     kernels::VoxelLimitParams limit{.voxels = params,
                                     .max_voxels = max_voxels,
+                                    .order = order,
                                     .num_dropped_voxels = sizes_.num_dropped_voxels,
                                     .num_dropped_points = sizes_.num_dropped_points};
     ASSIGN_OR_RETURN(limit.workspace, Scratch(*context_, kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
