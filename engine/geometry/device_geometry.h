@@ -84,7 +84,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
-  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs and in what other forms are asked for.
+  // the rulebooks that are not swapped ones (those: SwapRulebook), in the forms that are asked for.
   // Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,

@@ -199,7 +199,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RulebookForms forms{.pairs = true, .neighbours = rulebook.is_pooled};
+    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
     for (const ProgramRulebook& other : program.rulebooks) {
       forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
     }
