@@ -53,7 +53,7 @@ struct AnchorHeadParams {
   float score_threshold = 0;  // scores are at least this
 
   int32_t max_boxes = 0;      // 1 to kMaxBoxes
-  float* boxes = nullptr;     // [num_samples, max_boxes, kBoxColumns] as box_rows.h says
+  float* boxes = nullptr;     // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
   void* workspace = nullptr;  // on a GPU: AnchorHeadWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);

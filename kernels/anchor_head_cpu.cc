@@ -25,7 +25,7 @@ void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool) {
           [&](uint64_t key, float(&box)[kBoxColumns]) {
             return DecodeAnchorBox(params, sample, LogitOfKey(key), IndexOfKey(key), load, box);
           },
-          params.boxes + int64_t{sample} * params.max_boxes * kBoxColumns);
+          params.boxes + int64_t{sample} * params.max_boxes * kBoxPitch);
     }
   });
 }

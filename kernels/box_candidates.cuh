@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
   SortKeys(shared.keys, num_keys);
 
   const int32_t num_best = min(num_keys, max_boxes);
-  float* const rows = heads.Boxes(head) + int64_t{sample} * max_boxes * kBoxColumns;
+  float* const rows = heads.Boxes(head) + int64_t{sample} * max_boxes * kBoxPitch;
   int32_t num_boxes = 0;
   for (int32_t first = 0; first < num_best; first += kSelectThreads) {
     const int32_t i = first + thread;
@@ -299,12 +299,14 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
     const int32_t place = num_boxes + InclusiveSum(is_box ? 1 : 0, shared, &more) - 1;
     if (is_box) {
 #pragma unroll
-      for (int column = 0; column < kBoxColumns; ++column) rows[place * kBoxColumns + column] = box[column];
+      for (int column = 0; column < kBoxPitch; ++column) {
+        rows[place * kBoxPitch + column] = column < kBoxColumns ? box[column] : 0.0f;
+      }
     }
     num_boxes += more;
   }
-  for (int32_t i = num_boxes * kBoxColumns + thread; i < max_boxes * kBoxColumns; i += kSelectThreads) {
-    rows[i] = ValueOfNoBox(i % kBoxColumns);
+  for (int32_t i = num_boxes * kBoxPitch + thread; i < max_boxes * kBoxPitch; i += kSelectThreads) {
+    rows[i] = ValueOfNoBox(i % kBoxPitch);
   }
 }
 

@@ -71,6 +71,12 @@ constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoB
 
 namespace cpu {
 
+inline void WriteNoBoxes(float* begin, const float* end) {
+  for (float* row = begin; row < end; row += kBoxPitch) {
+    for (int32_t column = 0; column < kBoxColumns; ++column) row[column] = ValueOfNoBox(column);
+  }
+}
+
 // The rows of one sample: the max_boxes best candidates, of which decode(key, box) makes boxes, or none of some. keys
 // are reordered.
 template <typename Decode>
@@ -80,11 +86,11 @@ void WriteBestBoxes(std::vector<uint64_t>& keys, int32_t max_boxes, const Decode
   float* row = rows;
   for (int64_t i = 0; i < num_best; ++i) {
     float box[kBoxColumns] = {};
-    if (decode(keys[static_cast<size_t>(i)], box)) row = std::copy(box, box + kBoxColumns, row);
+    if (!decode(keys[static_cast<size_t>(i)], box)) continue;
+    std::copy(box, box + kBoxColumns, row);
+    row += kBoxPitch;
   }
-  for (float* const end = rows + int64_t{max_boxes} * kBoxColumns; row < end; row += kBoxColumns) {
-    for (int32_t column = 0; column < kBoxColumns; ++column) row[column] = ValueOfNoBox(column);
-  }
+  WriteNoBoxes(row, rows + int64_t{max_boxes} * kBoxPitch);
 }
 
 }  // namespace cpu

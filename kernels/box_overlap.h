@@ -48,7 +48,8 @@ constexpr double OverlapFromAbove(const float* a, const float* b) {
     const int next = (i + 1) % 4;
     sum -= CutEdgeIntegral(corner_x[i], corner_y[i], corner_x[next], corner_y[next], half_length, half_width);
   }
-  return std::max(sum, 0.0);
+  constexpr double kRounding = 1e-12;  // of a's area: what edges leave over that should cancel
+  return sum > kRounding * (4 * half_length * half_width) ? sum : 0;
 }
 
 constexpr float IouFromAbove(const float* a, const float* b) {

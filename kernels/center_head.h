@@ -57,7 +57,7 @@ struct CenterHead {
                                      std::numeric_limits<float>::max()};
 
   int32_t max_boxes = 0;   // 1 to kMaxBoxes
-  float* boxes = nullptr;  // [num_samples, max_boxes, kBoxColumns] as box_rows.h says
+  float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
 };
 
 struct CenterHeadParams {

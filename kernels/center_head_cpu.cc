@@ -27,7 +27,7 @@ void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool) {
           [&](uint64_t key, float(&box)[kBoxColumns]) {
             return DecodeCenterBox(head, CellOfCandidate(head, sample, IndexOfKey(key)), LogitOfKey(key), load, box);
           },
-          head.boxes + int64_t{sample} * head.max_boxes * kBoxColumns);
+          head.boxes + int64_t{sample} * head.max_boxes * kBoxPitch);
     }
   });
 }

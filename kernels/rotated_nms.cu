@@ -55,7 +55,7 @@ struct Lists {
 };
 
 __device__ const float* RowsOf(const RotatedNmsParams& params, int input, int32_t sample) {
-  return params.inputs[input].boxes + int64_t{sample} * params.inputs[input].max_boxes * kBoxColumns;
+  return params.inputs[input].boxes + int64_t{sample} * params.inputs[input].max_boxes * kBoxPitch;
 }
 
 // The tile that is the index-th of those on and below the diagonal, row after row.
@@ -86,13 +86,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (tile_row >= list.num_words) return;
   const int32_t first[2] = {tile_row * kTileBoxes, tile_column * kTileBoxes};
   const float* const rows = RowsOf(params, input, sample);
-  if (rows[int64_t{first[0]} * kBoxColumns + kBoxScore] == kNoBox) return;
+  if (rows[int64_t{first[0]} * kBoxPitch + kBoxScore] == kNoBox) return;
 
   for (int32_t i = thread; i < 2 * kTileBoxes * kBoxColumns; i += kBlockThreads) {
     const int32_t side = i / (kTileBoxes * kBoxColumns), at = i % (kTileBoxes * kBoxColumns);
-    const bool is_read = first[side] + at / kBoxColumns < list.num_read;
-    boxes[side][at / kBoxColumns][at % kBoxColumns] =
-        is_read ? rows[int64_t{first[side]} * kBoxColumns + at] : ValueOfNoBox(at % kBoxColumns);
+    const int32_t row = at / kBoxColumns, column = at % kBoxColumns;
+    const bool is_read = first[side] + row < list.num_read;
+    boxes[side][row][column] = is_read ? rows[int64_t{first[side] + row} * kBoxPitch + column] : ValueOfNoBox(column);
   }
   if (thread < kTileBoxes) words[thread] = 0;
   if (thread == 0) num_queued = 0;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kSweepThreads)
   int32_t num_boxes = 0;
   for (int32_t first = 0; first < list.num_read; first += kSweepThreads) {
     const int32_t i = first + thread;
-    num_boxes += __syncthreads_count(i < list.num_read && rows[int64_t{i} * kBoxColumns + kBoxScore] != kNoBox);
+    num_boxes += __syncthreads_count(i < list.num_read && rows[int64_t{i} * kBoxPitch + kBoxScore] != kNoBox);
   }
   if (thread == 0) num_kept = 0;
 
@@ -227,20 +227,20 @@ __global__ void __launch_bounds__(kBlockThreads)
     CopyKeptKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
   const int32_t i = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
   const auto sample = static_cast<int32_t>(blockIdx.y);
-  if (i >= lists.num_rows * kBoxColumns) return;
-  const int32_t row = i / kBoxColumns, column = i % kBoxColumns;
+  if (i >= lists.num_rows * kBoxPitch) return;
+  const int32_t row = i / kBoxPitch, column = i % kBoxPitch;
   float value = ValueOfNoBox(column);
   int32_t place = row;
   for (int32_t input = 0; input < params.num_inputs; ++input) {
     const int32_t count = lists.counts[int64_t{sample} * params.num_inputs + input];
     if (place < count) {
       const int32_t kept = lists.kept[int64_t{sample} * lists.num_rows + lists.inputs[input].first_kept + place];
-      value = RowsOf(params, input, sample)[int64_t{kept} * kBoxColumns + column];
+      value = RowsOf(params, input, sample)[int64_t{kept} * kBoxPitch + column];
       break;
     }
     place -= count;
   }
-  params.boxes[(int64_t{sample} * lists.num_rows + row) * kBoxColumns + column] = value;
+  params.boxes[(int64_t{sample} * lists.num_rows + row) * kBoxPitch + column] = value;
 }
 
 }  // namespace
@@ -263,7 +263,7 @@ cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream) {
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SweepKernel<<<dim3(num_inputs, num_samples), kSweepThreads, 0, stream>>>(params, lists);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  const unsigned copy_blocks = NumBlocks(int64_t{lists.num_rows} * kBoxColumns);
+  const unsigned copy_blocks = NumBlocks(int64_t{lists.num_rows} * kBoxPitch);
   CopyKeptKernel<<<dim3(copy_blocks, num_samples), kBlockThreads, 0, stream>>>(params, lists);
   return LaunchStatus(stream);
 }

@@ -22,7 +22,7 @@ namespace voxserve::kernels {
 inline constexpr int32_t kMaxNmsInputs = 16;
 
 struct NmsInput {
-  const float* boxes = nullptr;  // [num_samples, max_boxes, kBoxColumns] as box_rows.h says, best first
+  const float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says, best first
   int32_t max_boxes = 0;         // 1 to kMaxBoxes
 };
 
@@ -33,7 +33,7 @@ struct RotatedNmsParams {
   float iou_threshold = 0;
   int32_t max_boxes_in = 0;   // of each input and sample, the first; 0: all
   int32_t max_boxes_out = 0;  // of each input and sample, the first that stay
-  // [num_samples, NmsRows, kBoxColumns]: of each sample the boxes that stay of the first input, then of the second,
+  // [num_samples, NmsRows, kBoxPitch]: of each sample the boxes that stay of the first input, then of the second,
   // ...; not an input.
   float* boxes = nullptr;
   void* workspace = nullptr;  // on a GPU: RotatedNmsWorkspaceBytes, 256-byte aligned

@@ -9,11 +9,11 @@ namespace {
 // The boxes of one input and sample that stay, best first.
 std::vector<const float*> KeptBoxes(const RotatedNmsParams& params, int32_t input, int32_t sample) {
   const NmsInput& in = params.inputs[static_cast<size_t>(input)];
-  const float* const rows = in.boxes + int64_t{sample} * in.max_boxes * kBoxColumns;
+  const float* const rows = in.boxes + int64_t{sample} * in.max_boxes * kBoxPitch;
   std::vector<const float*> kept;
   std::vector<float> kept_radii;
   for (int64_t i = 0; i < NmsReadRows(params, input); ++i) {
-    const float* const box = rows + i * kBoxColumns;
+    const float* const box = rows + i * kBoxPitch;
     if (box[kBoxScore] == kNoBox || static_cast<int32_t>(kept.size()) == params.max_boxes_out) break;
     const float radius = RadiusFromAbove(box);
     bool stays = true;
@@ -39,16 +39,15 @@ void RotatedNms(const RotatedNmsParams& params, ThreadPool& pool) {
     }
   });
   for (int32_t sample = 0; sample < params.num_samples; ++sample) {
-    float* row = params.boxes + int64_t{sample} * NmsRows(params) * kBoxColumns;
-    float* const end = row + int64_t{NmsRows(params)} * kBoxColumns;
+    float* row = params.boxes + int64_t{sample} * NmsRows(params) * kBoxPitch;
+    float* const end = row + int64_t{NmsRows(params)} * kBoxPitch;
     for (int64_t input = 0; input < num_inputs; ++input) {
       for (const float* const box : kept[static_cast<size_t>(sample * num_inputs + input)]) {
-        row = std::copy(box, box + kBoxColumns, row);
+        std::copy(box, box + kBoxColumns, row);
+        row += kBoxPitch;
       }
     }
-    for (; row < end; row += kBoxColumns) {
-      for (int32_t column = 0; column < kBoxColumns; ++column) row[column] = ValueOfNoBox(column);
-    }
+    WriteNoBoxes(row, end);
   }
 }
 
