@@ -37,7 +37,7 @@ bool IsServed(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_c
     }
     if (!geometry.is_transposed && geometry.output_padding[axis] != 0) return false;
   }
-  return geometry.groups >= 1 && geometry.groups <= kMaxGridAxis && in_channels >= 0 && out_channels >= 0 &&
+  return geometry.groups >= 1 && geometry.groups <= kMaxGridAxis && in_channels >= 1 && out_channels >= 0 &&
          in_channels % geometry.groups == 0 && out_channels % geometry.groups == 0 &&
          (!geometry.is_transposed || geometry.groups == 1) &&
          int64_t{NumPhases(geometry, 0)} * NumPhases(geometry, 1) <= kMaxGridAxis;
@@ -53,7 +53,7 @@ struct PackedWeights {
 
   PackedWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels, DType dtype)
       : vector_values(static_cast<int32_t>(16 / SizeOf(dtype))),
-        padded_in_channels(RoundUp(std::max(1, in_channels / geometry.groups), vector_values)),
+        padded_in_channels(RoundUp(in_channels / geometry.groups, vector_values)),
         padded_out_channels(RoundUp(out_channels / geometry.groups, kNarrowestTile)),
         num_chunks((MaxPhaseCells(geometry, 0) * MaxPhaseCells(geometry, 1) * padded_in_channels - 1) /
                        (kVectorsARow * vector_values) +

@@ -61,10 +61,10 @@ struct Conv2dParams {
   DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
   const void* in = nullptr;           // [num_images, in_rows, in_columns, in_channels], positions in_pitch apart
   int64_t in_pitch = 0;               // values, as all pitches
-  int32_t in_channels = 0;
-  const void* weights = nullptr;  // packed by the device's PackConv2dWeights, 128-byte aligned on a GPU
-  void* out = nullptr;            // [num_images, out rows, out columns, out_channels], positions out_pitch apart; must
-  int64_t out_pitch = 0;          //   not overlap `in`, may be the residual itself
+  int32_t in_channels = 0;            // 1 or more
+  const void* weights = nullptr;      // packed by the device's PackConv2dWeights, 128-byte aligned on a GPU
+  void* out = nullptr;    // [num_images, out rows, out columns, out_channels], positions out_pitch apart; must
+  int64_t out_pitch = 0;  //   not overlap `in`, may be the residual itself
   int32_t out_channels = 0;
   Epilogue epilogue;        // its rows are positions of the output, its bias is float32
   bool allow_tf32 = false;  // a GPU may round float32 factors to TensorFloat-32
