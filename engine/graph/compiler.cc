@@ -51,6 +51,7 @@ class Compiler {
         label_dtype_(target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16) {}
 
   Program Compile() {
+    FindRead();
     FindConsumers();
     MakeLayers();
     MarkOutputs();
@@ -92,9 +93,23 @@ class Compiler {
     return std::holds_alternative<ArgmaxOp>(op) || std::holds_alternative<VoxelToPointOp>(op);
   }
 
+  // What the outputs are computed from. A node that others name for its sites or its rulebook alone is none of it: its
+  // level is made, and nothing else.
+  void FindRead() {
+    is_read_.assign(graph_.nodes.size(), false);
+    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+      if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+    }
+    for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
+      if (!is_read_[node]) continue;
+      for (const int input : graph_.nodes[node].inputs) is_read_[static_cast<size_t>(input)] = true;
+    }
+  }
+
   void FindConsumers() {
     consumers_.resize(graph_.nodes.size());
     for (size_t node = 0; node < graph_.nodes.size(); ++node) {
+      if (!is_read_[node]) continue;
       for (const int input : graph_.nodes[node].inputs) {
         consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(node));
       }
@@ -104,7 +119,7 @@ class Compiler {
   void MakeLayers() {
     layer_of_.assign(graph_.nodes.size(), -1);
     for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-      if (LayerOf(node) >= 0) continue;
+      if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
       Layer layer{.first_node = node, .result_node = node};
       const GraphOp& op = Node(node).op;
       bool can_absorb = true;
@@ -458,8 +473,9 @@ class Compiler {
     Push(At(index), std::make_unique<BroadcastStep>(std::move(options)));
   }
 
-  void AddSampleLevel(int level) {
-    std::vector<int>& levels = program_.sample_levels;
+  void AddSampleLevel(int level) { AddLevel(level, program_.sample_levels); }
+  void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
+  static void AddLevel(int level, std::vector<int>& levels) {
     if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
   }
 
@@ -490,9 +506,10 @@ class Compiler {
   const CompileTarget target_;
   const DType label_dtype_;
   Program program_;
-  std::vector<std::vector<int>> consumers_;  // by node
+  std::vector<bool> is_read_;                // by node
+  std::vector<std::vector<int>> consumers_;  // by node, of those that are read
   std::vector<Layer> layers_;                // in the order in which they run
-  std::vector<int> layer_of_;                // by node; -1: not made yet
+  std::vector<int> layer_of_;                // by node; -1: not made yet, or never read
   std::vector<int> absorbed_;                // nodes of the layer in the making
   std::vector<int> buffer_of_;               // by layer; -1: none of its own
 };
