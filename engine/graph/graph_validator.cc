@@ -77,7 +77,8 @@ class Validator {
       partner_.push_back(kNone);
       const model::v1::SparseConv& conv = proto.sparse_conv();
       const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
-      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", conv.sites_of()}}) {
+      const std::string& sites_of = proto.has_from_dense() ? proto.from_dense().sites_of() : conv.sites_of();
+      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
         if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
@@ -221,8 +222,7 @@ class Validator {
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
       if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
-      const auto* const conv = std::get_if<SparseConvOp>(&node.op);
-      if (conv != nullptr && conv->sites_of != kNone) is_needed[conv->sites_of] = true;
+      if (const int named = SitesOf(node.op); named != kNone) is_needed[named] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");

@@ -49,6 +49,8 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kBroadcast:
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
+    case Node::kToDense:
+    case Node::kToBev:
       return true;
     default:
       return false;
@@ -121,10 +123,20 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
     case Node::kToDense:
+      CheckToDense(/*is_from_above=*/false, &node, at);
+      break;
     case Node::kToBev:
+      CheckToDense(/*is_from_above=*/true, &node, at);
+      break;
     case Node::kFromDense:
+      CheckFromDense(proto.from_dense(), partner, &node, at);
+      break;
     case Node::kConv2D:
+      CheckConv2d(proto.conv2d(), &node, at);
+      break;
     case Node::kConvTranspose2D:
+      CheckConvTranspose2d(proto.conv_transpose2d(), &node, at);
+      break;
     case Node::kCenterHeadDecode:
     case Node::kAnchorHeadDecode:
     case Node::kNms:
