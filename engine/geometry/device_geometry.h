@@ -67,7 +67,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
   // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
-  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
@@ -84,7 +84,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
-  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs and in what other forms are asked for.
+  // the rulebooks that are not swapped ones (those: SwapRulebook), in the forms that are asked for.
   // Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,

@@ -28,6 +28,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
 }  // namespace
 
 Layers::Layers(const Graph& graph) : graph_(graph) {
+  FindRead();
   FindConsumers();
   Make();
   MarkOutputs();
@@ -38,9 +39,21 @@ bool Layers::IsReadByHeadAlone(const Layer& layer) const {
   return std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(Node(reader).op); });
 }
 
+void Layers::FindRead() {
+  is_read_.assign(graph_.nodes.size(), false);
+  for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+    if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+  }
+  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
+    if (!is_read_[node]) continue;
+    for (const int input : graph_.nodes[node].inputs) is_read_[static_cast<size_t>(input)] = true;
+  }
+}
+
 void Layers::FindConsumers() {
   consumers_.resize(graph_.nodes.size());
   for (size_t node = 0; node < graph_.nodes.size(); ++node) {
+    if (!is_read_[node]) continue;
     for (const int input : graph_.nodes[node].inputs) {
       consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(node));
     }
@@ -50,7 +63,7 @@ void Layers::FindConsumers() {
 void Layers::Make() {
   layer_of_.assign(graph_.nodes.size(), -1);
   for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-    if (LayerOf(node) >= 0) continue;
+    if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
     Layer layer{.first_node = node, .result_node = node};
     const GraphOp& op = Node(node).op;
     bool can_absorb = true;

@@ -3,7 +3,7 @@
 // Which nodes of a graph are computed together: the first half of the compiler (compiler.h says what is fused).
 //
 // A layer is a step in the making: the nodes that one kernel call computes. Layers stand in the order in which they
-// run; every node belongs to one.
+// run; every node that outputs depend on belongs to one.
 
 #include <cstdint>
 #include <optional>
@@ -61,6 +61,9 @@ class Layers {
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
 
  private:
+  // What the outputs are computed from. A node that others name for its sites or its rulebook alone is none of it: its
+  // level is made, and nothing else.
+  void FindRead();
   void FindConsumers();
   void Make();
   void Absorb(Layer& layer);
@@ -68,9 +71,10 @@ class Layers {
   std::vector<int> InputsOf(const Layer& layer) const;
 
   const Graph& graph_;
-  std::vector<std::vector<int>> consumers_;  // by node
+  std::vector<bool> is_read_;                // by node
+  std::vector<std::vector<int>> consumers_;  // by node, of those that are read
   std::vector<Layer> layers_;
-  std::vector<int> layer_of_;  // by node; -1: not made yet
+  std::vector<int> layer_of_;  // by node; -1: not made yet, or never read
   std::vector<int> absorbed_;  // nodes of the layer in the making
 };
 

@@ -327,8 +327,8 @@ std::vector<const GraphNode*> NodeChecker::FeaturesOnOneLevel(const GraphNode& n
   if (std::count(inputs.begin(), inputs.end(), nullptr) > 0) return {};
   for (const GraphNode* input : inputs) {
     if (!input->HasRowsOf(*inputs[0])) {
-      at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name), " are on different ",
-             input->level >= 0 && inputs[0]->level >= 0 ? "sites" : "rows");
+      at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name),
+             input->level >= 0 && inputs[0]->level >= 0 ? " are on different sites" : " have different rows");
       return {};
     }
   }
