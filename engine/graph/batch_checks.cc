@@ -73,6 +73,10 @@ kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) 
   return params;
 }
 
+kernels::SiteFilterParams FixedFilterParams(const SiteFilter& filter) {
+  return {.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
+}
+
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {

@@ -111,11 +111,25 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs on one level with the same channels; x + x is fine.
-struct AddOp {};
+// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+struct AddOp {
+  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+};
 
-// Two or more inputs on one level; channels add up in their order.
-struct ConcatOp {};
+// Two or more inputs, likewise; channels add up in their order.
+struct ConcatOp {
+  std::vector<int> rulebooks;
+};
+
+// The rows of a part of its input's sites.
+struct CropOp {
+  int rulebook = 0;  // SameSiteRulebook
+};
+
+// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+struct PruneOp {
+  int rulebook = 0;
+};
 
 // Inputs: a tensor on level 0, then the voxelize node.
 struct VoxelToPointOp {};
@@ -157,7 +171,7 @@ struct SampleNormOp {
 
 using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
-                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp>;
+                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, CropOp, PruneOp>;
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
