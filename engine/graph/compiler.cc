@@ -90,7 +90,8 @@ class Compiler {
       for (const int node : FirstNode(At(index)).inputs) {
         Layer& input = At(LayerOf(node));
         // The voxelize kernel pads its rows itself, so it needs them whole.
-        if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(FirstNode(input).op)) {
+        if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(FirstNode(input).op) &&
+            Node(node).HasRowsOf(FirstNode(At(index)))) {
           input.stored_in = index;
           input.column = column;
         }
@@ -229,6 +230,12 @@ class Compiler {
                                                                .out = Touch(index),
                                                                .rulebook = rulebook,
                                                                .reduce = pool->reduce}));
+    } else if (const auto* crop = std::get_if<CropOp>(&node.op)) {
+      EmitSameSites(layer, crop->rulebook, Touch(LayerOf(node.inputs[0])), Touch(index));
+    } else if (const auto* prune = std::get_if<PruneOp>(&node.op)) {
+      EmitSameSites(layer, prune->rulebook, Touch(LayerOf(node.inputs[0])), Touch(index));
+    } else if (layer.is_union) {
+      EmitUnionAdd(index);
     } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
@@ -449,18 +456,59 @@ class Compiler {
 
   // The inputs of a concatenation that were not written in place.
   void EmitConcatCopies(int index) {
+    const GraphNode& concat = FirstNode(At(index));
+    const std::vector<int>& rulebooks = std::get<ConcatOp>(concat.op).rulebooks;
     int32_t column = 0;
-    for (const int node : FirstNode(At(index)).inputs) {
+    for (size_t i = 0; i < concat.inputs.size(); ++i) {
+      const int node = concat.inputs[i];
       const Layer& input = At(LayerOf(node));
       const int32_t channels = Node(node).channels;
       if (input.stored_in != index || input.column != column) {
         ScaleShiftStep::Options copy{.in = Touch(LayerOf(node)), .out = Touch(index)};
         copy.out.column += column;
         copy.out.channels = channels;
-        Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
+        if (Node(node).HasRowsOf(concat)) {
+          Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
+        } else {
+          EmitSameSites(At(index), rulebooks[i], copy.in, copy.out);
+        }
       }
       column += channels;
     }
+  }
+
+  // Every site of `out` gets its row of `in`, or 0 where there is none: the sum over one cell.
+  void EmitSameSites(const Layer& layer, int rulebook, const BufferSlice& in, const BufferSlice& out) {
+    const int walked = FindOrAdd({.spec = graph_.levels.rulebooks()[static_cast<size_t>(rulebook)], .first_conv = -1});
+    program_.rulebooks[static_cast<size_t>(walked)].is_pooled = true;
+    Push(layer, std::make_unique<PoolStep>(
+                    PoolStep::Options{.in = in, .out = out, .rulebook = walked, .reduce = kernels::PoolReduce::kSum}));
+  }
+
+  void EmitUnionAdd(int index) {
+    const GraphNode& add = FirstNode(At(index));
+    BufferSlice sides[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const int side = LayerOf(add.inputs[i]);
+      if (Node(add.inputs[i]).HasRowsOf(add)) continue;
+      const BufferSlice in = Touch(side);
+      sides[i] = {.buffer = static_cast<int>(program_.buffers.size()), .channels = in.channels};
+      Buffer moved = program_.buffers[static_cast<size_t>(in.buffer)];
+      moved.level = add.level;
+      moved.channels = in.channels;
+      moved.pitch = PaddedPitch(in.channels, moved.dtype);
+      moved.first_step = static_cast<int>(program_.steps.size());
+      program_.buffers.push_back(moved);
+      EmitSameSites(At(index), std::get<AddOp>(add.op).rulebooks[i], in, sides[i]);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (sides[i].buffer < 0) sides[i] = Touch(LayerOf(add.inputs[i]));
+      program_.buffers[static_cast<size_t>(sides[i].buffer)].last_step = static_cast<int>(program_.steps.size());
+    }
+    FusedEpilogue epilogue = TakeEpilogue(At(index));
+    epilogue.residual = sides[1];
+    Push(At(index), std::make_unique<ScaleShiftStep>(
+                        ScaleShiftStep::Options{.in = sides[0], .out = Touch(index), .epilogue = std::move(epilogue)}));
   }
 
   void EmitBroadcast(const BroadcastOp& op, int index) {

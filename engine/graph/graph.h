@@ -112,11 +112,25 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs on one level with the same channels; x + x is fine.
-struct AddOp {};
+// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+struct AddOp {
+  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+};
 
-// Two or more inputs on one level; channels add up in their order.
-struct ConcatOp {};
+// Two or more inputs, likewise; channels add up in their order.
+struct ConcatOp {
+  std::vector<int> rulebooks;
+};
+
+// The rows of a part of its input's sites.
+struct CropOp {
+  int rulebook = 0;  // SameSiteRulebook
+};
+
+// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+struct PruneOp {
+  int rulebook = 0;
+};
 
 // Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
 struct VoxelToPointOp {};
@@ -190,7 +204,7 @@ struct Conv2dOp {
 using GraphOp =
     std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
                  ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
-                 PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp>;
+                 PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, CropOp, PruneOp>;
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
