@@ -147,6 +147,19 @@ class Network:
     def voxel_to_point(self, name: str, source: str, voxelize: str) -> str:
         return self._node(name, [source, voxelize], "voxel_to_point {}")
 
+    def point_features(self, name: str, voxelize: str) -> str:
+        """The cloud's features, a row a point."""
+        return self._node(name, [voxelize], "point_features {}")
+
+    def point_to_voxel(self, name: str, source: str, voxelize: str, reduce: str, sites_of: str = "") -> str:
+        """Rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM."""
+        sites = f" sites_of: {_quote(sites_of)}" if sites_of else ""
+        return self._node(name, [source, voxelize], f"point_to_voxel {{ reduce: REDUCE_{reduce}{sites} }}")
+
+    def devoxelize(self, name: str, source: str, positions: str) -> str:
+        """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""
+        return self._node(name, [source, positions], "devoxelize {}")
+
     def output(self, kind: str, node: str) -> None:
         """kind: LABELS or SCORES."""
         self._outputs.append(f"outputs {{ kind: KIND_{kind} node: {_quote(node)} }}")
