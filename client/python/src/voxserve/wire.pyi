@@ -108,7 +108,8 @@ class Box(Message):
     yaw: float
     velocity_x: float
     velocity_y: float
-    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ...) -> None: ...
+    class_name: str
+    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ..., class_name: str | None = ...) -> None: ...
 
 class PointCounts(Message):
     used: int
