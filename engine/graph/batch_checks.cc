@@ -127,7 +127,7 @@ size_t FirstHeadStep(const Program& program) {
 }
 
 int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     std::vector<int64_t>& begin) {
+                     int64_t num_points, std::vector<int64_t>& begin) {
   constexpr int64_t kAlignment = 256;
   // First fit by first use: 60 buffers or so, so the square of it is nothing.
   const size_t count = program.buffers.size();
@@ -135,8 +135,7 @@ int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sit
   std::vector<size_t> order(count);
   for (size_t i = 0; i < count; ++i) {
     const Buffer& buffer = program.buffers[i];
-    const int64_t rows = buffer.level < 0 ? num_samples : num_sites[static_cast<size_t>(buffer.level)];
-    const int64_t wanted = rows * buffer.pitch * SizeOf(buffer.dtype);
+    const int64_t wanted = buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype);
     bytes[i] = (wanted + kAlignment - 1) / kAlignment * kAlignment;
     order[i] = i;
   }

@@ -53,7 +53,7 @@ bool WantsScores(absl::Span<const SampleInput> inputs);
 
 // True for a step that the batch needs.
 inline bool IsWanted(const Step& step, bool wants_scores) {
-  return step.is_for_labels || (wants_scores && step.is_for_scores);
+  return step.is_for_all || (wants_scores && step.is_for_scores);
 }
 // Where the head begins, as an index into program.steps.
 size_t FirstHeadStep(const Program& program);
@@ -61,6 +61,6 @@ size_t FirstHeadStep(const Program& program);
 // Places buffers of a batch in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's
 // size.
 int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     std::vector<int64_t>& begin);
+                     int64_t num_points, std::vector<int64_t>& begin);
 
 }  // namespace voxserve

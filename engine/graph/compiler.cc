@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/ops/argmax.h"
+#include "engine/ops/box_output.h"
 #include "engine/ops/broadcast.h"
 #include "engine/ops/global_pool.h"
 #include "engine/ops/linear.h"
@@ -37,7 +38,7 @@ struct Layer {
   int stored_in = -1;
   int32_t column = 0;
 
-  bool is_for_labels = false;
+  bool is_for_all = false;
   bool is_for_scores = false;
 };
 
@@ -61,6 +62,10 @@ class Compiler {
         if (IsHead(At(layer)) == is_head) EmitSteps(layer);
       }
     }
+    if (graph_.boxes_output >= 0) {
+      const int boxes = LayerOf(graph_.boxes_output);
+      Push(At(boxes), std::make_unique<BoxOutputStep>(Touch(boxes)));
+    }
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
@@ -68,7 +73,10 @@ class Compiler {
     program_.allow_tf32 = target_.allow_tf32;
     program_.is_deterministic = target_.is_deterministic;
     program_.num_classes = graph_.num_classes;
+    program_.has_labels = graph_.labels_output >= 0;
     program_.has_scores = graph_.scores_output >= 0;
+    program_.has_boxes = graph_.boxes_output >= 0;
+    program_.has_velocities = graph_.has_velocities;
     program_.label_dtype = label_dtype_;
     return std::move(program_);
   }
@@ -173,11 +181,13 @@ class Compiler {
   }
 
   void MarkOutputs() {
-    if (graph_.labels_output >= 0) At(LayerOf(graph_.labels_output)).is_for_labels = true;
+    for (const int output : {graph_.labels_output, graph_.boxes_output}) {
+      if (output >= 0) At(LayerOf(output)).is_for_all = true;
+    }
     if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
       for (const int input : InputsOf(*layer)) {
-        At(input).is_for_labels |= layer->is_for_labels;
+        At(input).is_for_all |= layer->is_for_all;
         At(input).is_for_scores |= layer->is_for_scores;
       }
     }
@@ -228,6 +238,7 @@ class Compiler {
       const DType dtype = DTypeOf(layers_[index]);
       buffer_of_[index] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back({.level = node.level,
+                                  .rows_per_sample = node.rows_per_sample(),
                                   .dtype = dtype,
                                   .channels = node.channels,
                                   .pitch = node.is_labels ? node.channels : PaddedPitch(node.channels, dtype),
@@ -259,6 +270,7 @@ class Compiler {
     const int step = static_cast<int>(program_.steps.size());
     const BufferSlice converted{.buffer = static_cast<int>(program_.buffers.size()), .channels = slice.channels};
     program_.buffers.push_back({.level = buffer.level,
+                                .rows_per_sample = buffer.rows_per_sample,
                                 .channels = slice.channels,
                                 .pitch = PaddedPitch(slice.channels, DType::kFloat32),
                                 .first_step = step,
@@ -281,7 +293,7 @@ class Compiler {
 
   void Push(const Layer& layer, std::unique_ptr<Step> step) {
     step->name = FirstNode(layer).name;
-    step->is_for_labels = layer.is_for_labels;
+    step->is_for_all = layer.is_for_all;
     step->is_for_scores = layer.is_for_scores;
     program_.steps.push_back(std::move(step));
   }

@@ -114,8 +114,8 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
     num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
   }
   std::vector<int64_t> buffer_begin;
-  RETURN_IF_ERROR(
-      context_->features.Reserve(PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), buffer_begin)));
+  RETURN_IF_ERROR(context_->features.Reserve(
+      PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), point_begin_.back(), buffer_begin)));
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
                       .plans = &plans,

@@ -13,7 +13,7 @@
 #include "engine/graph/point_reader.h"
 #include "engine/graph/point_sample.h"
 #include "engine/graph/stage_timer.h"
-#include "engine/ops/voxel_to_point.h"
+#include "engine/ops/output.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
@@ -220,8 +220,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
   std::vector<int64_t> buffer_begin;
-  const int64_t buffer_bytes =
-      PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()), buffer_begin);
+  const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()),
+                                            point_begin_.back(), buffer_begin);
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .plans = &plans,
@@ -277,14 +277,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   TakeStageTimes(kFeatures, kHead, output);
 
   const StageTimer timer("copy_out", output.stages);
-  for (const QueuedOutput& queued : context.queued_outputs) {
-    int64_t end = 0;
-    for (const OutputRequest& request : context.requests) {
-      const int64_t begin = std::exchange(end, end + request.num_answers);
-      if (!request.output->status.ok() || (!queued.is_labels && !request.return_scores)) continue;
-      TakeOutput(queued, begin, end, *request.output);
-    }
-  }
+  TakeOutputs(context);
   return absl::OkStatus();
 }
 

@@ -132,35 +132,53 @@ class Validator {
   void CheckOutputs() {
     if (model_.outputs().empty()) AtModel().Add("has no outputs");
     const size_t num_problems = problems_->size();
-    int labels = kNone;
-    int scores = kNone;
-    for (const Output& output : model_.outputs()) CheckOutput(output, &labels, &scores);
+    for (const Output& output : model_.outputs()) CheckOutput(output);
     if (problems_->size() > num_problems || model_.outputs().empty()) return;
-    if (labels == kNone) {
-      AtModel().Add("has no output of KIND_LABELS");
+    if (graph_.labels_output == kNone && graph_.boxes_output == kNone) {
+      AtModel().Add("has no output of KIND_LABELS or KIND_BOXES");
       return;
     }
-    graph_.labels_output = labels;
-    graph_.scores_output = scores;
+    if (graph_.scores_output != kNone && graph_.labels_output == kNone) {
+      AtModel().Add("has an output of KIND_SCORES and none of KIND_LABELS");
+      return;
+    }
     CheckClasses();
     if (problems_->empty()) ReportIdleNodes();
   }
 
-  void CheckOutput(const Output& output, int* labels, int* scores) {
+  // Where the graph keeps an output of this kind; null for none that there is.
+  int* SlotOf(Output::Kind kind) {
+    switch (kind) {
+      case Output::KIND_LABELS:
+        return &graph_.labels_output;
+      case Output::KIND_SCORES:
+        return &graph_.scores_output;
+      case Output::KIND_BOXES:
+        return &graph_.boxes_output;
+      default:
+        return nullptr;
+    }
+  }
+
+  void CheckOutput(const Output& output) {
     const bool is_labels = output.kind() == Output::KIND_LABELS;
     const ProblemsAt at(absl::StrCat("output ", Quoted(output.node())), problems_);
-    if (!is_labels && output.kind() != Output::KIND_SCORES) {
-      at.Add("kind must be KIND_LABELS or KIND_SCORES");
+    int* const slot = SlotOf(output.kind());
+    if (slot == nullptr) {
+      at.Add("kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES");
       return;
     }
-    int* const slot = is_labels ? labels : scores;
-    if (*slot != kNone) at.Add("is the second one of ", is_labels ? "KIND_LABELS" : "KIND_SCORES");
+    if (*slot != kNone) at.Add("is the second one of ", Output::Kind_Name(output.kind()));
     const int node = IndexOf(output.node());
     if (node == kNone) {
       at.Add("this node does not exist");
       return;
     }
     *slot = graph_index_[node];
+    if (output.kind() == Output::KIND_BOXES) {
+      if (!model_.nodes(node).has_nms()) at.Add("this node is not an nms");
+      return;
+    }
     if (!model_.nodes(node).has_voxel_to_point()) {
       at.Add("this node is not a voxel_to_point");
       return;
@@ -180,6 +198,7 @@ class Validator {
   }
 
   void CheckClasses() {
+    if (graph_.labels_output == kNone) return;
     const GraphNode* const labels = InputOf(graph_.labels_output);
     const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
     if (argmax == nullptr) return;
@@ -194,8 +213,9 @@ class Validator {
   // Of a graph without another problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
-    is_needed[graph_.labels_output] = true;
-    if (graph_.scores_output != kNone) is_needed[graph_.scores_output] = true;
+    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+      if (output != kNone) is_needed[output] = true;
+    }
     for (size_t index = graph_.nodes.size(); index-- > 0;) {
       const GraphNode& node = graph_.nodes[index];
       if (!is_needed[index]) continue;

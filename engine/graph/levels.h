@@ -42,9 +42,6 @@ struct SiteUnit {
   std::array<int64_t, kernels::kMaxDimension> parts = {1, 1, 1, 1};
 };
 
-// In place of a level's id: not sites but one row for every sample of the batch.
-inline constexpr int kSampleLevel = -1;
-
 struct CoordinateLevel {
   int parent = -1;     // a smaller level id; -1 for level 0
   SiteRule from = {};  // how the sites follow from the parent's; of no meaning for level 0

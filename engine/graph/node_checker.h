@@ -60,6 +60,8 @@ class NodeChecker {
   const GraphNode* FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const;
   // All inputs, on one coordinate level; empty, and a problem unless there was one before, otherwise.
   std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
+  // What its rows are, for messages: "a row a site".
+  static const char* RowsText(const GraphNode& node);
   // Null where unknown.
   const GraphNode* Known(const GraphNode& node, size_t input) const;
 

@@ -140,9 +140,9 @@ void NodeChecker::CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* n
   node->op = op;
   const GraphNode* const sites = FeaturesInput(*node, 0, at);
   const GraphNode* const samples = FeaturesInput(*node, 1, at);
-  if (samples != nullptr && samples->level != kSampleLevel) {
-    at.Add("its second input ", Quoted(samples->name),
-           " has a row a site; it needs one a sample, as global_pool makes");
+  if (samples != nullptr && (samples->level != kSampleLevel || samples->grid)) {
+    at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
+           "; it needs one a sample, as global_pool makes");
     return;
   }
   if (sites == nullptr || samples == nullptr) return;

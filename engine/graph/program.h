@@ -59,7 +59,10 @@ struct Program {
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;
+  bool has_labels = false;
   bool has_scores = false;
+  bool has_boxes = false;
+  bool has_velocities = false;        // of boxes
   DType label_dtype = DType::kUint8;  // or kUint16
   int64_t weight_bytes = 0;           // that the steps hold
 };

@@ -9,7 +9,7 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   const int64_t begin = (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype);
   return {.data = features == nullptr ? nullptr : features + begin,
           .dtype = buffer.dtype,
-          .rows = buffer.level < 0 ? num_samples() : (*num_sites)[static_cast<size_t>(buffer.level)],
+          .rows = buffer.NumRows(*num_sites, num_samples(), num_points()),
           .channels = slice.channels,
           .pitch = buffer.pitch};
 }

@@ -1,5 +1,3 @@
-#include <cuda_runtime_api.h>
-
 #include "engine/base/status_macros.h"
 #include "engine/ops/voxel_to_point.h"
 #include "engine/runtime/cuda_status.h"
@@ -34,12 +32,7 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
   const Tensor voxels = context.At(in_);
   const int64_t row_bytes = voxels.channels * SizeOf(voxels.dtype);
-  // Behind what other steps have queued.
-  int64_t begin = 0;
-  for (const QueuedOutput& queued : context.queued_outputs)
-    begin += AlignedBytes(queued.row_bytes * context.num_answers());
-  char* const rows = context.output_rows + begin;
-  char* const host_rows = context.host_output_rows + begin;
+  char* const rows = NextOutputRows(context);
   int64_t num_rows = 0;  // that have been written
   for (const PointRange& points : AnsweredPoints(context)) {
     RETURN_IF_CUDA_ERROR(
@@ -48,17 +41,12 @@ absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
                                      .voxels = voxels.data,
                                      .voxel_pitch_bytes = voxels.pitch_bytes(),
                                      .row_bytes = row_bytes,
-                                     .fill_label = is_labels_ ? context.ignore_label : 0,
+                                     .fill_label = kind_ == OutputKind::kLabels ? context.ignore_label : 0,
                                      .points = rows + num_rows * row_bytes},
                                     context.stream()));
     num_rows += points.end - points.begin;
   }
-  if (num_rows > 0) {
-    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(host_rows, rows, static_cast<size_t>(num_rows * row_bytes),
-                                         cudaMemcpyDeviceToHost, context.stream()));
-  }
-  context.queued_outputs.push_back({.is_labels = is_labels_, .row_bytes = row_bytes, .rows = host_rows});
-  return absl::OkStatus();
+  return QueueOutput(context, {.kind = kind_, .row_bytes = row_bytes, .num_rows = num_rows});
 }
 
 }  // namespace voxserve
