@@ -64,10 +64,7 @@ def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
         raise _other_output(response, "segmentation", "labels", "boxes", "infer or segment")
     boxes = response.detections.boxes
     numbers = np.array(
-        [
-            (b.x, b.y, b.z, b.length, b.width, b.height, b.yaw, b.velocity_x, b.velocity_y, b.score)
-            for b in boxes
-        ],
+        [(b.x, b.y, b.z, b.length, b.width, b.height, b.yaw, b.velocity_x, b.velocity_y, b.score) for b in boxes],
         np.float32,
     ).reshape(len(boxes), 10)
     finite = np.isfinite(numbers).all(axis=1)
@@ -113,9 +110,7 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _other_output(
-    response: wire.InferResponse, field: str, has: str, lacks: str, calls: str
-) -> errors.InferenceError:
+def _other_output(response: wire.InferResponse, field: str, has: str, lacks: str, calls: str) -> errors.InferenceError:
     if not response.HasField(field):
         return malformed("neither labels nor boxes")
     message = f"model '{response.model}' answers {has} and no {lacks}; ask it with {calls}"

@@ -198,9 +198,11 @@ def _draw_boxes(scan: LabelledScan, projection: _Projection, pen: ImageDraw.Imag
         alpha = round(255 * (0.4 + 0.6 * min(max(float(scan.detections.scores[index]), 0), 1)))
         for line in footprint.lines():
             ends = [
-                tuple((place - turned * projection.pixels_per_m) * _SMOOTH for place, turned in
-                      zip(projection.sensor, (end[1], end[0]), strict=True))
-                for end in line
+                (
+                    (projection.sensor[0] - float(y) * projection.pixels_per_m) * _SMOOTH,
+                    (projection.sensor[1] - float(x) * projection.pixels_per_m) * _SMOOTH,
+                )
+                for x, y in line
             ]
             pen.line(ends, fill=(*_BACKGROUND, alpha // 2), width=5 * _SMOOTH)
             pen.line(ends, fill=(*color, alpha), width=round(2.4 * _SMOOTH))
@@ -255,9 +257,7 @@ def _legend_rows(scan: LabelledScan, counts: Sequence[ClassCount]) -> list[_Lege
     if scan.detections is not None:
         boxes = count_boxes(scan.detections, scan.classes)
         return [_LegendRow(c.name, c.color, c.num_boxes, f"{c.best_score:.2f}") for c in boxes]
-    return [
-        _LegendRow(c.name, c.color, c.num_points, "<0.1%" if c.share < 0.001 else f"{c.share:.1%}") for c in counts
-    ]
+    return [_LegendRow(c.name, c.color, c.num_points, "<0.1%" if c.share < 0.001 else f"{c.share:.1%}") for c in counts]
 
 
 def _draw_legend_row(

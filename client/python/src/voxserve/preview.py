@@ -1,6 +1,6 @@
 """A labelled scan from above in a terminal: two pixels a character in the classes' colours, or, without colours, a
-letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are outlines, with
-a line from the middle to the front, over points that have no label.
+letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are outlines,
+with a line from the middle to the front, over points that have no label.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ def _make_grid(scan: LabelledScan, kinds: Sequence[_Kind], width: int, height: i
     )
 
 
-def _outlines(
-    scan: LabelledScan, kinds: Sequence[_Kind], step: float
-) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+def _outlines(scan: LabelledScan, kinds: Sequence[_Kind], step: float) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
     """Of each box, the place of its kind and points on its lines, [N, 2], at most `step` metres apart."""
     if scan.detections is None:
         return

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
@@ -96,15 +96,17 @@ class _Labeller:
         """The report, and the terminal's picture where it was asked for."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
-        report, scan = self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
+        report, make_scan = self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
         text = ""
-        if job.picture:
-            _draw(job, scan, report)
-        if self.options.preview:
-            text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
+        if job.picture or self.options.preview:
+            scan = make_scan()
+            if job.picture:
+                _draw(job, scan, report)
+            if self.options.preview:
+                text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
         return report, text
 
-    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, LabelledScan]:
+    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._client.infer(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
@@ -119,11 +121,10 @@ class _Labeller:
         if job.save:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
-        scan = LabelledScan.make(cloud, result.labels, self.model)
         report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
-        return report, scan
+        return report, lambda: LabelledScan.make(cloud, result.labels, self.model)
 
-    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, LabelledScan]:
+    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
         found = self._client.detect(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
         )
@@ -131,7 +132,7 @@ class _Labeller:
         if job.save:
             box_file.write(job.save, found)
             report.written.append(job.save)
-        return report, LabelledScan.with_boxes(cloud, found, self.model)
+        return report, lambda: LabelledScan.with_boxes(cloud, found, self.model)
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
         """The commonest way to get nonsense out of a network that reads intensity as 0..1."""

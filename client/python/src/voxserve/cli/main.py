@@ -22,8 +22,8 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POLL_SECONDS = 0.2
 _INFER = """\
 Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found, and what
-the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, binary,
-binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.
+the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD
+(ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.
 
 A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
 code 1.
@@ -153,8 +153,8 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="FILE|FOLDER",
         help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
-        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a folder "
-        "gets one .npy per scan",
+        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
+        "folder gets one .npy per scan",
     )
     add(
         "--picture",
@@ -191,7 +191,11 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         help="what --sample is for: to be told which points they are (default), or to let the network see no others, "
         "which are not labelled then",
     )
-    add("--preview", action="store_true", help="shows the labelled scan or the boxes from above in the terminal; one scan only")
+    add(
+        "--preview",
+        action="store_true",
+        help="shows the labelled scan or the boxes from above in the terminal; one scan only",
+    )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(
         "--color",
