@@ -49,9 +49,9 @@ StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
                                 .on_end = std::move(callbacks.on_end)};
   if (!callbacks.on_result) return reading;
   reading.on_result = [on_result = std::move(callbacks.on_result)](StreamCall::Outcome frame) {
-    absl::StatusOr<Result> result = frame.response.status();
-    if (frame.response.ok()) result = FromResponse<Result>(*std::move(frame.response), frame.asked, frame.sent);
-    on_result({frame.frame_id, std::move(result), frame.num_sweeps});
+    if (!frame.response.ok()) return on_result({frame.frame_id, frame.response.status(), frame.num_sweeps});
+    on_result(
+        {frame.frame_id, FromResponse<Result>(*std::move(frame.response), frame.asked, frame.sent), frame.num_sweeps});
   };
   return reading;
 }
