@@ -383,8 +383,7 @@ Command InferCommand() {
   return {
       {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans or finds boxes in them, as the model does",
        "Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were "
-       "found, "
-       "and what the time went to. "
+       "found (of a model with both, the boxes), and what the time went to. "
        "Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
        "binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.\n"
        "A folder stands for the scans in it; several are under way at once, failures are listed at the end and make "

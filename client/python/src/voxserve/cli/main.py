@@ -21,9 +21,10 @@ _PROGRAM = "python -m voxserve"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POLL_SECONDS = 0.2
 _INFER = """\
-Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found, and what
-the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD
-(ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.
+Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
+model with both, the boxes), and what the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin
+(intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured); any other
+layout is described by --fields.
 
 A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
 code 1.
