@@ -73,6 +73,11 @@ kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) 
   return params;
 }
 
+kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
+  return limits.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst ? kernels::VoxelOrder::kNearest
+                                                                            : kernels::VoxelOrder::kFirstSeen;
+}
+
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
@@ -84,7 +89,7 @@ void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& poi
     counts.out_of_range = counted.num_out_of_range[i];
     counts.dropped = counted.num_dropped_points[i];
     counts.used = point_begin[i + 1] - point_begin[i] - counts.invalid - counts.out_of_range - counts.dropped;
-    if (counted.num_dropped_voxels[i] > 0 && !limits.keep_nearest_voxels) {
+    if (counted.num_dropped_voxels[i] > 0 && limits.voxel_overflow == ModelConfig::VoxelOverflow::kReject) {
       sample.status = TooManyVoxels(counts.voxels + counted.num_dropped_voxels[i], limits.max_voxels);
     }
   }

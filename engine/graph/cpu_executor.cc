@@ -75,7 +75,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
   }
   {
     const StageTimer timer("voxelize", output.stages);
-    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, *context_->pool));
+    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
     TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
   }

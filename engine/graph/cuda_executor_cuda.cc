@@ -139,7 +139,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
   RETURN_IF_ERROR(EndStage(kSample));
-  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
+  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t level = 1; level < program.levels.size(); ++level) {
     RETURN_IF_ERROR(geometry_.AddLevel(static_cast<int>(level), program.levels[level].parent,
@@ -177,7 +177,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
   kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
   made.SamplePoints(sampling_, &points, *context_->pool);
-  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, *context_->pool));
+  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
@@ -188,6 +188,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     made.MakeSampleBegin(level);
     RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
   }
+  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
@@ -199,7 +200,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RulebookForms forms{.pairs = true, .neighbours = rulebook.is_pooled};
+    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
     for (const ProgramRulebook& other : program.rulebooks) {
       forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
     }

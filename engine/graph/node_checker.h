@@ -38,6 +38,9 @@ class NodeChecker {
   void CheckConcat(GraphNode* node, const ProblemsAt& at);
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
+  void CheckPointFeatures(GraphNode* node, const ProblemsAt& at);
+  void CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node, const ProblemsAt& at);
+  void CheckDevoxelize(GraphNode* node, const ProblemsAt& at);
   void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);
 
   void CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at);
@@ -46,6 +49,18 @@ class NodeChecker {
   void CheckGroupNorm(const model::v1::GroupNorm& proto, GraphNode* node, const ProblemsAt& at);
   // What both norms have. num_groups 0: it has a problem.
   void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, GraphNode* node, const ProblemsAt& at);
+
+  void CheckToDense(bool is_from_above, GraphNode* node, const ProblemsAt& at);
+  void CheckFromDense(const model::v1::FromDense& proto, int sites_of, GraphNode* node, const ProblemsAt& at);
+  void CheckConv2d(const model::v1::Conv2d& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckConvTranspose2d(const model::v1::ConvTranspose2d& proto, GraphNode* node, const ProblemsAt& at);
+  // What both have. geometry: empty where it has a problem.
+  void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed, uint32_t out_channels,
+                      uint32_t groups, bool has_bias, GraphNode* node, const ProblemsAt& at);
+  // As FeaturesInput, of an operator that has one input, an image.
+  const GraphNode* ImageInput(const GraphNode& node, const ProblemsAt& at) const;
+  // The size of an image that a convolution makes, and its channels; a problem where it has none.
+  void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at);
 
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
@@ -60,6 +75,8 @@ class NodeChecker {
   const GraphNode* FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const;
   // All inputs, on one coordinate level; empty, and a problem unless there was one before, otherwise.
   std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
+  // True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
+  bool IsVoxelize(const GraphNode& node, size_t input, const char* which, const ProblemsAt& at) const;
   // What its rows are, for messages: "a row a site".
   static const char* RowsText(const GraphNode& node);
   // Null where unknown.

@@ -567,6 +567,7 @@ PRECISION_TFLOAT32: int
 VOXEL_OVERFLOW_POLICY_UNSPECIFIED: int
 VOXEL_OVERFLOW_POLICY_REJECT: int
 VOXEL_OVERFLOW_POLICY_NEAREST_FIRST: int
+VOXEL_OVERFLOW_POLICY_FIRST_SEEN: int
 class ModelConfig(Message):
     classes: RepeatedCompositeFieldContainer[ClassConfig]
     ignore_label: int

@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"the classifier has {num_classes} outputs"
                 ]
             )
-        config = model_folder.config_textproto(classes, ignore_label, options.notice)
+        config = model_folder.config_textproto(
+            classes, ignore_label, options.notice, options.max_voxels, options.voxel_overflow
+        )
         folder = model_folder.write(options.output, network, config, options.version, options.notice)
     except (ExportError, OSError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
@@ -123,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
         default=torchsparse_minkunet.LIDAR_FEATURES,
         metavar="NAME:UNIT[=DEFAULT],...",
         help="columns of the input (default x:m,y:m,z:m,intensity:1)",
+    )
+    unet.add_argument("--max-voxels", type=int, default=0, metavar="N", help="of a request (default 0: no limit)")
+    unet.add_argument(
+        "--voxel-overflow",
+        choices=model_folder.VOXEL_OVERFLOWS,
+        default="REJECT",
+        help="above it: refuse, keep the nearest to the sensor, or the first in input order as spconv and OpenPCDet do",
     )
     return parser
 

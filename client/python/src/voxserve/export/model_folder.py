@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from voxserve.export import safetensors_file
 
+VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # of the config's VoxelOverflowPolicy
+
 
 @dataclass(frozen=True)
 class PointFeature:
@@ -172,8 +174,22 @@ class Network:
         return name
 
 
-def config_textproto(classes: Sequence[ClassEntry], ignore_label: int | None = None, notice: str = "") -> str:
-    """The text of config.textproto."""
+def config_textproto(
+    classes: Sequence[ClassEntry],
+    ignore_label: int | None = None,
+    notice: str = "",
+    max_voxels: int = 0,
+    voxel_overflow: str = "REJECT",
+) -> str:
+    """The text of config.textproto.
+
+    max_voxels: of a request; 0: no limit. voxel_overflow: what happens above it, REJECT, NEAREST_FIRST (the nearest to
+    the sensor are kept) or FIRST_SEEN (the first in input order, as spconv and OpenPCDet have it).
+    """
+    if voxel_overflow not in VOXEL_OVERFLOWS:
+        raise ValueError(f"voxel_overflow is '{voxel_overflow}', not one of {', '.join(VOXEL_OVERFLOWS)}")
+    if max_voxels < 0:
+        raise ValueError(f"max_voxels is {max_voxels}; it must be 0 (no limit) or more")
     lines = ["# proto-file: voxserve/model/v1/config.proto\n# proto-message: voxserve.model.v1.ModelConfig"]
     if notice:
         lines.append(_comment(notice).rstrip("\n"))
@@ -183,6 +199,9 @@ def config_textproto(classes: Sequence[ClassEntry], ignore_label: int | None = N
         lines.append(f"classes {{ id: {entry.id} name: {_quote(entry.name)} color: {_quote(color)} }}")
     if ignore_label is not None:
         lines.append(f"ignore_label: {ignore_label}")
+    if max_voxels > 0:
+        lines.append(f"max_voxels: {max_voxels}")
+        lines.append(f"voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_{voxel_overflow}")
     return "\n".join(lines) + "\n"
 
 
