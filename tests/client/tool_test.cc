@@ -90,10 +90,10 @@ TEST_F(ToolTest, FindsBoxesAndWritesWhatIsAsked) {
 
   Scan("drive/a.bin", {1});
   Scan("drive/b.bin", {1, 2});
-  const Outcome many = RunAtServer(absl::StrCat("infer --model detector ", at, "drive --save ", at, "out"));
+  const Outcome many = RunAtServer(absl::StrCat("infer --model detector ", at, "drive --save ", at, "saved"));
   EXPECT_EQ(many.exit_code, 0) << many.err;
   EXPECT_THAT(many.out, ContainsRegex("car +2 +1.00"));
-  EXPECT_TRUE(std::filesystem::exists(at + "out/b.npy"));
+  EXPECT_TRUE(std::filesystem::exists(at + "saved/b.npy"));
   const Outcome json = RunAtServer("infer --json --model detector " + scan);
   EXPECT_EQ(nlohmann::json::parse(json.out)["boxes"][3]["class_name"], "car");
 }
