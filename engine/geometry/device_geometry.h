@@ -91,6 +91,8 @@ class DeviceGeometry : public BatchCounts {
                               const RulebookForms& forms, const kernels::RulebookView& made);
 
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
+  // As MortonKeys, in the CPU's order of rows: keys(level) is not ascending then.
+  absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   // Where the form was asked for.
@@ -103,7 +105,8 @@ class DeviceGeometry : public BatchCounts {
   const int64_t* voxel_begin() const { return voxel_begin_; }
   // [samples + 1], of a level that it has been asked for.
   const int64_t* level_sample_begin(int level) const { return levels_[static_cast<size_t>(level)].sample_begin; }
-  // For tests and benchmarks: MortonKeys of a level, on the device.
+  // [num_sites(level)] MortonKeys of a level, on the device: ascending where the GPU made its maps. Where the CPU did,
+  // of levels that it has been asked for.
   const uint64_t* keys(int level) const { return levels_[static_cast<size_t>(level)].keys; }
 
   // Rulebooks that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.

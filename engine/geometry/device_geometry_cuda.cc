@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/morton_key.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/pair_tables.h"
 #include "kernels/sample_begins.h"
@@ -541,6 +542,18 @@ absl::Status DeviceGeometry::UploadSampleBegin(int index, const BatchGeometry& m
   const auto count = static_cast<size_t>(shape_.num_samples) + 1;
   ASSIGN_OR_RETURN(level.sample_begin, context_->batch.TakeArray<int64_t>(static_cast<int64_t>(count)));
   RETURN_IF_ERROR(CopyToDevice(level.sample_begin, made.level_sample_begin(index), count, stream()));
+  return stream().Synchronize();
+}
+
+absl::Status DeviceGeometry::UploadKeys(int index, const BatchGeometry& made) {
+  const kernels::CoordinateKey layout(shape_.dimension);
+  std::vector<uint64_t> keys = made.keys(index);
+  std::transform(keys.begin(), keys.end(), keys.begin(),
+                 [&](uint64_t key) { return kernels::ToMortonKey(layout, key); });
+  Level& level = levels_[static_cast<size_t>(index)];
+  level.capacity = static_cast<int64_t>(keys.size());
+  ASSIGN_OR_RETURN(level.keys, context_->batch.TakeArray<uint64_t>(level.capacity));
+  RETURN_IF_ERROR(CopyToDevice(level.keys, keys.data(), keys.size(), stream()));
   return stream().Synchronize();
 }
 

@@ -473,8 +473,9 @@ class Compiler {
     Push(At(index), std::make_unique<BroadcastStep>(std::move(options)));
   }
 
-  void AddSampleLevel(int level) {
-    std::vector<int>& levels = program_.sample_levels;
+  void AddSampleLevel(int level) { AddLevel(level, program_.sample_levels); }
+  void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
+  static void AddLevel(int level, std::vector<int>& levels) {
     if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
   }
 

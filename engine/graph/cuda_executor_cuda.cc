@@ -188,6 +188,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     made.MakeSampleBegin(level);
     RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
   }
+  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);

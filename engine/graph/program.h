@@ -53,6 +53,7 @@ struct Program {
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
   std::vector<ProgramConv> convs;
   std::vector<int> sample_levels;  // levels whose steps ask where each sample's rows begin
+  std::vector<int> key_levels;     // levels whose steps read their sites' keys
   PlanTable default_plans;         // of the plan that it was compiled with
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;

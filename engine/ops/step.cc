@@ -19,6 +19,10 @@ const int64_t* StepContext::SampleBegin(const BufferSlice& slice) const {
   return cuda() != nullptr ? device_geometry->level_sample_begin(level) : geometry->level_sample_begin(level);
 }
 
+const uint64_t* StepContext::Keys(int level) const {
+  return cuda() != nullptr ? device_geometry->keys(level) : geometry->keys(level).data();
+}
+
 int64_t StepContext::num_answers() const {
   int64_t count = 0;
   for (const OutputRequest& request : requests) count += request.num_answers;

@@ -101,6 +101,9 @@ struct StepContext {
   Tensor At(const BufferSlice& slice) const;
   // [samples + 1] where the rows of each sample begin in a slice on one of Program::sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
+  // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
+  // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.
+  const uint64_t* Keys(int level) const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }
