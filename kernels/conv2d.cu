@@ -20,6 +20,7 @@ constexpr int kStagesOfWide = 3;    // 128 channels
 constexpr int kStagesOfMiddle = 4;  // 64
 constexpr int kStagesOfNarrow = 3;
 constexpr int kStagesOfScalar = 2;
+constexpr int kStagesOfWidest = 4;  // 256
 
 constexpr int64_t kMaxGridAxis = 65535;  // of y and z
 
@@ -65,11 +66,13 @@ struct PackedWeights {
 struct DeviceTraits {
   int device = 0;
   int major = 0;
+  int block_bytes = 0;  // shared memory that a block may have
 };
 
 cudaError_t ReadTraits(DeviceTraits& traits) {
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&traits.device));
-  return cudaDeviceGetAttribute(&traits.major, cudaDevAttrComputeCapabilityMajor, traits.device);
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.major, cudaDevAttrComputeCapabilityMajor, traits.device));
+  return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
 }
 
 // Lets the kernel have its shared memory, once a device.
@@ -106,27 +109,55 @@ cudaError_t LaunchTiles(Conv2dArguments<T> arguments, const DeviceTraits& traits
   return LaunchStatus(stream);
 }
 
+template <typename T>
+cudaError_t LaunchScalars(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
+  if (arguments.group_out_channels <= 16) {
+    return LaunchTiles<T, ScalarProducts<T, 16>, kStagesOfScalar>(arguments, traits, stream);
+  }
+  return LaunchTiles<T, ScalarProducts<T, 64>, kStagesOfScalar>(arguments, traits, stream);
+}
+
+// Whether the channels fill tiles of `columns` as well as tiles half as wide.
+bool Fill(int32_t channels, int32_t columns) { return RoundUp(channels, columns) == RoundUp(channels, columns / 2); }
+
+template <typename T>
+cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
+  const int32_t channels = arguments.group_out_channels;
+  if (channels <= 16) return LaunchTiles<T, WarpProducts<T, 16>, kStagesOfNarrow>(arguments, traits, stream);
+  if (channels <= 32) return LaunchTiles<T, WarpProducts<T, 32>, kStagesOfNarrow>(arguments, traits, stream);
+  using Wide = WarpProducts<T, 128>;
+  constexpr int kTableBytes = kImageTileRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(int64_t)};
+  if (Fill(channels, 128) && Conv2dBlock<Wide, kStagesOfWide>::kSharedBytes + kTableBytes <= traits.block_bytes) {
+    return LaunchTiles<T, Wide, kStagesOfWide>(arguments, traits, stream);
+  }
+  return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfWide>(arguments, traits, stream);
+}
+
 // How a tile is computed follows from the GPU, the types and the channels alone, so that a position's sums are added in
 // one order whatever it is batched with.
 template <typename T>
-cudaError_t Launch(const Conv2dArguments<T>& arguments, bool allow_tf32, const DeviceTraits& traits,
+cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
-  const int32_t channels = arguments.group_out_channels;
-  if (traits.major < 8 || (std::is_same_v<T, float> && !allow_tf32)) {
-    if (channels <= 16) return LaunchTiles<T, ScalarProducts<T, 16>, kStagesOfScalar>(arguments, traits, stream);
-    return LaunchTiles<T, ScalarProducts<T, 64>, kStagesOfScalar>(arguments, traits, stream);
+  const bool is_scalar = traits.major < 8 || (std::is_same_v<T, float> && !params.allow_tf32);
+  const bool has_groups = traits.major == 9 && !std::is_same_v<T, float>;
+  Conv2dTiling tiling = params.tiling;
+  if (tiling == Conv2dTiling::kChosen) {
+    const bool is_narrow = arguments.group_out_channels <= 32;
+    tiling = has_groups && !is_narrow ? Conv2dTiling::kWarpGroups : Conv2dTiling::kWarps;
   }
-  if (channels <= 16) return LaunchTiles<T, WarpProducts<T, 16>, kStagesOfNarrow>(arguments, traits, stream);
-  if (channels <= 32) return LaunchTiles<T, WarpProducts<T, 32>, kStagesOfNarrow>(arguments, traits, stream);
-  const bool is_wide = RoundUp(channels, 128) == RoundUp(channels, 64);
+  if (tiling == Conv2dTiling::kWarps) {
+    return is_scalar ? LaunchScalars(arguments, traits, stream) : LaunchWarps(arguments, traits, stream);
+  }
   if constexpr (!std::is_same_v<T, float>) {
-    if (traits.major == 9) {
-      if (is_wide) return LaunchTiles<T, WarpGroupProducts<T, 128>, kStagesOfWide>(arguments, traits, stream);
-      return LaunchTiles<T, WarpGroupProducts<T, 64>, kStagesOfMiddle>(arguments, traits, stream);
+    if (has_groups && tiling == Conv2dTiling::kWideWarpGroups) {
+      return LaunchTiles<T, WarpGroupProducts<T, 256, 1>, kStagesOfWidest>(arguments, traits, stream);
     }
+    if (has_groups && Fill(arguments.group_out_channels, 128)) {
+      return LaunchTiles<T, WarpGroupProducts<T, 128, 0>, kStagesOfWide>(arguments, traits, stream);
+    }
+    if (has_groups) return LaunchTiles<T, WarpGroupProducts<T, 64, 1>, kStagesOfMiddle>(arguments, traits, stream);
   }
-  if (is_wide) return LaunchTiles<T, WarpProducts<T, 128>, kStagesOfWide>(arguments, traits, stream);
-  return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfMiddle>(arguments, traits, stream);
+  return cudaErrorInvalidValue;
 }
 
 template <typename T>
@@ -220,7 +251,7 @@ cudaError_t Conv2d(const Conv2dParams& params, cudaStream_t stream) {
   return VisitFeatureType(params.dtype, [&](auto value) {
     const auto arguments =
         ArgumentsOf<decltype(value)>(params, static_cast<int32_t>(out_rows), static_cast<int32_t>(out_columns));
-    return Launch(arguments, params.allow_tf32, traits, stream);
+    return Launch(arguments, params, traits, stream);
   });
 }
 

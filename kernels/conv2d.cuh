@@ -190,27 +190,39 @@ class Conv2dTile {
                int64_t{first_column_} * kStageRowBytes + thread * 16;
   }
 
+  // Stages are free again when their products are done, of which kPending may go on in the next round.
   __device__ void Multiply(Product& product) {
     const int32_t num_chunks = (NumCells() * arguments_.padded_in_channels + kChunkValues<T> - 1) / kChunkValues<T>;
+    constexpr int kAhead = Block::kStages - 1 - Product::kPending;
+    static_assert(kAhead > 0);
 #pragma unroll
-    for (int32_t chunk = 0; chunk < Block::kStages - 1; ++chunk) LoadAhead(chunk, num_chunks, chunk);
-    int32_t stage = 0;
+    for (int32_t chunk = 0; chunk < kAhead; ++chunk) LoadAhead(chunk, num_chunks, chunk);
+    int32_t stage = 0, stage_ahead = kAhead;
     for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
-      WaitForStage();
-      __syncthreads();  // the stage is there for all, and all have left the one before
-      LoadAhead(chunk + Block::kStages - 1, num_chunks, stage == 0 ? Block::kStages - 1 : stage - 1);
-      unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
-      product.Multiply(inputs, inputs + kTileInputBytes);
+      WaitForStage<kAhead - 1>();
+      __syncthreads();  // the stage is there for all, and all have left the one that is loaded
+      const unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
+      if constexpr (Product::kIsAsynchronous) {
+        product.Multiply(inputs, inputs + kTileInputBytes);
+        LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
+        product.template Wait<Product::kPending>();
+      } else {
+        LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
+        product.Multiply(inputs, inputs + kTileInputBytes);
+      }
       if (++stage == Block::kStages) stage = 0;
+      if (++stage_ahead == Block::kStages) stage_ahead = 0;
     }
+    if constexpr (Product::kIsAsynchronous) product.template Wait<0>();
   }
 
+  template <int kPendingCopies>
   __device__ static void WaitForStage() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    WaitForCopies<Block::kStages - 2>();
+    WaitForCopies<kPendingCopies>();
 #endif
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
-    if constexpr (Product::kReadsAsynchronously) PublishToProducts();
+    if constexpr (Product::kIsAsynchronous) PublishToProducts();
 #endif
   }
   __device__ static void WaitForAll() {

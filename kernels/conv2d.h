@@ -52,6 +52,9 @@ struct Conv2dGeometry {
   bool operator==(const Conv2dGeometry&) const = default;
 };
 
+// What a thread block of a GPU multiplies by: warps, or Hopper's warp groups on tiles of 64 or 128 and of 256 channels.
+enum class Conv2dTiling : int32_t { kChosen, kWarps, kWarpGroups, kWideWarpGroups };
+
 struct Conv2dParams {
   Conv2dGeometry geometry;
   int64_t num_images = 0;
@@ -68,6 +71,7 @@ struct Conv2dParams {
   int32_t out_channels = 0;
   Epilogue epilogue;        // its rows are positions of the output, its bias is float32
   bool allow_tf32 = false;  // a GPU may round float32 factors to TensorFloat-32
+  Conv2dTiling tiling = Conv2dTiling::kChosen;
 };
 static_assert(std::is_trivially_copyable_v<Conv2dParams>);
 
@@ -88,7 +92,8 @@ namespace cuda {
 std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
                                      DType dtype, const float* weights);
 
-// cudaErrorInvalidValue for a geometry beyond its limits and for dtypes that hold no features.
+// cudaErrorInvalidValue for a geometry beyond its limits, for dtypes that hold no features, and for a tiling that the
+// GPU or the dtype has not.
 cudaError_t Conv2d(const Conv2dParams& params, cudaStream_t stream);
 
 }  // namespace cuda

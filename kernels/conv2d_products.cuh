@@ -7,7 +7,8 @@
 // of kStageRowBytes; 16-byte vector v of row r lies at place v ^ (r % 8), so that neither copies nor loads of 8 rows
 // meet in a bank, and as warp groups read it.
 //
-// Of each, Multiply adds a stage's products to the sums, and Spill writes the thread's sums to shared memory.
+// Of each, Multiply adds a stage's products to the sums (asynchronous ones are done when Wait says so), and Spill
+// writes the thread's sums to shared memory.
 
 #include <cstdint>
 #include <type_traits>
@@ -44,7 +45,8 @@ class WarpProducts {
   static constexpr int kThreads = kTileThreads;
   static constexpr int kColumns = kTileColumns;
   static constexpr int kBlocksAnSm = kTileColumns > 32 ? 2 : 4;
-  static constexpr bool kReadsAsynchronously = false;
+  static constexpr bool kIsAsynchronous = false;
+  static constexpr int kPending = 0;
 
   __host__ __device__ static constexpr bool RunsHere() {
 #if defined(__CUDA_ARCH__)
@@ -118,14 +120,16 @@ class WarpProducts {
   float sums_[kRowTiles][kColumnTiles][4] = {};
 };
 
-// Two warp groups, one above the other; warps where a build for such a GPU leaves out its own instructions.
-template <typename T, int kTileColumns>
+// Two warp groups, one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the
+// next begins.
+template <typename T, int kTileColumns, int kPendingSeries>
 class WarpGroupProducts {
  public:
   static constexpr int kThreads = 256;
   static constexpr int kColumns = kTileColumns;
-  static constexpr int kBlocksAnSm = 2;
-  static constexpr bool kReadsAsynchronously = true;
+  static constexpr int kBlocksAnSm = kTileColumns > 128 ? 1 : 2;
+  static constexpr bool kIsAsynchronous = true;
+  static constexpr int kPending = kPendingSeries;
 
   __host__ __device__ static constexpr bool RunsHere() { return VOXSERVE_HAS_WARP_GROUP_PRODUCTS; }
 
@@ -141,7 +145,16 @@ class WarpGroupProducts {
       MultiplyAddGroup<T>(sums_, a + step * kStepAddress, b + step * kStepAddress);
     }
     CommitProducts();
-    WaitForProducts<0>();
+#endif
+  }
+  template <int kStillPending>
+  __device__ void Wait() {
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+    WaitForProducts<kStillPending>();
+    if constexpr (kStillPending == 0) {
+#pragma unroll
+      for (float& sum : sums_) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
+    }
 #endif
   }
 
@@ -168,7 +181,8 @@ class ScalarProducts {
   static constexpr int kThreads = 256;
   static constexpr int kColumns = kTileColumns;
   static constexpr int kBlocksAnSm = 1;
-  static constexpr bool kReadsAsynchronously = false;
+  static constexpr bool kIsAsynchronous = false;
+  static constexpr int kPending = 0;
 
   // Of 16-bit values where warps have no products of them.
   __host__ __device__ static constexpr bool RunsHere() {

@@ -117,10 +117,22 @@ struct AddOp {};
 // Two or more inputs on one level; channels add up in their order.
 struct ConcatOp {};
 
-// Inputs: a tensor on level 0, then the voxelize node.
+// Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
 struct VoxelToPointOp {};
 
-// Of a voxel tensor; its result is labels, which only voxel_to_point reads.
+// Input: the voxelize node. Channels: its features'.
+struct PointFeaturesOp {};
+
+// Inputs: a tensor on points, then the voxelize node.
+struct PointToVoxelOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+};
+
+// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
+struct DevoxelizeOp {};
+
+// Its result is labels, which only voxel_to_point and outputs read.
 struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
 };
@@ -155,14 +167,21 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-using GraphOp =
-    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
-                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp>;
+using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
+                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
+                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp>;
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;
   if (const auto* pool = std::get_if<PoolOp>(&op)) return pool->paired_with;
+  return -1;
+}
+
+// The node whose sites it is given; -1: none.
+inline int SitesOf(const GraphOp& op) {
+  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
+  if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
   return -1;
 }
 
@@ -181,11 +200,10 @@ struct GraphNode {
   GraphOp op = {};
 
   // What the node computes.
-  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel; of outputs: 0
+  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
   std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
   int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/box_rows.h), rows a sample; else 0
   int channels = 0;               // of labels: 1
-  bool is_per_point = false;      // [num_points, channels] of an output, else [rows, channels]
   bool is_labels = false;         // class ids, else float
 
   // Of kSampleLevel.
@@ -210,8 +228,8 @@ struct Graph {
   int voxelize = 0;  // index of the one VoxelizeOp
 
   // A network has labels, boxes or both; -1: none.
-  int labels_output = -1;       // index of a voxel_to_point of an argmax
-  int scores_output = -1;       // beside labels: index of a voxel_to_point of features with num_classes channels
+  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
   int boxes_output = -1;        // index of a node of boxes
   bool has_velocities = false;  // of boxes
   int num_classes = 0;          // ids of labels and boxes are below it

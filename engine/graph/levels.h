@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/site_position.h"
 
 namespace voxserve {
 
@@ -80,6 +81,9 @@ class LevelTable {
   // True where a convolution of this stride can lead from one level to the other: a step on `coarse` is `stride` steps
   // on `fine`.
   bool IsStrideBetween(int fine, int coarse, const kernels::ConvGeometry& geometry) const;
+
+  // A step on `from` in steps on `to`; none where it takes more than 31 bits.
+  std::optional<kernels::SiteRatio> RatioBetween(int from, int to) const;
 
   // The rulebook of these, new where there is none yet.
   int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);

@@ -30,6 +30,8 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
+    case Node::kPointToVoxel:
+    case Node::kDevoxelize:
       return {2, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
@@ -49,6 +51,7 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kBroadcast:
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
+    case Node::kDevoxelize:
       return true;
     default:
       return false;
@@ -120,6 +123,15 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFarthestPointSample:
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
+    case Node::kPointFeatures:
+      CheckPointFeatures(&node, at);
+      break;
+    case Node::kPointToVoxel:
+      CheckPointToVoxel(proto.point_to_voxel(), partner, &node, at);
+      break;
+    case Node::kDevoxelize:
+      CheckDevoxelize(&node, at);
+      break;
     case Node::kToDense:
     case Node::kToBev:
     case Node::kFromDense:
@@ -130,9 +142,6 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kNms:
     case Node::kCrop:
     case Node::kPrune:
-    case Node::kPointFeatures:
-    case Node::kPointToVoxel:
-    case Node::kDevoxelize:
     case Node::OP_NOT_SET:
       at.Add("has no operator");
       break;
@@ -170,7 +179,7 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
 void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node,
                                            const ProblemsAt& at) {
   node->op = ReadFarthestPointSample(proto, at).value_or(FarthestPointSampleOp());
-  node->is_per_point = true;
+  node->level = kPointLevel;
   node->channels = 1;
 }
 
@@ -252,27 +261,6 @@ void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
   node->channels = static_cast<int>(channels);
 }
 
-void NodeChecker::CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at) {
-  node->op = VoxelToPointOp();
-  node->is_per_point = true;
-  const GraphNode* const voxelize = Known(*node, 1);
-  if (voxelize != nullptr && !std::holds_alternative<VoxelizeOp>(voxelize->op)) {
-    at.Add("its second input ", Quoted(voxelize->name), " is not the voxelize");
-  }
-  const GraphNode* const input = Known(*node, 0);
-  if (input == nullptr) return;
-  if (input->is_per_point) {
-    at.Add("its first input ", Quoted(input->name), " has a row a point already");
-    return;
-  }
-  if (input->level != 0) {
-    at.Add("its first input ", Quoted(input->name), " is not on the voxelize's sites");
-    return;
-  }
-  node->channels = input->channels;
-  node->is_labels = input->is_labels;
-}
-
 void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
   ArgmaxOp op;
   const GraphNode* const input = FeaturesInput(*node, 0, at);
@@ -289,7 +277,7 @@ void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
 }
 
 const char* NodeChecker::RowsText(const GraphNode& node) {
-  if (node.is_per_point || node.level == kPointLevel) return "a row a point";
+  if (node.level == kPointLevel) return "a row a point";
   if (node.level >= 0) return "a row a site";
   return node.grid ? "a row a cell" : node.max_boxes > 0 ? "boxes" : "a row a sample";
 }
@@ -301,11 +289,13 @@ const GraphNode* NodeChecker::Known(const GraphNode& node, size_t input) const {
 
 const GraphNode* NodeChecker::FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const {
   const GraphNode* const source = Known(node, input);
-  if (source == nullptr || (!source->is_labels && !source->is_per_point && source->max_boxes == 0)) return source;
+  if (source == nullptr) return nullptr;
+  const bool is_sample = std::holds_alternative<FarthestPointSampleOp>(source->op);
+  if (!source->is_labels && !is_sample && source->max_boxes == 0) return source;
   at.Add("its input ", Quoted(source->name),
-         source->is_per_point ? " has a row a point; only outputs read that"
-         : source->is_labels  ? " computes labels; only voxel_to_point reads those"
-                              : " computes boxes; only nms and outputs read those");
+         is_sample           ? " is a sample of points; only voxelize reads that"
+         : source->is_labels ? " computes labels; only voxel_to_point reads those"
+                             : " computes boxes; only nms and outputs read those");
   return nullptr;
 }
 

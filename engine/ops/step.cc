@@ -23,6 +23,10 @@ const uint64_t* StepContext::Keys(int level) const {
   return cuda() != nullptr ? device_geometry->keys(level) : geometry->keys(level).data();
 }
 
+const int32_t* StepContext::PointToVoxel() const {
+  return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
+}
+
 int64_t StepContext::num_answers() const {
   int64_t count = 0;
   for (const OutputRequest& request : requests) count += request.num_answers;

@@ -117,17 +117,21 @@ struct Operands {
                : CudaWeights();
   }
 
-  Matrix Run(DType out_dtype, Margins margins, const EpilogueCase& with, bool allow_tf32 = false) const {
+  // How a GPU computes.
+  bool allow_tf32 = false;
+  Conv2dTiling tiling = Conv2dTiling::kChosen;
+
+  Matrix Run(DType out_dtype, Margins margins, const EpilogueCase& with) const {
     const DeviceMatrix device_out(device, out_dtype, Matrix(shape.NumOut(), shape.out_channels, margins, nullptr));
     const DeviceMatrix device_residual(device, dtype, residual);
     const Epilogue epilogue = {.residual = with.residual ? device_residual.data() : nullptr,
                                .residual_pitch = device_residual.pitch(),
                                .activation = with.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
-    RunInto(device_out, out_dtype, epilogue, with.bias, allow_tf32);
+    RunInto(device_out, out_dtype, epilogue, with.bias);
     return device_out.ToHost();
   }
 
-  void RunInto(const DeviceMatrix& out, DType out_dtype, Epilogue epilogue, bool has_bias, bool allow_tf32) const {
+  void RunInto(const DeviceMatrix& out, DType out_dtype, Epilogue epilogue, bool has_bias) const {
     const DeviceMatrix device_in(device, dtype, in);
     const DeviceValues device_weights(device, dtype, PackedWeights());
     const DeviceArray<float> device_bias(device, bias);
@@ -146,7 +150,8 @@ struct Operands {
                                  .out_pitch = out.pitch(),
                                  .out_channels = shape.out_channels,
                                  .epilogue = epilogue,
-                                 .allow_tf32 = allow_tf32};
+                                 .allow_tf32 = allow_tf32,
+                                 .tiling = tiling};
     if (device == Device::kCpu) {
       ThreadPool pool(3);
       cpu::Conv2d(params, pool);
@@ -298,7 +303,7 @@ TEST_P(Conv2dTest, ActivatesByAnyFunction) {
   for (const Activation activation :
        {Activation(ActivationFunction::kLeakyRelu, 0.25f), Activation(ActivationFunction::kSigmoid)}) {
     const DeviceMatrix out(GetParam().device, DType::kFloat32, Matrix(shape.NumOut(), 24, {}, nullptr));
-    operands.RunInto(out, DType::kFloat32, {.activation = activation}, /*has_bias=*/true, /*allow_tf32=*/false);
+    operands.RunInto(out, DType::kFloat32, {.activation = activation}, /*has_bias=*/true);
     const Matrix activated = out.ToHost();
     for (size_t i = 0; i < activated.values.size(); ++i) {
       ASSERT_NEAR(activated.values[i], Activate(activation, plain.values[i]), 1e-5);
@@ -317,7 +322,7 @@ TEST_P(Conv2dTest, MayAddToTheResidualInPlace) {
     operands.RunInto(
         in_place, GetParam().dtype,
         {.residual = in_place.data(), .residual_pitch = in_place.pitch(), .activation = ActivationFunction::kRelu},
-        with.bias, /*allow_tf32=*/false);
+        with.bias);
     const Matrix out = in_place.ToHost();
     EXPECT_TRUE(out.MarginsAreUntouched());
     for (int64_t row = 0; row < out.rows; ++row) {
@@ -362,7 +367,7 @@ TEST_P(Conv2dTest, NothingIsWrittenWhereThereIsNoOutput) {
                              Shape{geometry, 2, 8, 1, 8, 8}, Shape{geometry, 2, 0, 8, 8, 8}}) {
     const Operands operands(GetParam(), shape, {}, random);
     const DeviceMatrix out(GetParam().device, GetParam().dtype, Matrix(4, 8, {}, nullptr));
-    operands.RunInto(out, GetParam().dtype, {}, /*has_bias=*/true, /*allow_tf32=*/false);
+    operands.RunInto(out, GetParam().dtype, {}, /*has_bias=*/true);
     for (const float value : out.ToHost().values) EXPECT_EQ(value, kUntouched);
   }
 }
@@ -394,16 +399,65 @@ TEST(Conv2dGeometryTest, SizesAreTheDefinitions) {
   EXPECT_EQ(padded.OutSize(1, 94), 188);
 }
 
+// Whether the GPU has warp groups, that is, takes a convolution by them.
+bool HasWarpGroups() {
+  if constexpr (kHasCuda) {
+    const DeviceArray<uint16_t> values(Device::kCuda, std::vector<uint16_t>(4096));
+    const cudaError_t status = cuda::Conv2d({.num_images = 1,
+                                             .in_rows = 1,
+                                             .in_columns = 1,
+                                             .dtype = DType::kFloat16,
+                                             .out_dtype = DType::kFloat16,
+                                             .in = values.data(),
+                                             .in_pitch = 8,
+                                             .in_channels = 8,
+                                             .weights = values.data() + 1024,
+                                             .out = values.data() + 512,
+                                             .out_pitch = 8,
+                                             .out_channels = 8,
+                                             .tiling = Conv2dTiling::kWarpGroups},
+                                            TestStream());
+    return status == cudaError_t{};
+  }
+  return false;
+}
+
 TEST(Conv2dCudaTest, Tf32RoundsNoMoreThanItsFactors) {
   SKIP_WITHOUT(Device::kCuda);
   Random random(11);
   for (const int32_t out_channels : {3, 24, 64, 130}) {
     const Shape shape = {{.kernel_size = {3, 3}, .padding = {1, 1}}, 2, 12, 15, 36, out_channels};
     SCOPED_TRACE(Described(shape));
-    const Operands operands({Device::kCuda, DType::kFloat32}, shape, {}, random);
+    Operands operands({Device::kCuda, DType::kFloat32}, shape, {}, random);
+    operands.allow_tf32 = true;
     const EpilogueCase with = {.bias = true, .residual = true, .relu = false};
-    const Matrix out = operands.Run(DType::kFloat32, {}, with, /*allow_tf32=*/true);
+    const Matrix out = operands.Run(DType::kFloat32, {}, with);
     operands.ExpectOutputs(out, with, random, DType::kFloat16);  // whose significand has as many bits
+  }
+}
+
+TEST(Conv2dCudaTest, EveryTilingEqualsTheDefinition) {
+  SKIP_WITHOUT(Device::kCuda);
+  Random random(12);
+  const Conv2dGeometry same = {.kernel_size = {3, 3}, .padding = {1, 1}};
+  const Conv2dGeometry doubled = {.kernel_size = {2, 2}, .stride = {2, 2}, .is_transposed = true};
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const Conv2dTiling tiling : {Conv2dTiling::kWarps, Conv2dTiling::kWarpGroups, Conv2dTiling::kWideWarpGroups}) {
+      if (tiling != Conv2dTiling::kWarps && !HasWarpGroups()) continue;
+      for (const auto& [in_channels, out_channels] :
+           std::vector<std::array<int32_t, 2>>{{8, 3}, {16, 64}, {72, 72}, {64, 128}, {200, 300}}) {
+        for (const Conv2dGeometry& geometry : {same, doubled, Conv2dGeometry()}) {
+          for (const auto& [images, size] : std::vector<std::array<int32_t, 2>>{{1, 1}, {3, 9}, {1, 40}}) {
+            const Shape shape = {geometry, images, size, size, in_channels, out_channels};
+            SCOPED_TRACE(Described(shape) + ", tiling " + std::to_string(static_cast<int>(tiling)));
+            Operands operands({Device::kCuda, dtype}, shape, {}, random);
+            operands.tiling = tiling;
+            const EpilogueCase with = random.OneOf(EpilogueCases());
+            operands.ExpectOutputs(operands.Run(dtype, {}, with), with, random, dtype);
+          }
+        }
+      }
+    }
   }
 }
 
