@@ -181,10 +181,48 @@ nodes { name: "head" inputs: "up" sparse_conv { kind: KIND_STRIDED sites_of: "vo
   return model;
 }
 
+// Rows of points beside those of sites (SPVCNN).
+TestModel OfPoints() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "points" inputs: "voxels" point_features {} }
+nodes { name: "lifted" inputs: "points" linear { out_channels: 8 bias: true } }
+nodes { name: "norm" inputs: "lifted" batch_norm {} }
+nodes { name: "relu" inputs: "norm" activation { function: FUNCTION_RELU } }
+nodes { name: "most" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_MAX } }
+nodes { name: "stem" inputs: "most" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "down" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                  stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "mean" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_AVERAGE sites_of: "down" } }
+nodes { name: "total" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_SUM sites_of: "down" } }
+nodes { name: "coarse" inputs: ["down", "mean", "total"] concat {} }
+nodes { name: "finer" inputs: ["coarse", "stem"] devoxelize {} }
+nodes { name: "of_sites" inputs: ["finer", "voxels"] voxel_to_point {} }
+nodes { name: "between" inputs: ["coarse", "voxels"] devoxelize {} }
+nodes { name: "sum" inputs: ["between", "of_sites"] add {} }
+nodes { name: "wide" inputs: ["sum", "relu"] concat {} }
+nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } }
+nodes { name: "labels" inputs: "head" argmax {} }
+outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "head" })");
+  Weights(&model)
+      .Linear("lifted", 8, 4)
+      .Bias("lifted", 8)
+      .BatchNorm("norm", 8)
+      .Conv("stem", 27, 8, 8)
+      .Conv("down", 8, 8, 8)
+      .Linear("head", 4, 32)
+      .Bias("head", 4);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
-  return {{"sites", OfSites()}, {"sampled points", OfSampledPoints()}, {"no range", OfNoRange()}};
+  return {
+      {"sites", OfSites()}, {"sampled points", OfSampledPoints()}, {"no range", OfNoRange()}, {"points", OfPoints()}};
 }
 
 }  // namespace voxserve
