@@ -52,6 +52,8 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
     case Node::kDevoxelize:
+    case Node::kToDense:
+    case Node::kToBev:
       return true;
     default:
       return false;
@@ -133,10 +135,20 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckDevoxelize(&node, at);
       break;
     case Node::kToDense:
+      CheckToDense(/*is_from_above=*/false, &node, at);
+      break;
     case Node::kToBev:
+      CheckToDense(/*is_from_above=*/true, &node, at);
+      break;
     case Node::kFromDense:
+      CheckFromDense(proto.from_dense(), partner, &node, at);
+      break;
     case Node::kConv2D:
+      CheckConv2d(proto.conv2d(), &node, at);
+      break;
     case Node::kConvTranspose2D:
+      CheckConvTranspose2d(proto.conv_transpose2d(), &node, at);
+      break;
     case Node::kCenterHeadDecode:
     case Node::kAnchorHeadDecode:
     case Node::kNms:
