@@ -7,6 +7,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/graph/node_parameters.h"
+#include "kernels/rotated_nms.h"
 
 namespace voxserve {
 namespace {
@@ -35,6 +36,12 @@ InputCount InputCountOf(Node::OpCase op) {
       return {2, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
+    case Node::kCenterHeadDecode:
+      return {5, 6};
+    case Node::kAnchorHeadDecode:
+      return {3, 3};
+    case Node::kNms:
+      return {1, kernels::kMaxNmsInputs};
     case Node::OP_NOT_SET:
       return {0, kAnyNumber};
     default:
@@ -150,8 +157,14 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckConvTranspose2d(proto.conv_transpose2d(), &node, at);
       break;
     case Node::kCenterHeadDecode:
+      CheckCenterHeadDecode(proto.center_head_decode(), &node, at);
+      break;
     case Node::kAnchorHeadDecode:
+      CheckAnchorHeadDecode(proto.anchor_head_decode(), &node, at);
+      break;
     case Node::kNms:
+      CheckNms(proto.nms(), &node, at);
+      break;
     case Node::kCrop:
     case Node::kPrune:
     case Node::OP_NOT_SET:

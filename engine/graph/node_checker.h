@@ -6,6 +6,7 @@
 // A node whose result is not known, for a problem of its own or of an input, has 0 channels; whoever reads it is then
 // checked for its own parameters and tensors alone.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,20 @@ class NodeChecker {
   const GraphNode* ImageInput(const GraphNode& node, const ProblemsAt& at) const;
   // The size of an image that a convolution makes, and its channels; a problem where it has none.
   void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at);
+
+  void CheckCenterHeadDecode(const model::v1::CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckAnchorHeadDecode(const model::v1::AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at);
+  struct HeadImage {
+    const char* name;  // for messages
+    int channels;      // 0: not known
+  };
+  // The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
+  // where they do not fit.
+  std::optional<GridShape> HeadImages(const GraphNode& node, const std::vector<HeadImage>& images,
+                                      const ProblemsAt& at) const;
+  // The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
+  const VoxelizeOp* RangeOfBoxes(const ProblemsAt& at) const;
 
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);

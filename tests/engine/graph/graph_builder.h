@@ -2,6 +2,7 @@
 
 // Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -205,6 +206,34 @@ class GraphBuilder {
     return graph_;
   }
 
+  // Of images of one size; their own size is filled in, and the boxes lie on the voxels' grid of unit cells.
+  int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    return AddBoxes("center_head", images, CenterHeadDecodeOp{.head = head, .has_velocity = images.size() > 5},
+                    head.max_boxes);
+  }
+  int AnchorHead(const std::vector<int>& images, kernels::AnchorHeadParams head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    head.range_max = {static_cast<float>(kShape[0]), static_cast<float>(kShape[1])};
+    return AddBoxes("anchor_head", images, AnchorHeadDecodeOp{.head = head}, head.max_boxes);
+  }
+  int Nms(const std::vector<int>& boxes, const NmsOp& op) {
+    int max_boxes = 0;
+    for (const int input : boxes) {
+      const int rows = graph_.nodes[static_cast<size_t>(input)].max_boxes;
+      max_boxes += std::min(op.max_boxes_in == 0 ? rows : std::min(rows, op.max_boxes_in), op.max_boxes_out);
+    }
+    return AddBoxes("nms", boxes, op, max_boxes);
+  }
+  // Ends a graph all of whose nodes are read: its output is boxes alone.
+  Graph FinishBoxes(int nms, int num_classes) {
+    graph_.boxes_output = nms;
+    graph_.num_classes = num_classes;
+    return graph_;
+  }
+
   int Level(int node) const { return graph_.nodes[static_cast<size_t>(node)].level; }
   const GridShape& Grid(int node) const { return *graph_.nodes[static_cast<size_t>(node)].grid; }
   int Channels(int node) const { return graph_.nodes[static_cast<size_t>(node)].channels; }
@@ -242,6 +271,12 @@ class GraphBuilder {
     node.channels = channels;
     graph_.nodes.push_back(std::move(node));
     return num_nodes() - 1;
+  }
+  int AddBoxes(const std::string& name, const std::vector<int>& inputs, GraphOp op, int max_boxes) {
+    const int node = Add(name, inputs, std::move(op), kSampleLevel, kernels::kBoxColumns);
+    graph_.nodes.back().grid = std::nullopt;
+    graph_.nodes.back().max_boxes = max_boxes;
+    return node;
   }
   void RemoveUnread() {
     std::vector<bool> is_read(graph_.nodes.size());
