@@ -148,6 +148,8 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     network.broadcast("gate", "x", "global", "MULTIPLY")
     network.instance_norm("instance", "x", {}, 1e-5)
     network.group_norm("group", "x", affine, 1e-3, 2)
+    network.to_dense("cells", "x")
+    network.from_dense("back", "cells", "x")
     nodes = {node.name: node for node in parse(network).nodes}
     functions = wire.message_class("voxserve.model.v1.Activation")
     pool = wire.message_class("voxserve.model.v1.Pool")
@@ -165,6 +167,8 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     assert nodes["gate"].broadcast.function == broadcast.FUNCTION_MULTIPLY
     assert not nodes["instance"].instance_norm.affine
     assert (nodes["group"].group_norm.num_groups, nodes["group"].group_norm.affine) == (2, True)
+    assert nodes["cells"].WhichOneof("op") == "to_dense"
+    assert (list(nodes["back"].inputs), nodes["back"].from_dense.sites_of) == (["cells"], "x")
     assert set(network.tensors) == {"group.weight", "group.bias"}
 
 
