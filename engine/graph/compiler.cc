@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/graph/batch_checks.h"
 #include "engine/graph/conv2d_merging.h"
 #include "engine/graph/layers.h"
 #include "engine/ops/argmax.h"
@@ -71,6 +72,9 @@ class Compiler {
     program_.has_boxes = graph_.boxes_output >= 0;
     program_.has_velocities = graph_.has_velocities;
     program_.label_dtype = label_dtype_;
+    std::vector<int64_t> begins;
+    program_.sample_bytes = PlaceBuffers(program_, std::vector<int64_t>(program_.levels.size(), 0), /*num_samples=*/1,
+                                         /*num_points=*/0, begins);
     return std::move(program_);
   }
 

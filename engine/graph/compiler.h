@@ -25,7 +25,7 @@ struct CompileTarget {
   bool on_cuda = false;           // else the CPU, where dtype is float32
   DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
   bool is_deterministic = false;  // Program's
-  bool merges_conv2ds = true;     // of images that read alike; false: for tests and benchmarks
+  bool merges_conv2ds = false;    // of images that read alike: a GPU gains by it, a CPU is full with one
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };
 

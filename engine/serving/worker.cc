@@ -113,7 +113,8 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<
   SharedMemory& memory = *options_.shared_memory;
   if (inputs.size() == 1) return memory.Run({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
-  const BatchBytes expected = model.room[options_.device]->Expected(num_points, num_voxels);
+  const BatchBytes expected =
+      model.room[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(inputs.size()));
   return memory.RunOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
@@ -173,7 +174,9 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
       std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return i.sample.has_value(); });
   if (has_sample) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
-  if (!output.geometry_on_cpu) model.room[options_.device]->Observe(num_points, voxels, output.bytes);
+  if (!output.geometry_on_cpu) {
+    model.room[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(inputs.size()));
+  }
   return {.num_voxels = voxels};
 }
 

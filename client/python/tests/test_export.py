@@ -152,6 +152,8 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     network.point_to_voxel("fine", "points", "voxels", "MAX")
     network.point_to_voxel("coarse", "points", "voxels", "AVERAGE", sites_of="pool")
     network.devoxelize("back", "coarse", "voxels")
+    network.to_dense("cells", "x")
+    network.from_dense("kept", "cells", "x")
     nodes = {node.name: node for node in parse(network).nodes}
     functions = wire.message_class("voxserve.model.v1.Activation")
     pool = wire.message_class("voxserve.model.v1.Pool")
@@ -176,6 +178,8 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
         "pool",
     )
     assert (list(nodes["back"].inputs), nodes["back"].WhichOneof("op")) == (["coarse", "voxels"], "devoxelize")
+    assert nodes["cells"].WhichOneof("op") == "to_dense"
+    assert (list(nodes["kept"].inputs), nodes["kept"].from_dense.sites_of) == (["cells"], "x")
     assert set(network.tensors) == {"group.weight", "group.bias"}
 
 

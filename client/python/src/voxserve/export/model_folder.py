@@ -127,6 +127,14 @@ class Network:
         """function: ADD, MULTIPLY or CONCAT."""
         return self._node(name, [sites, samples], f"broadcast {{ function: FUNCTION_{function} }}")
 
+    def to_dense(self, name: str, source: str) -> str:
+        """A cell for every position of the sites' range."""
+        return self._node(name, [source], "to_dense {}")
+
+    def from_dense(self, name: str, source: str, sites_of: str) -> str:
+        """Every site of a node's result gets its cell's row."""
+        return self._node(name, [source], f"from_dense {{ sites_of: {_quote(sites_of)} }}")
+
     def linear(self, name: str, source: str, weight: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None) -> str:
         """weight: [out_channels, in_channels]."""
         self.tensors[f"{name}.weight"] = weight
