@@ -25,9 +25,10 @@ from voxserve.export import (
     kernel_order,
     model_folder,
     safetensors_file,
-    torchsparse_minkunet,
 )
-from voxserve.export.__main__ import main, read_state_dict
+from voxserve.export.__main__ import main
+from voxserve.export.input_files import read_state_dict
+from voxserve.export.networks import minkunet
 
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -79,7 +80,7 @@ def make_state(cs: Sequence[int] = (2, 2, 3, 4, 5, 5, 4, 3, 3), inputs: int = 4,
 
 
 def build(state: State, **options: Any) -> Any:
-    return torchsparse_minkunet.build(state, name="n", **options)
+    return minkunet.build(state, name="n", **options)
 
 
 def parse(network: Any) -> Any:

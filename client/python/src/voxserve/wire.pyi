@@ -358,7 +358,8 @@ class Voxelize(Message):
     max_points_per_voxel: int
     features: RepeatedCompositeFieldContainer[Feature]
     axes: RepeatedScalarFieldContainer[str]
-    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ...) -> None: ...
+    spatial_shape: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ..., spatial_shape: Iterable[int] | None = ...) -> None: ...
 
 class Feature(Message):
     name: str
@@ -538,6 +539,13 @@ class CenterHeadDecode(Message):
     def __init__(self, *, convention: int | None = ..., class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., has_velocity: bool | None = ...) -> None: ...
 
 class AnchorHeadDecode(Message):
+    class Anchor(Message):
+        class_id: int
+        size: RepeatedScalarFieldContainer[float]
+        bottom: float
+        rotations: RepeatedScalarFieldContainer[float]
+        def __init__(self, *, class_id: int | None = ..., size: Iterable[float] | None = ..., bottom: float | None = ..., rotations: Iterable[float] | None = ...) -> None: ...
+
     anchors: RepeatedCompositeFieldContainer[Anchor]
     num_direction_bins: int
     direction_offset: float
@@ -560,6 +568,7 @@ PRECISION_TFLOAT32: int
 VOXEL_OVERFLOW_POLICY_UNSPECIFIED: int
 VOXEL_OVERFLOW_POLICY_REJECT: int
 VOXEL_OVERFLOW_POLICY_NEAREST_FIRST: int
+VOXEL_OVERFLOW_POLICY_FIRST_SEEN: int
 class ModelConfig(Message):
     classes: RepeatedCompositeFieldContainer[ClassConfig]
     ignore_label: int
