@@ -24,7 +24,9 @@ from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, T
 _STRIDE = 8  # of the heat map, in voxels
 _HEAD_EPSILON = 1e-5  # of the head's batch norms: torch's default
 _HEATMAP_BIAS = -2.19  # of a random heat map: sigmoid(-2.19) = 0.1, as both libraries begin
-_HEAD_GAIN = 0.3  # of a random branch's last convolution, so that sizes, exp(dim), are of some metres
+# Of a random branch's last convolution: scores that differ, and sizes, exp(dim), of some metres.
+_HEATMAP_GAIN = 0.3
+_BRANCH_GAIN = 0.1
 
 NUSCENES_CLASSES = (
     ClassEntry(0, "car", (255, 158, 0)),
@@ -217,8 +219,8 @@ class _Head:
         node = f"task{task}.{name}"
         layers.conv2d(f"{node}.0", first, x, 3, width, padding=1, bias=self._has_bias)
         y = layers.norm_relu(f"{node}.0", norm, epsilon=_HEAD_EPSILON)
-        fill = _HEATMAP_BIAS if name == "heatmap" else None
-        layers.conv2d(node, last, y, 3, channels, padding=1, bias=True, gain=_HEAD_GAIN, fill_bias=fill)
+        fill, gain = (_HEATMAP_BIAS, _HEATMAP_GAIN) if name == "heatmap" else (None, _BRANCH_GAIN)
+        layers.conv2d(node, last, y, 3, channels, padding=1, bias=True, gain=gain, fill_bias=fill)
         if self._is_det3d and name == "dim":
             _take_rows(layers.network, node, (1, 0, 2), 1)  # width, length, height -> length, width, height
         if self._is_det3d and name == "rot":

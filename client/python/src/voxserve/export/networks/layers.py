@@ -23,24 +23,29 @@ INPUT_GAIN = 0.05
 WeightReader = Callable[[Tensors, str, Sequence[int], int, int, float], Tensor]
 
 
+def usual_fan_in(volume: int, c_in: int) -> int:
+    """Values that make one of a sparse convolution's: of a scan, about a third of a kernel's neighbours are there."""
+    return max(volume * c_in // 3, c_in)
+
+
 def torchsparse_weight(
     tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float
 ) -> Tensor:
-    volume = math.prod(kernel)
-    weight = tensors.take(f"{key}.kernel", (volume, c_in, c_out), fan_in=volume * c_in, gain=gain)
+    shape = (math.prod(kernel), c_in, c_out)
+    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
     return kernel_order.from_torchsparse(weight, kernel)
 
 
 def minkowski_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    volume = math.prod(kernel)
-    weight = tensors.take(f"{key}.kernel", (volume, c_in, c_out), fan_in=volume * c_in, gain=gain)
+    shape = (math.prod(kernel), c_in, c_out)
+    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
     return kernel_order.from_minkowski(weight, kernel)
 
 
 def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
     """kernel: of x, y, z; spconv's tensors are of z, y, x."""
     zyx = tuple(reversed(kernel))
-    fan_in = math.prod(kernel) * c_in
+    fan_in = usual_fan_in(math.prod(kernel), c_in)
     name = f"{key}.weight"
     weight = tensors.take(name, (c_out, *zyx, c_in), or_shape=(*zyx, c_in, c_out), fan_in=fan_in, gain=gain)
     return kernel_order.from_spconv(weight, kernel, c_out)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight
+from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight, usual_fan_in
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _EPSILON = 1e-5
@@ -208,7 +208,7 @@ class _Builder:
         offsets = [(*cell, 0) for cell in itertools.product((-1, 0, 1), repeat=3)] + [(0, 0, 0, -1), (0, 0, 0, 1)]
         volume = len(offsets) if self._kernel == "cube_cross" else 2 * dimension + 1
         shape = (volume, layers.channels[x], out)
-        weight = self._tensors.take(f"{key}.kernel", shape, fan_in=volume * layers.channels[x])
+        weight = self._tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(volume, layers.channels[x]))
         layers.channels[name] = out
         if self._kernel == "cube_cross":
             return self._network.submanifold_offsets(name, x, weight, offsets)

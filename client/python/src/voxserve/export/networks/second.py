@@ -20,7 +20,9 @@ from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # of random scores, as OpenPCDet begins
-_BOX_GAIN = 0.1  # of random residuals, which are small beside an anchor
+# Of random scores, which differ, and of random residuals, which are small beside an anchor.
+_SCORE_GAIN = 0.3
+_BOX_GAIN = 0.03
 
 KITTI_CLASSES = (
     ClassEntry(0, "Car", (255, 158, 0)),
@@ -87,7 +89,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     anchors = sum(len(a.rotations) for a in config.anchors)
     key = "dense_head"
     scores = anchors * len(config.anchors)
-    layers.conv2d("scores", f"{key}.conv_cls", x, 1, scores, bias=True, fill_bias=_SCORE_BIAS)
+    layers.conv2d("scores", f"{key}.conv_cls", x, 1, scores, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
     layers.conv2d("residuals", f"{key}.conv_box", x, 1, anchors * 7, bias=True, gain=_BOX_GAIN, fill_bias=0)
     layers.conv2d("directions", f"{key}.conv_dir_cls", x, 1, anchors * config.num_direction_bins, bias=True)
     network.anchor_head_decode(
