@@ -21,6 +21,7 @@ enum BoxColumn : int32_t {
   kBoxClass,  // an id, as a float
 };
 inline constexpr int32_t kBoxColumns = 11;
+inline constexpr int32_t kBoxPitch = 12;  // values from row to row: 16 bytes, as all rows are padded to
 inline constexpr float kNoBox = -1;
 
 }  // namespace voxserve::kernels

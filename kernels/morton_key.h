@@ -128,4 +128,20 @@ class MortonKey {
   static constexpr uint64_t AxisMask(int axis) { return Spread(kFieldMask) << Place(axis); }
 };
 
+// The MortonKey of what a CoordinateKey holds.
+constexpr uint64_t ToMortonKey(const CoordinateKey& layout, uint64_t key) {
+  const int32_t sample = layout.Sample(key);
+  const Axes coordinate = layout.Unpack(key);
+  switch (layout.dimension()) {
+    case 1:
+      return MortonKey<1>::Pack(sample, coordinate);
+    case 2:
+      return MortonKey<2>::Pack(sample, coordinate);
+    case 3:
+      return MortonKey<3>::Pack(sample, coordinate);
+    default:
+      return MortonKey<4>::Pack(sample, coordinate);
+  }
+}
+
 }  // namespace voxserve::kernels

@@ -4,7 +4,9 @@
 // from there. All exist from sm_80 on; whoever calls them guards his code by __CUDA_ARCH__. Included by .cu files
 // alone.
 //
-// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums. Of lane = 4 * g + t, the warp's registers hold
+// A product is D [16, 8] += A [16, 16] B [16, 8] with float32 sums; of float32 factors, rounded to TensorFloat-32,
+// A [16, 8] B [8, 8], each of whose values stands for two of what follows. Of lane = 4 * g + t, the warp's registers
+// hold
 //   A: a[0] = (row g, columns 2t, 2t+1), a[1] = (g + 8, same), a[2] = (g, 2t+8, 2t+9), a[3] = (g + 8, 2t+8, 2t+9)
 //   B: b[0] = (rows 2t, 2t+1, column g), b[1] = (rows 2t+8, 2t+9, column g)
 //   D: d[0] = (g, 2t), d[1] = (g, 2t+1), d[2] = (g + 8, 2t), d[3] = (g + 8, 2t+1).
@@ -61,10 +63,23 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&to)[4], uint32_t row) {
                : "memory");
 }
 
+// The nearest TensorFloat-32 of a float's bits.
+__device__ inline uint32_t RoundedToTf32(uint32_t bits) {
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(rounded) : "f"(__uint_as_float(bits)));
+  return rounded;
+}
+
 template <typename T>
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-  if constexpr (std::is_same_v<T, __half>) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
+  if constexpr (std::is_same_v<T, float>) {  // the factors' bits are TensorFloat-32's
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else if constexpr (std::is_same_v<T, __half>) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};\n"

@@ -11,7 +11,8 @@
 #include "kernels/voxel_limit.h"
 
 // Stable sorts of the voxels' rows by coordinate, then distance, then sample put those that stay first in each sample.
-// What stays is then numbered among the sorted points: the first point of a voxel stands for it.
+// So does one sort by their first points, since samples follow each other in the input. What stays is then numbered
+// among the sorted points: the first point of a voxel stands for it.
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -82,11 +83,12 @@ __device__ double SquaredDistance(const VoxelizeParams& voxels, const Axes& coor
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
 
-// Copies what will be overwritten; computes distances; sort keys are coordinates. Rows past the last voxel sort behind
-// all others. Threads for points and for samples.
+// Copies what will be overwritten; computes distances; sort keys are coordinates, or the first points. Rows past the
+// last voxel sort behind all others. Threads for points and for samples.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
-    MeasureVoxelsKernel(const __grid_constant__ VoxelizeParams voxels, const __grid_constant__ Workspace workspace) {
+    MeasureVoxelsKernel(const __grid_constant__ VoxelizeParams voxels, VoxelOrder order,
+                        const __grid_constant__ Workspace workspace) {
   using Key = MortonKey<kDimension>;
   constexpr CoordinateKey kLayout(kDimension);
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
@@ -96,15 +98,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if (i >= voxels.num_points) return;
   const int64_t num_voxels = voxels.sample_begin[voxels.num_samples];
-  uint64_t sort_key = kLayout.SampleFloor(1) - 1;
+  const bool by_distance = order == VoxelOrder::kNearest;
+  uint64_t sort_key = by_distance ? kLayout.SampleFloor(1) - 1 : static_cast<uint64_t>(voxels.num_points);
   uint64_t distance = kNoDistance;
   if (i < num_voxels) {
     const uint64_t key = voxels.keys[i];
-    const Axes coordinate = Key::Unpack(key);
     workspace.keys[i] = key;
-    sort_key = kLayout.Pack(0, coordinate);
-    distance = static_cast<uint64_t>(
-        __double_as_longlong(SquaredDistance<kDimension>(voxels, coordinate, voxels.sample_origin[Key::Sample(key)])));
+    if (by_distance) {
+      const Axes coordinate = Key::Unpack(key);
+      sort_key = kLayout.Pack(0, coordinate);
+      distance = static_cast<uint64_t>(__double_as_longlong(
+          SquaredDistance<kDimension>(voxels, coordinate, voxels.sample_origin[Key::Sample(key)])));
+    } else {
+      sort_key = static_cast<uint64_t>(voxels.sorted_points[voxels.voxel_begin[i]]);
+    }
   }
   workspace.sort_keys[0][i] = sort_key;
   workspace.rows[0][i] = static_cast<int32_t>(i);
@@ -136,8 +143,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // rows: a sample's together, what stays first.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
-    MarkNearestKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
-                      int32_t num_samples, int64_t max_voxels) {
+    MarkFirstKernel(const int32_t* rows, int64_t num_rows, const __grid_constant__ Workspace workspace,
+                    int32_t num_samples, int64_t max_voxels) {
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i >= num_rows || i >= workspace.sample_begin[num_samples]) return;
   const int32_t row = rows[i];
@@ -258,20 +265,25 @@ cudaError_t LimitVoxelsOf(const VoxelLimitParams& params, cudaStream_t stream) {
   };
 
   MeasureVoxelsKernel<kDimension>
-      <<<NumBlocks(std::max<int64_t>(num_rows, num_samples + 1)), kBlockThreads, 0, stream>>>(voxels, workspace);
+      <<<NumBlocks(std::max<int64_t>(num_rows, num_samples + 1)), kBlockThreads, 0, stream>>>(voxels, params.order,
+                                                                                              workspace);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  VOXSERVE_RETURN_IF_CUDA(sort(MortonKey<kDimension>::kBatchShift));
-  TakeDistancesKernel<<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace.distances,
-                                                                sort_keys.Current());
-  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-  VOXSERVE_RETURN_IF_CUDA(sort(kDistanceBits));
-  if (num_samples > 1) {
-    TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace,
-                                                                            num_samples, sort_keys.Current());
+  if (params.order == VoxelOrder::kFirstSeen) {
+    VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint64_t>(num_rows)))));
+  } else {
+    VOXSERVE_RETURN_IF_CUDA(sort(MortonKey<kDimension>::kBatchShift));
+    TakeDistancesKernel<<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace.distances,
+                                                                  sort_keys.Current());
     VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
-    VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint32_t>(num_samples)))));
+    VOXSERVE_RETURN_IF_CUDA(sort(kDistanceBits));
+    if (num_samples > 1) {
+      TakeSamplesKernel<kDimension><<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace,
+                                                                              num_samples, sort_keys.Current());
+      VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+      VOXSERVE_RETURN_IF_CUDA(sort(static_cast<int>(std::bit_width(static_cast<uint32_t>(num_samples)))));
+    }
   }
-  MarkNearestKernel<kDimension>
+  MarkFirstKernel<kDimension>
       <<<num_blocks, kBlockThreads, 0, stream>>>(rows.Current(), num_rows, workspace, num_samples, params.max_voxels);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
 

@@ -22,18 +22,15 @@ double SquaredDistance(const VoxelizeParams& voxels, const CoordinateKey& layout
   return sum;
 }
 
-// Marks what stays of the voxels [begin, end) of one sample.
-void MarkNearest(const VoxelLimitParams& params, int32_t sample, int64_t begin, int64_t end, std::vector<char>& keep) {
-  const CoordinateKey layout(params.voxels.dimension);
-  std::vector<std::pair<double, int64_t>> by_distance;
-  by_distance.reserve(static_cast<size_t>(end - begin));
-  for (int64_t row = begin; row < end; ++row) {
-    by_distance.emplace_back(
-        SquaredDistance(params.voxels, layout, params.voxels.sample_origin[sample], params.voxels.keys[row]), row);
-  }
-  const auto last_kept = by_distance.begin() + params.max_voxels;
-  std::nth_element(by_distance.begin(), last_kept, by_distance.end());
-  for (auto it = by_distance.begin(); it != last_kept; ++it) keep[static_cast<size_t>(it->second)] = 1;
+// Marks what stays of the voxels [begin, end) of one sample. `rank_of` a row: those of the smallest stay.
+template <typename RankOf>
+void MarkFirst(int64_t begin, int64_t end, int64_t max_voxels, RankOf rank_of, std::vector<char>& keep) {
+  std::vector<std::pair<decltype(rank_of(begin)), int64_t>> ranked;
+  ranked.reserve(static_cast<size_t>(end - begin));
+  for (int64_t row = begin; row < end; ++row) ranked.emplace_back(rank_of(row), row);
+  const auto last_kept = ranked.begin() + max_voxels;
+  std::nth_element(ranked.begin(), last_kept, ranked.end());
+  for (auto it = ranked.begin(); it != last_kept; ++it) keep[static_cast<size_t>(it->second)] = 1;
 }
 
 }  // namespace
@@ -45,6 +42,7 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool) {
   std::fill_n(params.num_dropped_voxels, num_samples, 0);
   std::fill_n(params.num_dropped_points, num_samples, 0);
 
+  const CoordinateKey layout(voxels.dimension);
   std::vector<char> keep(static_cast<size_t>(num_voxels), 0);
   bool is_over = false;
   for (int32_t sample = 0; sample < num_samples; ++sample) {
@@ -57,8 +55,14 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool) {
       const int64_t end = voxels.sample_begin[sample + 1];
       if (end - begin <= params.max_voxels) {
         std::fill(keep.begin() + begin, keep.begin() + end, 1);
+      } else if (params.order == VoxelOrder::kNearest) {
+        const auto distance_of = [&](int64_t row) {
+          return SquaredDistance(voxels, layout, voxels.sample_origin[sample], voxels.keys[row]);
+        };
+        MarkFirst(begin, end, params.max_voxels, distance_of, keep);
       } else {
-        MarkNearest(params, static_cast<int32_t>(sample), begin, end, keep);
+        const auto first_point_of = [&](int64_t row) { return voxels.sorted_points[voxels.voxel_begin[row]]; };
+        MarkFirst(begin, end, params.max_voxels, first_point_of, keep);
       }
     }
   });

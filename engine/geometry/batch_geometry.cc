@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "kernels/coordinate_key.h"
-#include "kernels/voxel_limit.h"
 
 namespace voxserve {
 namespace {
@@ -67,7 +66,7 @@ void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::Voxeliz
 }
 
 absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
-                                     kernels::ThreadPool& pool) {
+                                     kernels::VoxelOrder order, kernels::ThreadPool& pool) {
   if (fixed.num_points > std::numeric_limits<int32_t>::max()) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrCat("a batch of ", fixed.num_points, " points; the limit is ",
@@ -106,6 +105,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   if (max_voxels > 0) {
     kernels::cpu::LimitVoxels({.voxels = params,
                                .max_voxels = max_voxels,
+                               .order = order,
                                .num_dropped_voxels = num_dropped_voxels.data(),
                                .num_dropped_points = num_dropped_points.data()},
                               pool);

@@ -15,6 +15,7 @@
 #include "kernels/output_coordinates.h"
 #include "kernels/rulebook_search.h"
 #include "kernels/thread_pool.h"
+#include "kernels/voxel_limit.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
@@ -27,9 +28,10 @@ class BatchGeometry : public BatchCounts {
 
   // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
   // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
-  // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the nearest
-  // first; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
-  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::ThreadPool& pool);
+  // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the first
+  // by `order`; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order,
+                        kernels::ThreadPool& pool);
 
   // The sites of level `level` from its parent's. `rule` holds rule, geometry, shape and bounds. Sites that would leave
   // the coordinate key's limits are not made but counted in num_beyond_limits. RESOURCE_EXHAUSTED where making them

@@ -67,7 +67,7 @@ class DeviceGeometry : public BatchCounts {
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
   // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
-  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels);
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
@@ -84,13 +84,15 @@ class DeviceGeometry : public BatchCounts {
   absl::Status TakeSizes();
 
   // Instead of all that: what the CPU made of the same points, for a device without room to make it. Voxels first, then
-  // the rulebooks that are not swapped ones (those: SwapRulebook), as pairs and in what other forms are asked for.
+  // the rulebooks that are not swapped ones (those: SwapRulebook), in the forms that are asked for.
   // Waits for the stream.
   absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                               const RulebookForms& forms, const kernels::RulebookView& made);
 
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
+  // As MortonKeys, in the CPU's order of rows: keys(level) is not ascending then.
+  absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   // Where the form was asked for.
@@ -103,7 +105,8 @@ class DeviceGeometry : public BatchCounts {
   const int64_t* voxel_begin() const { return voxel_begin_; }
   // [samples + 1], of a level that it has been asked for.
   const int64_t* level_sample_begin(int level) const { return levels_[static_cast<size_t>(level)].sample_begin; }
-  // For tests and benchmarks: MortonKeys of a level, on the device.
+  // [num_sites(level)] MortonKeys of a level, on the device: ascending where the GPU made its maps. Where the CPU did,
+  // of levels that it has been asked for.
   const uint64_t* keys(int level) const { return levels_[static_cast<size_t>(level)].keys; }
 
   // Rulebooks that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/morton_key.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/pair_tables.h"
 #include "kernels/sample_begins.h"
@@ -124,7 +125,8 @@ absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const i
   return absl::OkStatus();
 }
 
-absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels) {
+absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
+                                      kernels::VoxelOrder order) {
   RETURN_IF_ERROR(CheckRows(fixed.num_points, "points"));
   DeviceArena& arena = context_->batch;
   Level& voxels = levels_[0];
@@ -148,6 +150,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   if (max_voxels > 0) {
     kernels::VoxelLimitParams limit{.voxels = params,
                                     .max_voxels = max_voxels,
+                                    .order = order,
                                     .num_dropped_voxels = sizes_.num_dropped_voxels,
                                     .num_dropped_points = sizes_.num_dropped_points};
     ASSIGN_OR_RETURN(limit.workspace, Scratch(*context_, kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
@@ -502,24 +505,26 @@ absl::Status DeviceGeometry::UploadRulebook(int index, int in_level, int out_lev
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
   std::copy_n(made.offset_begin, num_begins,
               CutSizes(host_sizes_.data()).offset_begin + offsets_before_[static_cast<size_t>(index)]);
-  context_->features.Reset();
-  ASSIGN_OR_RETURN(int32_t * in_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
-  ASSIGN_OR_RETURN(int32_t * out_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
-  RETURN_IF_ERROR(CopyToDevice(in_rows, made.in_rows, num_pairs, stream()));
-  RETURN_IF_ERROR(CopyToDevice(out_rows, made.out_rows, num_pairs, stream()));
   RETURN_IF_ERROR(CopyToDevice(rulebook.offset_begin, made.offset_begin, num_begins, stream()));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::PairTablesFromLists({.num_offsets = made.num_offsets,
-                                                           .num_pairs = made.num_pairs(),
-                                                           .in_rows = in_rows,
-                                                           .out_rows = out_rows,
-                                                           .offset_begin = rulebook.offset_begin,
-                                                           .in_capacity = made.num_in_rows,
-                                                           .out_capacity = made.num_out_rows,
-                                                           .in_pairs = rulebook.in_pairs,
-                                                           .out_pairs = rulebook.out_pairs,
-                                                           .in_masks = rulebook.in_masks,
-                                                           .out_masks = rulebook.out_masks},
-                                                          stream().get()));
+  if (forms.pairs) {
+    context_->features.Reset();
+    ASSIGN_OR_RETURN(int32_t * in_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+    ASSIGN_OR_RETURN(int32_t * out_rows, context_->features.TakeArray<int32_t>(made.num_pairs()));
+    RETURN_IF_ERROR(CopyToDevice(in_rows, made.in_rows, num_pairs, stream()));
+    RETURN_IF_ERROR(CopyToDevice(out_rows, made.out_rows, num_pairs, stream()));
+    RETURN_IF_CUDA_ERROR(kernels::cuda::PairTablesFromLists({.num_offsets = made.num_offsets,
+                                                             .num_pairs = made.num_pairs(),
+                                                             .in_rows = in_rows,
+                                                             .out_rows = out_rows,
+                                                             .offset_begin = rulebook.offset_begin,
+                                                             .in_capacity = made.num_in_rows,
+                                                             .out_capacity = made.num_out_rows,
+                                                             .in_pairs = rulebook.in_pairs,
+                                                             .out_pairs = rulebook.out_pairs,
+                                                             .in_masks = rulebook.in_masks,
+                                                             .out_masks = rulebook.out_masks},
+                                                            stream().get()));
+  }
   std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
   if (forms.neighbours) {
     neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
@@ -537,6 +542,18 @@ absl::Status DeviceGeometry::UploadSampleBegin(int index, const BatchGeometry& m
   const auto count = static_cast<size_t>(shape_.num_samples) + 1;
   ASSIGN_OR_RETURN(level.sample_begin, context_->batch.TakeArray<int64_t>(static_cast<int64_t>(count)));
   RETURN_IF_ERROR(CopyToDevice(level.sample_begin, made.level_sample_begin(index), count, stream()));
+  return stream().Synchronize();
+}
+
+absl::Status DeviceGeometry::UploadKeys(int index, const BatchGeometry& made) {
+  const kernels::CoordinateKey layout(shape_.dimension);
+  std::vector<uint64_t> keys = made.keys(index);
+  std::transform(keys.begin(), keys.end(), keys.begin(),
+                 [&](uint64_t key) { return kernels::ToMortonKey(layout, key); });
+  Level& level = levels_[static_cast<size_t>(index)];
+  level.capacity = static_cast<int64_t>(keys.size());
+  ASSIGN_OR_RETURN(level.keys, context_->batch.TakeArray<uint64_t>(level.capacity));
+  RETURN_IF_ERROR(CopyToDevice(level.keys, keys.data(), keys.size(), stream()));
   return stream().Synchronize();
 }
 

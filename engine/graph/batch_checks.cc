@@ -73,6 +73,11 @@ kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) 
   return params;
 }
 
+kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
+  return limits.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst ? kernels::VoxelOrder::kNearest
+                                                                            : kernels::VoxelOrder::kFirstSeen;
+}
+
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
@@ -84,7 +89,7 @@ void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& poi
     counts.out_of_range = counted.num_out_of_range[i];
     counts.dropped = counted.num_dropped_points[i];
     counts.used = point_begin[i + 1] - point_begin[i] - counts.invalid - counts.out_of_range - counts.dropped;
-    if (counted.num_dropped_voxels[i] > 0 && !limits.keep_nearest_voxels) {
+    if (counted.num_dropped_voxels[i] > 0 && limits.voxel_overflow == ModelConfig::VoxelOverflow::kReject) {
       sample.status = TooManyVoxels(counts.voxels + counted.num_dropped_voxels[i], limits.max_voxels);
     }
   }
@@ -127,7 +132,7 @@ size_t FirstHeadStep(const Program& program) {
 }
 
 int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     std::vector<int64_t>& begin) {
+                     int64_t num_points, std::vector<int64_t>& begin) {
   constexpr int64_t kAlignment = 256;
   // First fit by first use: 60 buffers or so, so the square of it is nothing.
   const size_t count = program.buffers.size();
@@ -135,8 +140,7 @@ int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sit
   std::vector<size_t> order(count);
   for (size_t i = 0; i < count; ++i) {
     const Buffer& buffer = program.buffers[i];
-    const int64_t rows = buffer.level < 0 ? num_samples : num_sites[static_cast<size_t>(buffer.level)];
-    const int64_t wanted = rows * buffer.pitch * SizeOf(buffer.dtype);
+    const int64_t wanted = buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype);
     bytes[i] = (wanted + kAlignment - 1) / kAlignment * kAlignment;
     order[i] = i;
   }

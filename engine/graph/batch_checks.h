@@ -10,6 +10,7 @@
 #include "engine/geometry/batch_counts.h"
 #include "engine/graph/executor.h"
 #include "kernels/output_coordinates.h"
+#include "kernels/voxel_limit.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
@@ -26,6 +27,8 @@ std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, cons
 // The network's part of the parameters.
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
 kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
+// Which voxels stay. Of a sample that will be refused any may: the order that costs least.
+kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
 
 // What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
@@ -53,7 +56,7 @@ bool WantsScores(absl::Span<const SampleInput> inputs);
 
 // True for a step that the batch needs.
 inline bool IsWanted(const Step& step, bool wants_scores) {
-  return step.is_for_labels || (wants_scores && step.is_for_scores);
+  return step.is_for_all || (wants_scores && step.is_for_scores);
 }
 // Where the head begins, as an index into program.steps.
 size_t FirstHeadStep(const Program& program);
@@ -61,6 +64,6 @@ size_t FirstHeadStep(const Program& program);
 // Places buffers of a batch in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's
 // size.
 int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     std::vector<int64_t>& begin);
+                     int64_t num_points, std::vector<int64_t>& begin);
 
 }  // namespace voxserve

@@ -2,19 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "engine/ops/argmax.h"
+#include "engine/ops/box_output.h"
 #include "engine/ops/broadcast.h"
+#include "engine/ops/devoxelize.h"
 #include "engine/ops/global_pool.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/point_features.h"
+#include "engine/ops/point_output.h"
+#include "engine/ops/point_to_voxel.h"
 #include "engine/ops/pool.h"
 #include "engine/ops/sample_norm.h"
 #include "engine/ops/scale_shift.h"
 #include "engine/ops/sparse_conv.h"
-#include "engine/ops/voxel_to_point.h"
 #include "engine/ops/voxelize.h"
 #include "kernels/fetch_on_demand.h"
 
@@ -37,9 +42,21 @@ struct Layer {
   int stored_in = -1;
   int32_t column = 0;
 
-  bool is_for_labels = false;
+  bool is_for_all = false;
   bool is_for_scores = false;
+
+  // Else nothing of it is computed: its sites alone are of use.
+  bool is_wanted() const { return is_for_all || is_for_scores; }
 };
+
+// Inputs whose rows it reads. The others, which follow them, say where: the voxelize, or whose sites.
+size_t NumInputsRead(const GraphNode& node) {
+  if (std::holds_alternative<PointFeaturesOp>(node.op) || std::holds_alternative<VoxelizeOp>(node.op)) return 0;
+  const bool has_place = std::holds_alternative<VoxelToPointOp>(node.op) ||
+                         std::holds_alternative<PointToVoxelOp>(node.op) ||
+                         std::holds_alternative<DevoxelizeOp>(node.op);
+  return has_place ? 1 : node.inputs.size();
+}
 
 class Compiler {
  public:
@@ -50,6 +67,7 @@ class Compiler {
         label_dtype_(target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16) {}
 
   Program Compile() {
+    FindRead();
     FindConsumers();
     MakeLayers();
     MarkOutputs();
@@ -58,8 +76,14 @@ class Compiler {
     // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
     for (const bool is_head : {false, true}) {
       for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-        if (IsHead(At(layer)) == is_head) EmitSteps(layer);
+        if (At(layer).is_wanted() && IsHead(At(layer).first_node) == is_head) EmitSteps(layer);
       }
+    }
+    EmitPointOutput(graph_.labels_output, {.is_for_all = true});
+    EmitPointOutput(graph_.scores_output, {.is_for_scores = true});
+    if (graph_.boxes_output >= 0) {
+      const int boxes = LayerOf(graph_.boxes_output);
+      Push(At(boxes), std::make_unique<BoxOutputStep>(Touch(boxes)));
     }
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
@@ -68,7 +92,10 @@ class Compiler {
     program_.allow_tf32 = target_.allow_tf32;
     program_.is_deterministic = target_.is_deterministic;
     program_.num_classes = graph_.num_classes;
+    program_.has_labels = graph_.labels_output >= 0;
     program_.has_scores = graph_.scores_output >= 0;
+    program_.has_boxes = graph_.boxes_output >= 0;
+    program_.has_velocities = graph_.has_velocities;
     program_.label_dtype = label_dtype_;
     return std::move(program_);
   }
@@ -79,16 +106,35 @@ class Compiler {
   const GraphNode& FirstNode(const Layer& layer) const { return Node(layer.first_node); }
   int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
 
-  bool IsHead(const Layer& layer) const {
-    const GraphOp& op = FirstNode(layer).op;
-    return std::holds_alternative<ArgmaxOp>(op) || std::holds_alternative<VoxelToPointOp>(op);
+  bool IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
+  // Points get their voxels' rows in the answer alone.
+  bool IsPlainOutput(int node) const {
+    return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
+  }
+  bool IsOutput(int node) const {
+    return node == graph_.labels_output || node == graph_.scores_output || node == graph_.boxes_output;
+  }
+
+  // What the outputs are computed from. A node that others name for its sites or its rulebook alone is none of it: its
+  // level is made, and nothing else.
+  void FindRead() {
+    is_read_.assign(graph_.nodes.size(), false);
+    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+      if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+    }
+    for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
+      if (!is_read_[node]) continue;
+      for (const int input : graph_.nodes[node].inputs) is_read_[static_cast<size_t>(input)] = true;
+    }
   }
 
   void FindConsumers() {
     consumers_.resize(graph_.nodes.size());
     for (size_t node = 0; node < graph_.nodes.size(); ++node) {
-      for (const int input : graph_.nodes[node].inputs) {
-        consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(node));
+      if (!is_read_[node]) continue;
+      const size_t num_read = NumInputsRead(graph_.nodes[node]);
+      for (size_t input = 0; input < num_read; ++input) {
+        consumers_[static_cast<size_t>(graph_.nodes[node].inputs[input])].push_back(static_cast<int>(node));
       }
     }
   }
@@ -96,7 +142,7 @@ class Compiler {
   void MakeLayers() {
     layer_of_.assign(graph_.nodes.size(), -1);
     for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-      if (LayerOf(node) >= 0) continue;
+      if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
       Layer layer{.first_node = node, .result_node = node};
       const GraphOp& op = Node(node).op;
       bool can_absorb = true;
@@ -116,6 +162,8 @@ class Compiler {
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
         layer.has_scale = false;
         can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
+      } else if (std::holds_alternative<DevoxelizeOp>(op) || std::holds_alternative<VoxelToPointOp>(op)) {
+        layer.has_scale = false;
       } else {
         can_absorb = false;
       }
@@ -131,7 +179,7 @@ class Compiler {
   void Absorb(Layer& layer) {
     for (;;) {
       const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-      if (readers.size() != 1) return;
+      if (readers.size() != 1 || IsOutput(layer.result_node)) return;
       const int next = readers.front();
       const GraphOp& op = Node(next).op;
       const bool sums_only = layer.residual < 0 && !layer.activation;
@@ -167,17 +215,20 @@ class Compiler {
 
   std::vector<int> InputsOf(const Layer& layer) const {
     std::vector<int> inputs;
-    for (const int node : FirstNode(layer).inputs) inputs.push_back(LayerOf(node));
+    const GraphNode& node = FirstNode(layer);
+    for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
     if (layer.residual >= 0) inputs.push_back(layer.residual);
     return inputs;
   }
 
   void MarkOutputs() {
-    if (graph_.labels_output >= 0) At(LayerOf(graph_.labels_output)).is_for_labels = true;
+    for (const int output : {graph_.labels_output, graph_.boxes_output}) {
+      if (output >= 0) At(LayerOf(output)).is_for_all = true;
+    }
     if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
       for (const int input : InputsOf(*layer)) {
-        At(input).is_for_labels |= layer->is_for_labels;
+        At(input).is_for_all |= layer->is_for_all;
         At(input).is_for_scores |= layer->is_for_scores;
       }
     }
@@ -185,7 +236,7 @@ class Compiler {
 
   void PlaceConcats() {
     for (int index = 0; index < static_cast<int>(layers_.size()); ++index) {
-      if (!std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
+      if (!At(index).is_wanted() || !std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
       // Its inputs are of another type: they are converted as they are copied.
       if (DTypeOf(At(index)) != target_.dtype) continue;
       int32_t column = 0;
@@ -206,14 +257,13 @@ class Compiler {
     const GraphNode& node = Node(layer.result_node);
     if (node.is_labels) return label_dtype_;
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) {
-      return std::holds_alternative<ArgmaxOp>(Node(reader).op) ||
-             std::holds_alternative<VoxelToPointOp>(Node(reader).op);
-    });
+    const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(reader); });
     return head_only ? DType::kFloat32 : target_.dtype;
   }
 
-  bool HasBuffer(const Layer& layer) const { return !Node(layer.result_node).is_per_point && layer.stored_in < 0; }
+  bool HasBuffer(const Layer& layer) const {
+    return layer.is_wanted() && layer.stored_in < 0 && !IsPlainOutput(layer.result_node);
+  }
 
   static int64_t PaddedPitch(int64_t channels, DType dtype) {
     const int64_t alignment = kRowAlignmentBytes / SizeOf(dtype);
@@ -228,6 +278,7 @@ class Compiler {
       const DType dtype = DTypeOf(layers_[index]);
       buffer_of_[index] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back({.level = node.level,
+                                  .rows_per_sample = node.rows_per_sample(),
                                   .dtype = dtype,
                                   .channels = node.channels,
                                   .pitch = node.is_labels ? node.channels : PaddedPitch(node.channels, dtype),
@@ -244,6 +295,9 @@ class Compiler {
       index = At(index).stored_in;
     }
     slice.buffer = buffer_of_[static_cast<size_t>(index)];
+    return Touch(slice);
+  }
+  BufferSlice Touch(const BufferSlice& slice) {
     Buffer& buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
     const int step = static_cast<int>(program_.steps.size());
     if (buffer.first_step < 0) buffer.first_step = step;
@@ -259,6 +313,7 @@ class Compiler {
     const int step = static_cast<int>(program_.steps.size());
     const BufferSlice converted{.buffer = static_cast<int>(program_.buffers.size()), .channels = slice.channels};
     program_.buffers.push_back({.level = buffer.level,
+                                .rows_per_sample = buffer.rows_per_sample,
                                 .channels = slice.channels,
                                 .pitch = PaddedPitch(slice.channels, DType::kFloat32),
                                 .first_step = step,
@@ -281,7 +336,7 @@ class Compiler {
 
   void Push(const Layer& layer, std::unique_ptr<Step> step) {
     step->name = FirstNode(layer).name;
-    step->is_for_labels = layer.is_for_labels;
+    step->is_for_all = layer.is_for_all;
     step->is_for_scores = layer.is_for_scores;
     program_.steps.push_back(std::move(step));
   }
@@ -289,7 +344,6 @@ class Compiler {
   void EmitSteps(int index) {
     Layer& layer = At(index);
     const GraphNode& node = FirstNode(layer);
-    if (std::holds_alternative<FarthestPointSampleOp>(node.op)) return;  // part of the geometry pass
     if (const auto* voxelize = std::get_if<VoxelizeOp>(&node.op)) {
       Push(layer, std::make_unique<VoxelFeaturesStep>(
                       VoxelFeaturesStep::Options{.out = Touch(index),
@@ -329,8 +383,16 @@ class Compiler {
     } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
+    } else if (std::holds_alternative<PointFeaturesOp>(node.op)) {
+      Push(layer, std::make_unique<PointFeaturesStep>(Touch(index), graph_.dimension));
+    } else if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op)) {
+      EmitPointToVoxel(*to_voxel, index);
+    } else if (std::holds_alternative<DevoxelizeOp>(node.op)) {
+      const bool is_of_points = std::holds_alternative<VoxelizeOp>(Node(node.inputs[1]).op);
+      const BufferSlice weights = WeightsOf(is_of_points ? kPointLevel : node.level, Node(node.inputs[0]).level, layer);
+      PushDevoxelize(index, Touch(weights));
     } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
-      Push(layer, std::make_unique<VoxelToPointStep>(TouchOutput(layer, LayerOf(node.inputs[0])), node.is_labels));
+      if (!IsPlainOutput(layer.result_node)) PushDevoxelize(index, {});
     } else {  // what is left of batch_norm, activation, add
       CountWeights(layer.scale);
       Push(layer, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = Touch(LayerOf(node.inputs[0])),
@@ -338,6 +400,71 @@ class Compiler {
                                                                            .scale = std::move(layer.scale),
                                                                            .epilogue = TakeEpilogue(layer)}));
     }
+  }
+
+  void EmitPointToVoxel(const PointToVoxelOp& op, int index) {
+    const GraphNode& node = FirstNode(At(index));
+    if (node.level != 0) {
+      AddKeyLevel(0);
+      AddKeyLevel(node.level);
+    }
+    Push(At(index), std::make_unique<PointToVoxelStep>(
+                        PointToVoxelStep::Options{.in = Touch(LayerOf(node.inputs[0])),
+                                                  .out = Touch(index),
+                                                  .reduce = op.reduce,
+                                                  .dimension = graph_.dimension,
+                                                  .level = node.level,
+                                                  .ratio = *graph_.levels.RatioBetween(0, node.level)}));
+  }
+
+  // weights: as DevoxelizeStep has them.
+  void PushDevoxelize(int index, const BufferSlice& weights) {
+    Push(At(index),
+         std::make_unique<DevoxelizeStep>(DevoxelizeStep::Options{.in = Touch(LayerOf(FirstNode(At(index)).inputs[0])),
+                                                                  .out = Touch(index),
+                                                                  .weights = weights,
+                                                                  .epilogue = TakeEpilogue(At(index))}));
+  }
+
+  // How the sites of `level` count at these positions, computed before `reader` where they are asked for first.
+  BufferSlice WeightsOf(int position_level, int level, const Layer& reader) {
+    const auto [found, is_new] = weights_of_.try_emplace({position_level, level});
+    InterpolationWeights& made = found->second;
+    if (is_new) {
+      const VoxelizeOp& voxelize = graph_.voxelize_op();
+      const bool is_of_points = position_level == kPointLevel;
+      AddKeyLevel(is_of_points ? 0 : position_level);
+      AddKeyLevel(level);
+      made.slice = {.buffer = static_cast<int>(program_.buffers.size()), .channels = 2 << graph_.dimension};
+      program_.buffers.push_back({.level = position_level,
+                                  .channels = made.slice.channels,
+                                  .pitch = made.slice.channels,
+                                  .first_step = -1,
+                                  .last_step = -1});
+      InterpolationWeightsStep::Options options{
+          .out = Touch(made.slice),
+          .dimension = graph_.dimension,
+          .position_level = position_level,
+          .level = level,
+          .ratio = *graph_.levels.RatioBetween(is_of_points ? 0 : position_level, level),
+          .rounding = voxelize.rounding,
+          .voxel_size = voxelize.voxel_size};
+      if (voxelize.origin == kernels::VoxelOrigin::kRange) options.shift = voxelize.range_min;
+      Push(reader, std::make_unique<InterpolationWeightsStep>(options));
+      made.step = program_.steps.back().get();
+    }
+    made.step->is_for_all |= reader.is_for_all;
+    made.step->is_for_scores |= reader.is_for_scores;
+    return made.slice;
+  }
+
+  // flags: of the step. What a voxel_to_point copies is taken from where it copies it.
+  void EmitPointOutput(int node, Layer flags) {
+    if (node < 0) return;
+    flags.first_node = node;
+    const bool is_of_voxels = std::holds_alternative<VoxelToPointOp>(Node(node).op);
+    const BufferSlice in = TouchOutput(flags, LayerOf(is_of_voxels ? Node(node).inputs[0] : node));
+    Push(flags, std::make_unique<PointOutputStep>(in, Node(node).is_labels));
   }
 
   std::unique_ptr<Step> MakeSparseConv(const SparseConvOp& conv, const GraphNode& node, int index) {
@@ -446,8 +573,9 @@ class Compiler {
     Push(At(index), std::make_unique<BroadcastStep>(std::move(options)));
   }
 
-  void AddSampleLevel(int level) {
-    std::vector<int>& levels = program_.sample_levels;
+  void AddSampleLevel(int level) { AddLevel(level, program_.sample_levels); }
+  void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
+  static void AddLevel(int level, std::vector<int>& levels) {
     if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
   }
 
@@ -473,16 +601,24 @@ class Compiler {
     return static_cast<int>(rulebooks.size()) - 1;
   }
 
+  // Of one level at some positions.
+  struct InterpolationWeights {
+    BufferSlice slice;
+    Step* step = nullptr;  // that makes them
+  };
+
   const Graph& graph_;
   const Plan& plan_;
   const CompileTarget target_;
   const DType label_dtype_;
   Program program_;
-  std::vector<std::vector<int>> consumers_;  // by node
-  std::vector<Layer> layers_;                // in the order in which they run
-  std::vector<int> layer_of_;                // by node; -1: not made yet
-  std::vector<int> absorbed_;                // nodes of the layer in the making
-  std::vector<int> buffer_of_;               // by layer; -1: none of its own
+  std::vector<bool> is_read_;                                       // by node
+  std::vector<std::vector<int>> consumers_;                         // by node, of those that are read
+  std::vector<Layer> layers_;                                       // in the order in which they run
+  std::vector<int> layer_of_;                                       // by node; -1: not made yet, or never read
+  std::vector<int> absorbed_;                                       // nodes of the layer in the making
+  std::vector<int> buffer_of_;                                      // by layer; -1: none of its own
+  std::map<std::pair<int, int>, InterpolationWeights> weights_of_;  // by positions' level and level
 };
 
 }  // namespace

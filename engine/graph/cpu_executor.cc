@@ -75,7 +75,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
   }
   {
     const StageTimer timer("voxelize", output.stages);
-    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, *context_->pool));
+    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
     TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
   }
@@ -114,8 +114,8 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
     num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
   }
   std::vector<int64_t> buffer_begin;
-  RETURN_IF_ERROR(
-      context_->features.Reserve(PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), buffer_begin)));
+  RETURN_IF_ERROR(context_->features.Reserve(
+      PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), point_begin_.back(), buffer_begin)));
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
                       .plans = &plans,

@@ -13,7 +13,7 @@
 #include "engine/graph/point_reader.h"
 #include "engine/graph/point_sample.h"
 #include "engine/graph/stage_timer.h"
-#include "engine/ops/voxel_to_point.h"
+#include "engine/ops/output.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
@@ -139,7 +139,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
   RETURN_IF_ERROR(EndStage(kSample));
-  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels));
+  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t level = 1; level < program.levels.size(); ++level) {
     RETURN_IF_ERROR(geometry_.AddLevel(static_cast<int>(level), program.levels[level].parent,
@@ -177,7 +177,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
   kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
   made.SamplePoints(sampling_, &points, *context_->pool);
-  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, *context_->pool));
+  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
   RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
@@ -188,6 +188,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     made.MakeSampleBegin(level);
     RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
   }
+  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
   RETURN_IF_ERROR(EndStage(kVoxelize));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
@@ -199,7 +200,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RulebookForms forms{.pairs = true, .neighbours = rulebook.is_pooled};
+    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
     for (const ProgramRulebook& other : program.rulebooks) {
       forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
     }
@@ -220,8 +221,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
   std::vector<int64_t> buffer_begin;
-  const int64_t buffer_bytes =
-      PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()), buffer_begin);
+  const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()),
+                                            point_begin_.back(), buffer_begin);
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .plans = &plans,
@@ -277,14 +278,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   TakeStageTimes(kFeatures, kHead, output);
 
   const StageTimer timer("copy_out", output.stages);
-  for (const QueuedOutput& queued : context.queued_outputs) {
-    int64_t end = 0;
-    for (const OutputRequest& request : context.requests) {
-      const int64_t begin = std::exchange(end, end + request.num_answers);
-      if (!request.output->status.ok() || (!queued.is_labels && !request.return_scores)) continue;
-      TakeOutput(queued, begin, end, *request.output);
-    }
-  }
+  TakeOutputs(context);
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/graph/model_config.h"
 #include "engine/graph/program.h"
 #include "engine/graph/sample_input.h"
 #include "engine/runtime/execution_context.h"
@@ -23,9 +24,9 @@ namespace voxserve {
 // What the model's configuration says about running it.
 struct RunLimits {
   int ignore_label = 255;
-  int64_t max_voxels = 0;            // per sample; 0: no limit
-  bool keep_nearest_voxels = false;  // above max_voxels: drop the farthest (NEAREST_FIRST), else refuse the sample
-  int64_t max_batch_voxels = 0;      // of several samples together; 0: no limit
+  int64_t max_voxels = 0;                                                           // per sample; 0: no limit
+  ModelConfig::VoxelOverflow voxel_overflow = ModelConfig::VoxelOverflow::kReject;  // above max_voxels
+  int64_t max_batch_voxels = 0;  // of several samples together; 0: no limit
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/geometry/row_level.h"
 #include "engine/graph/levels.h"
 #include "engine/tensor/farthest_points.h"
 #include "kernels/conv_geometry.h"
@@ -116,10 +117,22 @@ struct AddOp {};
 // Two or more inputs on one level; channels add up in their order.
 struct ConcatOp {};
 
-// Inputs: a tensor on level 0, then the voxelize node.
+// Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
 struct VoxelToPointOp {};
 
-// Of a voxel tensor; its result is labels, which only voxel_to_point reads.
+// Input: the voxelize node. Channels: its features'.
+struct PointFeaturesOp {};
+
+// Inputs: a tensor on points, then the voxelize node.
+struct PointToVoxelOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+};
+
+// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
+struct DevoxelizeOp {};
+
+// Its result is labels, which only voxel_to_point and outputs read.
 struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
 };
@@ -154,9 +167,9 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-using GraphOp =
-    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
-                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp>;
+using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
+                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
+                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp>;
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
@@ -165,16 +178,46 @@ inline int PartnerOf(const GraphOp& op) {
   return -1;
 }
 
+// The node whose sites it is given; -1: none.
+inline int SitesOf(const GraphOp& op) {
+  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
+  if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
+  return -1;
+}
+
+// A dense result: a cell for every position, row-major in the order of its axes. Those of an image: rows, columns.
+struct GridShape {
+  int dimension = 2;  // 1 to 4
+  kernels::Axes size = {1, 1, 1, 1};
+
+  int64_t num_cells() const { return int64_t{1} * size[0] * size[1] * size[2] * size[3]; }
+  bool operator==(const GridShape&) const = default;
+};
+
 struct GraphNode {
   std::string name;         // unique
   std::vector<int> inputs;  // indices of earlier nodes
   GraphOp op = {};
 
   // What the node computes.
-  int level = 0;              // coordinate level of its rows, or kSampleLevel; of per-point results: 0
-  int channels = 0;           // of labels: 1
-  bool is_per_point = false;  // [num_points, channels], else [sites of level, channels]
-  bool is_labels = false;     // class ids, else float
+  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
+  std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
+  int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/box_rows.h), rows a sample; else 0
+  int channels = 0;               // of labels: 1
+  bool is_labels = false;         // class ids, else float
+
+  // Of kSampleLevel.
+  int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }
+  // True where both have the same rows: sites, samples, cells or points.
+  bool HasRowsOf(const GraphNode& other) const {
+    return level == other.level && grid == other.grid && max_boxes == other.max_boxes;
+  }
+  // Of a node that computes a row from each of the other's.
+  void TakeRowsOf(const GraphNode& other) {
+    level = other.level;
+    grid = other.grid;
+    max_boxes = other.max_boxes;
+  }
 };
 
 struct Graph {
@@ -184,9 +227,12 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  int labels_output = 0;   // index of a voxel_to_point of an argmax
-  int scores_output = -1;  // index of a voxel_to_point of features with num_classes channels; -1: none
-  int num_classes = 0;
+  // A network has labels, boxes or both; -1: none.
+  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
+  int boxes_output = -1;        // index of a node of boxes
+  bool has_velocities = false;  // of boxes
+  int num_classes = 0;          // ids of labels and boxes are below it
 
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors

@@ -77,7 +77,8 @@ class Validator {
       partner_.push_back(kNone);
       const model::v1::SparseConv& conv = proto.sparse_conv();
       const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
-      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", conv.sites_of()}}) {
+      const std::string& sites_of = proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of() : conv.sites_of();
+      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
         if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
@@ -132,59 +133,78 @@ class Validator {
   void CheckOutputs() {
     if (model_.outputs().empty()) AtModel().Add("has no outputs");
     const size_t num_problems = problems_->size();
-    int labels = kNone;
-    int scores = kNone;
-    for (const Output& output : model_.outputs()) CheckOutput(output, &labels, &scores);
+    for (const Output& output : model_.outputs()) CheckOutput(output);
     if (problems_->size() > num_problems || model_.outputs().empty()) return;
-    if (labels == kNone) {
-      AtModel().Add("has no output of KIND_LABELS");
+    if (graph_.labels_output == kNone && graph_.boxes_output == kNone) {
+      AtModel().Add("has no output of KIND_LABELS or KIND_BOXES");
       return;
     }
-    graph_.labels_output = labels;
-    graph_.scores_output = scores;
+    if (graph_.scores_output != kNone && graph_.labels_output == kNone) {
+      AtModel().Add("has an output of KIND_SCORES and none of KIND_LABELS");
+      return;
+    }
     CheckClasses();
     if (problems_->empty()) ReportIdleNodes();
   }
 
-  void CheckOutput(const Output& output, int* labels, int* scores) {
+  // Where the graph keeps an output of this kind; null for none that there is.
+  int* SlotOf(Output::Kind kind) {
+    switch (kind) {
+      case Output::KIND_LABELS:
+        return &graph_.labels_output;
+      case Output::KIND_SCORES:
+        return &graph_.scores_output;
+      case Output::KIND_BOXES:
+        return &graph_.boxes_output;
+      default:
+        return nullptr;
+    }
+  }
+
+  void CheckOutput(const Output& output) {
     const bool is_labels = output.kind() == Output::KIND_LABELS;
     const ProblemsAt at(absl::StrCat("output ", Quoted(output.node())), problems_);
-    if (!is_labels && output.kind() != Output::KIND_SCORES) {
-      at.Add("kind must be KIND_LABELS or KIND_SCORES");
+    int* const slot = SlotOf(output.kind());
+    if (slot == nullptr) {
+      at.Add("kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES");
       return;
     }
-    int* const slot = is_labels ? labels : scores;
-    if (*slot != kNone) at.Add("is the second one of ", is_labels ? "KIND_LABELS" : "KIND_SCORES");
+    if (*slot != kNone) at.Add("is the second one of ", Output::Kind_Name(output.kind()));
     const int node = IndexOf(output.node());
     if (node == kNone) {
       at.Add("this node does not exist");
       return;
     }
     *slot = graph_index_[node];
-    if (!model_.nodes(node).has_voxel_to_point()) {
-      at.Add("this node is not a voxel_to_point");
+    if (output.kind() == Output::KIND_BOXES) {
+      if (!model_.nodes(node).has_nms()) at.Add("this node is not an nms");
       return;
     }
-    const GraphNode* const source = InputOf(*slot);
-    if (source == nullptr || source->is_labels == is_labels) return;
-    at.Add(is_labels ? "KIND_LABELS needs the voxel_to_point of an argmax; node "
-                     : "KIND_SCORES needs the voxel_to_point of features; node ",
-           Quoted(source->name), is_labels ? " computes features" : " computes labels");
+    const GraphNode& made = graph_.nodes[*slot];
+    const GraphNode* const source = SourceOf(*slot);
+    if (source == nullptr) return;
+    if (made.level != kPointLevel || std::holds_alternative<FarthestPointSampleOp>(made.op)) {
+      at.Add("this node is neither a voxel_to_point nor on points");
+    } else if (made.is_labels != is_labels) {
+      at.Add(is_labels ? "KIND_LABELS needs an argmax; node " : "KIND_SCORES needs features; node ",
+             Quoted(source->name), is_labels ? " computes features" : " computes labels");
+    }
   }
 
-  // The first input of a graph node; null where it is not known.
-  const GraphNode* InputOf(int graph_index) const {
-    const std::vector<int>& inputs = graph_.nodes[graph_index].inputs;
-    return inputs.empty() || inputs[0] == kNone || graph_.nodes[inputs[0]].channels == 0 ? nullptr
-                                                                                         : &graph_.nodes[inputs[0]];
+  // What an output's values are of: a voxel_to_point copies its input's. Null where it is not known.
+  const GraphNode* SourceOf(int output) const {
+    const GraphNode& node = graph_.nodes[output];
+    if (node.channels == 0) return nullptr;
+    return std::holds_alternative<VoxelToPointOp>(node.op) ? &graph_.nodes[node.inputs[0]] : &node;
   }
 
   void CheckClasses() {
-    const GraphNode* const labels = InputOf(graph_.labels_output);
+    if (graph_.labels_output == kNone) return;
+    const GraphNode* const labels = SourceOf(graph_.labels_output);
     const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
     if (argmax == nullptr) return;
     graph_.num_classes = argmax->num_classes;
-    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : InputOf(graph_.scores_output);
+    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : SourceOf(graph_.scores_output);
     if (scores != nullptr && scores->channels != graph_.num_classes) {
       AtModel().Add("its scores have ", scores->channels, " channels (node ", Quoted(scores->name), "), its labels ",
                     graph_.num_classes, " classes (node ", Quoted(labels->name), ")");
@@ -194,15 +214,15 @@ class Validator {
   // Of a graph without another problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
-    is_needed[graph_.labels_output] = true;
-    if (graph_.scores_output != kNone) is_needed[graph_.scores_output] = true;
+    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+      if (output != kNone) is_needed[output] = true;
+    }
     for (size_t index = graph_.nodes.size(); index-- > 0;) {
       const GraphNode& node = graph_.nodes[index];
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
       if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
-      const auto* const conv = std::get_if<SparseConvOp>(&node.op);
-      if (conv != nullptr && conv->sites_of != kNone) is_needed[conv->sites_of] = true;
+      if (const int given = SitesOf(node.op); given != kNone) is_needed[given] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");

@@ -121,6 +121,23 @@ bool LevelTable::IsStrideBetween(int fine, int coarse, const ConvGeometry& geome
   });
 }
 
+std::optional<kernels::SiteRatio> LevelTable::RatioBetween(int from, int to) const {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const SiteUnit& in = levels_[from].unit;
+  const SiteUnit& out = levels_[to].unit;
+  kernels::SiteRatio ratio;
+  for (size_t axis = 0; axis < in.voxels.size(); ++axis) {
+    int64_t multiplier = in.voxels[axis], divisor = in.parts[axis];
+    if (multiplier == 0 || out.voxels[axis] == 0) return std::nullopt;
+    Scale(out.parts[axis], multiplier, divisor);
+    Scale(out.voxels[axis], divisor, multiplier);
+    if (multiplier == 0 || multiplier > kMost || divisor > kMost) return std::nullopt;
+    ratio.multiplier[axis] = static_cast<int32_t>(multiplier);
+    ratio.divisor[axis] = static_cast<int32_t>(divisor);
+  }
+  return ratio;
+}
+
 int LevelTable::Apply(int parent, const SiteRule& rule) {
   const SiteRule canonical = Canonical(rule);
   if (KeepsSites(canonical)) return parent;

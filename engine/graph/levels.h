@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/site_position.h"
 
 namespace voxserve {
 
@@ -41,9 +42,6 @@ struct SiteUnit {
   std::array<int64_t, kernels::kMaxDimension> voxels = {1, 1, 1, 1};
   std::array<int64_t, kernels::kMaxDimension> parts = {1, 1, 1, 1};
 };
-
-// In place of a level's id: not sites but one row for every sample of the batch.
-inline constexpr int kSampleLevel = -1;
 
 struct CoordinateLevel {
   int parent = -1;     // a smaller level id; -1 for level 0
@@ -83,6 +81,9 @@ class LevelTable {
   // True where a convolution of this stride can lead from one level to the other: a step on `coarse` is `stride` steps
   // on `fine`.
   bool IsStrideBetween(int fine, int coarse, const kernels::ConvGeometry& geometry) const;
+
+  // A step on `from` in steps on `to`; none where it takes more than 31 bits.
+  std::optional<kernels::SiteRatio> RatioBetween(int from, int to) const;
 
   // The rulebook of these, new where there is none yet.
   int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);

@@ -190,6 +190,9 @@ ModelConfig ParseModelConfig(std::string_view textproto, int num_classes, Proble
     case model::v1::VOXEL_OVERFLOW_POLICY_NEAREST_FIRST:
       config.voxel_overflow = ModelConfig::VoxelOverflow::kNearestFirst;
       break;
+    case model::v1::VOXEL_OVERFLOW_POLICY_FIRST_SEEN:
+      config.voxel_overflow = ModelConfig::VoxelOverflow::kFirstSeen;
+      break;
     default:
       at.Add("voxel_overflow_policy ", static_cast<int>(proto.voxel_overflow_policy()), " is unknown");
   }

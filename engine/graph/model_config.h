@@ -28,7 +28,7 @@ struct VersionPolicy {
 
 struct ModelConfig {
   enum class Precision { kFloat16, kFloat32, kTfloat32, kBfloat16 };
-  enum class VoxelOverflow { kReject, kNearestFirst };
+  enum class VoxelOverflow { kReject, kNearestFirst, kFirstSeen };
   struct Class {
     std::string name;
     uint32_t color_rgb = 0;  // 0xRRGGBB

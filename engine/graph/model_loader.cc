@@ -27,7 +27,9 @@ absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder) {
   if (is_parsed) graph = ValidateGraph(model, tensors, &problems);
   if (!problems.empty()) return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
   graph.digest = Sha256OfParts({*text, *weights});
-  graph.network_digest = Sha256OfParts({*text});
+  model.clear_name();
+  model.clear_description();
+  graph.network_digest = Sha256OfParts({model.SerializeAsString()});
   return graph;
 }
 

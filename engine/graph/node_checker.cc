@@ -30,6 +30,8 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
+    case Node::kPointToVoxel:
+    case Node::kDevoxelize:
       return {2, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
@@ -49,6 +51,7 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kBroadcast:
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
+    case Node::kDevoxelize:
       return true;
     default:
       return false;
@@ -69,8 +72,8 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
   }
   if (ReadsSites(proto.op_case())) {
     const GraphNode* const input = Known(node, 0);
-    if (input != nullptr && input->level == kSampleLevel) {
-      at.Add("its input ", Quoted(input->name), " has a row a sample; it needs sites");
+    if (input != nullptr && input->level < 0) {
+      at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; it needs sites");
       node.inputs[0] = -1;
     }
   }
@@ -120,6 +123,25 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFarthestPointSample:
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
+    case Node::kPointFeatures:
+      CheckPointFeatures(&node, at);
+      break;
+    case Node::kPointToVoxel:
+      CheckPointToVoxel(proto.point_to_voxel(), partner, &node, at);
+      break;
+    case Node::kDevoxelize:
+      CheckDevoxelize(&node, at);
+      break;
+    case Node::kToDense:
+    case Node::kToBev:
+    case Node::kFromDense:
+    case Node::kConv2D:
+    case Node::kConvTranspose2D:
+    case Node::kCenterHeadDecode:
+    case Node::kAnchorHeadDecode:
+    case Node::kNms:
+    case Node::kCrop:
+    case Node::kPrune:
     case Node::OP_NOT_SET:
       at.Add("has no operator");
       break;
@@ -157,7 +179,7 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
 void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node,
                                            const ProblemsAt& at) {
   node->op = ReadFarthestPointSample(proto, at).value_or(FarthestPointSampleOp());
-  node->is_per_point = true;
+  node->level = kPointLevel;
   node->channels = 1;
 }
 
@@ -184,7 +206,7 @@ void NodeChecker::CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* n
     }
   }
   if (input != nullptr) {
-    node->level = input->level;
+    node->TakeRowsOf(*input);
     node->channels = input->channels;
   }
   node->op = std::move(op);
@@ -196,7 +218,7 @@ void NodeChecker::CheckLinear(const model::v1::Linear& proto, GraphNode* node, c
   const GraphNode* const input = FeaturesInput(*node, 0, at);
   if (input != nullptr) {
     op.in_channels = input->channels;
-    node->level = input->level;
+    node->TakeRowsOf(*input);
     node->channels = op.out_channels;
   }
   op.weight = weights_.Read(node->name, "weight", {SizeOrUnknown(op.out_channels), SizeOrUnknown(op.in_channels)});
@@ -208,7 +230,7 @@ void NodeChecker::CheckActivation(const model::v1::Activation& proto, GraphNode*
   node->op = ReadActivation(proto, at).value_or(ActivationOp());
   const GraphNode* const input = FeaturesInput(*node, 0, at);
   if (input == nullptr) return;
-  node->level = input->level;
+  node->TakeRowsOf(*input);
   node->channels = input->channels;
 }
 
@@ -221,7 +243,7 @@ void NodeChecker::CheckAdd(GraphNode* node, const ProblemsAt& at) {
            Quoted(inputs[1]->name));
     return;
   }
-  node->level = inputs[0]->level;
+  node->TakeRowsOf(*inputs[0]);
   node->channels = inputs[0]->channels;
 }
 
@@ -235,29 +257,8 @@ void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
     at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
     return;
   }
-  node->level = inputs[0]->level;
+  node->TakeRowsOf(*inputs[0]);
   node->channels = static_cast<int>(channels);
-}
-
-void NodeChecker::CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at) {
-  node->op = VoxelToPointOp();
-  node->is_per_point = true;
-  const GraphNode* const voxelize = Known(*node, 1);
-  if (voxelize != nullptr && !std::holds_alternative<VoxelizeOp>(voxelize->op)) {
-    at.Add("its second input ", Quoted(voxelize->name), " is not the voxelize");
-  }
-  const GraphNode* const input = Known(*node, 0);
-  if (input == nullptr) return;
-  if (input->is_per_point) {
-    at.Add("its first input ", Quoted(input->name), " has a row a point already");
-    return;
-  }
-  if (input->level != 0) {
-    at.Add("its first input ", Quoted(input->name), " is not on the voxelize's sites");
-    return;
-  }
-  node->channels = input->channels;
-  node->is_labels = input->is_labels;
 }
 
 void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
@@ -265,7 +266,7 @@ void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
   const GraphNode* const input = FeaturesInput(*node, 0, at);
   if (input != nullptr) {
     op.num_classes = input->channels;
-    node->level = input->level;
+    node->TakeRowsOf(*input);
     node->channels = 1;
     if (op.num_classes > kMaxClasses) {
       at.Add("has ", op.num_classes, " classes; at most ", kMaxClasses, " are possible");
@@ -275,6 +276,12 @@ void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
   node->op = op;
 }
 
+const char* NodeChecker::RowsText(const GraphNode& node) {
+  if (node.level == kPointLevel) return "a row a point";
+  if (node.level >= 0) return "a row a site";
+  return node.grid ? "a row a cell" : node.max_boxes > 0 ? "boxes" : "a row a sample";
+}
+
 const GraphNode* NodeChecker::Known(const GraphNode& node, size_t input) const {
   const int index = node.inputs[input];
   return index < 0 || graph_.nodes[index].channels == 0 ? nullptr : &graph_.nodes[index];
@@ -282,10 +289,13 @@ const GraphNode* NodeChecker::Known(const GraphNode& node, size_t input) const {
 
 const GraphNode* NodeChecker::FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const {
   const GraphNode* const source = Known(node, input);
-  if (source == nullptr || (!source->is_labels && !source->is_per_point)) return source;
+  if (source == nullptr) return nullptr;
+  const bool is_sample = std::holds_alternative<FarthestPointSampleOp>(source->op);
+  if (!source->is_labels && !is_sample && source->max_boxes == 0) return source;
   at.Add("its input ", Quoted(source->name),
-         source->is_per_point ? " has a row a point; only outputs read that"
-                              : " computes labels; only voxel_to_point reads those");
+         is_sample           ? " is a sample of points; only voxelize reads that"
+         : source->is_labels ? " computes labels; only voxel_to_point reads those"
+                             : " computes boxes; only nms and outputs read those");
   return nullptr;
 }
 
@@ -294,8 +304,9 @@ std::vector<const GraphNode*> NodeChecker::FeaturesOnOneLevel(const GraphNode& n
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(FeaturesInput(node, i, at));
   if (std::count(inputs.begin(), inputs.end(), nullptr) > 0) return {};
   for (const GraphNode* input : inputs) {
-    if (input->level != inputs[0]->level) {
-      at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name), " are on different sites");
+    if (!input->HasRowsOf(*inputs[0])) {
+      at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name),
+             input->level >= 0 && inputs[0]->level >= 0 ? " are on different sites" : " have different rows");
       return {};
     }
   }

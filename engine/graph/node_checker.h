@@ -38,6 +38,9 @@ class NodeChecker {
   void CheckConcat(GraphNode* node, const ProblemsAt& at);
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
+  void CheckPointFeatures(GraphNode* node, const ProblemsAt& at);
+  void CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node, const ProblemsAt& at);
+  void CheckDevoxelize(GraphNode* node, const ProblemsAt& at);
   void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);
 
   void CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at);
@@ -60,6 +63,10 @@ class NodeChecker {
   const GraphNode* FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const;
   // All inputs, on one coordinate level; empty, and a problem unless there was one before, otherwise.
   std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
+  // True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
+  bool IsVoxelize(const GraphNode& node, size_t input, const char* which, const ProblemsAt& at) const;
+  // What its rows are, for messages: "a row a site".
+  static const char* RowsText(const GraphNode& node);
   // Null where unknown.
   const GraphNode* Known(const GraphNode& node, size_t input) const;
 

@@ -33,6 +33,8 @@ int ReadGroups(uint32_t groups, int in_channels, int out_channels, const Problem
 
 std::optional<ActivationOp> ReadActivation(const model::v1::Activation& proto, const ProblemsAt& at);
 
+std::optional<kernels::PoolReduce> ReadReduce(model::v1::Pool::Reduce reduce, const ProblemsAt& at);
+
 // Likewise of a pool, and its reduce.
 std::optional<PoolOp> ReadPool(const model::v1::Pool& proto, int dimension, const ProblemsAt& at);
 

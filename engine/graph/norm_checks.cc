@@ -39,7 +39,7 @@ void NodeChecker::CheckSampleNorm(int num_groups, float epsilon, bool is_affine,
     op.bias = weights_.Read(node->name, "bias", {channels});
   }
   if (num_groups > 0) {
-    node->level = input->level;
+    node->TakeRowsOf(*input);
     node->channels = input->channels;
   }
   node->op = std::move(op);

@@ -25,12 +25,6 @@ std::optional<kernels::PoolReduce> ReduceOf(Pool::Reduce reduce) {
   }
 }
 
-std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
-  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
-  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
-  return read;
-}
-
 // The convolution that reads what the pool reads.
 model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   model::v1::SparseConv conv;
@@ -53,6 +47,12 @@ bool IsStrided(const GraphOp& op) {
 }
 
 }  // namespace
+
+std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
+  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
+  return read;
+}
 
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
@@ -140,9 +140,9 @@ void NodeChecker::CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* n
   node->op = op;
   const GraphNode* const sites = FeaturesInput(*node, 0, at);
   const GraphNode* const samples = FeaturesInput(*node, 1, at);
-  if (samples != nullptr && samples->level != kSampleLevel) {
-    at.Add("its second input ", Quoted(samples->name),
-           " has a row a site; it needs one a sample, as global_pool makes");
+  if (samples != nullptr && (samples->level != kSampleLevel || samples->grid)) {
+    at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
+           "; it needs one a sample, as global_pool makes");
     return;
   }
   if (sites == nullptr || samples == nullptr) return;

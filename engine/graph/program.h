@@ -53,13 +53,17 @@ struct Program {
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
   std::vector<ProgramConv> convs;
   std::vector<int> sample_levels;  // levels whose steps ask where each sample's rows begin
+  std::vector<int> key_levels;     // levels whose steps read their sites' keys
   PlanTable default_plans;         // of the plan that it was compiled with
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Step>> steps;
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;
+  bool has_labels = false;
   bool has_scores = false;
+  bool has_boxes = false;
+  bool has_velocities = false;        // of boxes
   DType label_dtype = DType::kUint8;  // or kUint16
   int64_t weight_bytes = 0;           // that the steps hold
 };

@@ -9,7 +9,7 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   const int64_t begin = (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype);
   return {.data = features == nullptr ? nullptr : features + begin,
           .dtype = buffer.dtype,
-          .rows = buffer.level < 0 ? num_samples() : (*num_sites)[static_cast<size_t>(buffer.level)],
+          .rows = buffer.NumRows(*num_sites, num_samples(), num_points()),
           .channels = slice.channels,
           .pitch = buffer.pitch};
 }
@@ -17,6 +17,14 @@ Tensor StepContext::At(const BufferSlice& slice) const {
 const int64_t* StepContext::SampleBegin(const BufferSlice& slice) const {
   const int level = (*buffers)[static_cast<size_t>(slice.buffer)].level;
   return cuda() != nullptr ? device_geometry->level_sample_begin(level) : geometry->level_sample_begin(level);
+}
+
+const uint64_t* StepContext::Keys(int level) const {
+  return cuda() != nullptr ? device_geometry->keys(level) : geometry->keys(level).data();
+}
+
+const int32_t* StepContext::PointToVoxel() const {
+  return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
 }
 
 int64_t StepContext::num_answers() const {

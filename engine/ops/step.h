@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/geometry/row_level.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
@@ -25,15 +26,21 @@
 
 namespace voxserve {
 
-// Memory of the feature pass: one row per site of a level, or per sample. Sizes follow from the batch, so the executor
-// places buffers for each batch; two whose [first_step, last_step] do not meet may share memory.
+// Memory of the feature pass. Sizes follow from the batch, so the executor places buffers for each batch; two whose
+// [first_step, last_step] do not meet may share memory.
 struct Buffer {
-  int level = 0;  // below 0: a row for each of the batch's samples
+  int level = 0;                // whose rows it has: a coordinate level's, kSampleLevel or kPointLevel
+  int64_t rows_per_sample = 1;  // of kSampleLevel
   DType dtype = DType::kFloat32;
   int32_t channels = 0;
   int64_t pitch = 0;  // values a row; rows are padded to 16 bytes
   int first_step = 0;
   int last_step = 0;
+
+  int64_t NumRows(const std::vector<int64_t>& num_sites, int64_t num_samples, int64_t num_points) const {
+    if (level == kPointLevel) return num_points;
+    return level == kSampleLevel ? num_samples * rows_per_sample : num_sites[static_cast<size_t>(level)];
+  }
 };
 
 // Columns [column, column + channels) of a buffer.
@@ -50,11 +57,15 @@ struct OutputRequest {
   SampleOutput* output = nullptr;
 };
 
-// Rows for the batch's answers that are on their way from a GPU to host memory.
+enum class OutputKind { kLabels, kScores, kBoxes };
+
+// An output of the batch on its way from a GPU to host memory.
 struct QueuedOutput {
-  bool is_labels = false;
+  OutputKind kind = OutputKind::kLabels;
   int64_t row_bytes = 0;
-  const char* rows = nullptr;  // [answers of the batch, row_bytes], once the stream has been waited for
+  int64_t rows_per_sample = 0;  // of boxes; else every sample has as many as it has answers
+  int64_t num_rows = 0;         // of the batch
+  const char* rows = nullptr;   // [num_rows, row_bytes], once the stream has been waited for
 };
 
 // How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
@@ -83,13 +94,18 @@ struct StepContext {
   int ignore_label = 255;
   char* output_rows = nullptr;                            // on a GPU: where outputs are made, and pinned memory for
   char* host_output_rows = nullptr;                       // them, OutputBytes of all steps each
-  mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them
+  mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them, one behind the other
   mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   Tensor At(const BufferSlice& slice) const;
   // [samples + 1] where the rows of each sample begin in a slice on one of Program::sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
+  // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
+  // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.
+  const uint64_t* Keys(int level) const;
+  // [num_points] the voxel of each point or a negative code (kernels/voxelize.h), on the device.
+  const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.
   CudaContext* cuda() const { return execution->cuda.get(); }
@@ -127,8 +143,8 @@ class Step {
   // Steps after the last layer, timed as the stage "head".
   virtual bool is_head() const { return false; }
 
-  std::string name;            // of the graph's node that it began as
-  bool is_for_labels = false;  // what needs it; a step that only scores need is skipped where nobody asked for them
+  std::string name;         // of the graph's node that it began as
+  bool is_for_all = false;  // labels or boxes need it; what only scores need is skipped where nobody asked for them
   bool is_for_scores = false;
 };
 

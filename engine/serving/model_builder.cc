@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
-                   .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst,
+                   .voxel_overflow = config.voxel_overflow,
                    .max_batch_voxels = config.batching.max_batch_voxels,
                    .max_grid_bytes = options_.max_grid_bytes};
   ModelVersionInfo& info = model->info;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/tensor/box.h"
 #include "engine/tensor/point_counts.h"
 
 namespace voxserve {
@@ -16,6 +17,7 @@ struct SampleOutput {
   // Of the cloud's points; of several sweeps: of the newest one's.
   std::vector<uint8_t> labels;          // [num_points] uint8 or uint16, little endian; empty without labels
   std::vector<float> scores;            // [num_points, num_classes]; empty unless asked for
+  std::vector<Box> boxes;               // in the network's order; empty without boxes
   PointCounts counts;                   // of all points
   std::vector<int32_t> sampled_points;  // [SampleInput::sample->num_points] indices, in the order of selection
 };

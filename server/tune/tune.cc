@@ -107,9 +107,8 @@ absl::StatusOr<std::unique_ptr<Loaded>> Load(const Options& options, const std::
   ASSIGN_OR_RETURN(loaded->model, LoadModelVersion(folder, version));
   loaded->version_folder = folder / absl::StrCat(version);
   const ModelConfig& config = loaded->model.config;
-  loaded->limits = {.ignore_label = config.ignore_label,
-                    .max_voxels = config.max_voxels,
-                    .keep_nearest_voxels = config.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst};
+  loaded->limits = {
+      .ignore_label = config.ignore_label, .max_voxels = config.max_voxels, .voxel_overflow = config.voxel_overflow};
   const int64_t threads = options.threads == 0 ? kernels::ThreadPool::AvailableCpus() : options.threads;
   loaded->pool = std::make_unique<kernels::ThreadPool>(static_cast<int>(threads));
   ASSIGN_OR_RETURN(std::vector<Device> devices, OpenDevices(options.devices, /*memory_limit_bytes=*/0));

@@ -71,7 +71,8 @@ inline void SortRowsByCoordinate(int32_t dimension, Voxels& voxels) {
   }
 }
 
-inline Voxels VoxelizeOnCpu(VoxelizeParams params, int num_threads, std::optional<int64_t> max_voxels) {
+inline Voxels VoxelizeOnCpu(VoxelizeParams params, int num_threads, std::optional<int64_t> max_voxels,
+                            VoxelOrder order) {
   ThreadPool pool(num_threads);
   Voxels voxels;
   voxels.Attach(params);
@@ -81,6 +82,7 @@ inline Voxels VoxelizeOnCpu(VoxelizeParams params, int num_threads, std::optiona
     voxels.num_dropped_points.assign(static_cast<size_t>(params.num_samples), 77);
     cpu::LimitVoxels({.voxels = params,
                       .max_voxels = *max_voxels,
+                      .order = order,
                       .num_dropped_voxels = voxels.num_dropped_voxels.data(),
                       .num_dropped_points = voxels.num_dropped_points.data()},
                      pool);
@@ -89,7 +91,7 @@ inline Voxels VoxelizeOnCpu(VoxelizeParams params, int num_threads, std::optiona
   return voxels;
 }
 
-inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_voxels) {
+inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_voxels, VoxelOrder order) {
   Voxels voxels;
   if constexpr (kHasCuda) {
     constexpr Device kCuda = Device::kCuda;
@@ -128,6 +130,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     if (max_voxels.has_value()) {
       VoxelLimitParams limit{.voxels = params,
                              .max_voxels = *max_voxels,
+                             .order = order,
                              .num_dropped_voxels = num_dropped_voxels.data(),
                              .num_dropped_points = num_dropped_points.data()};
       const DeviceArray<char> limit_workspace(kCuda, cuda::LimitVoxelsWorkspaceBytes(limit));
@@ -153,8 +156,9 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
 
 // Inputs of params are host memory. num_threads: of the CPU.
 inline Voxels VoxelizeOn(Device device, const VoxelizeParams& params, int num_threads = 2,
-                         std::optional<int64_t> max_voxels = std::nullopt) {
-  return device == Device::kCpu ? VoxelizeOnCpu(params, num_threads, max_voxels) : VoxelizeOnCuda(params, max_voxels);
+                         std::optional<int64_t> max_voxels = std::nullopt, VoxelOrder order = VoxelOrder::kNearest) {
+  return device == Device::kCpu ? VoxelizeOnCpu(params, num_threads, max_voxels, order)
+                                : VoxelizeOnCuda(params, max_voxels, order);
 }
 
 }  // namespace voxserve::kernels::testing

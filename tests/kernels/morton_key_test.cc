@@ -59,6 +59,14 @@ using Dimension = std::integral_constant<int, kDimension>;
 using Dimensions = ::testing::Types<Dimension<1>, Dimension<2>, Dimension<3>, Dimension<4>>;
 TYPED_TEST_SUITE(MortonKeyTest, Dimensions);
 
+TYPED_TEST(MortonKeyTest, IsMadeOfACoordinateKey) {
+  using Key = typename TestFixture::KeyType;
+  const CoordinateKey layout(TestFixture::kDimension);
+  for (const Axes& coordinate : TestFixture::Coordinates()) {
+    EXPECT_EQ(ToMortonKey(layout, layout.Pack(7, coordinate)), Key::Pack(7, coordinate));
+  }
+}
+
 TYPED_TEST(MortonKeyTest, InterleavesTheFieldsOfCoordinateKeys) {
   using Key = typename TestFixture::KeyType;
   const CoordinateKey layout(TestFixture::kDimension);

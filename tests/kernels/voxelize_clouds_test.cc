@@ -52,9 +52,10 @@ struct Cloud {
   }
 };
 
-void ExpectSame(const VoxelizeParams& params, std::optional<int64_t> max_voxels = std::nullopt) {
-  const Voxels expected = VoxelizeOn(Device::kCpu, params, 2, max_voxels);
-  const Voxels made = VoxelizeOn(Device::kCuda, params, 2, max_voxels);
+void ExpectSame(const VoxelizeParams& params, std::optional<int64_t> max_voxels = std::nullopt,
+                VoxelOrder order = VoxelOrder::kNearest) {
+  const Voxels expected = VoxelizeOn(Device::kCpu, params, 2, max_voxels, order);
+  const Voxels made = VoxelizeOn(Device::kCuda, params, 2, max_voxels, order);
   // Not EXPECT_EQ of the arrays: it would print millions of numbers.
   EXPECT_EQ(made.keys.size(), expected.keys.size());
   EXPECT_TRUE(made.keys == expected.keys);
@@ -90,6 +91,7 @@ TEST(VoxelizeCloudsTest, EveryRuleInEveryDimension) {
           for (const int64_t max_voxels : {0, 1, 20, 100000}) {
             SCOPED_TRACE("at most " + std::to_string(max_voxels));
             ExpectSame(params, max_voxels);
+            ExpectSame(params, max_voxels, VoxelOrder::kFirstSeen);
           }
         }
       }
@@ -105,6 +107,7 @@ TEST(VoxelizeCloudsTest, ACloudOfARealScansSize) {
   cloud.Describe(params);
   ExpectSame(params);
   ExpectSame(params, 60000);
+  ExpectSame(params, 60000, VoxelOrder::kFirstSeen);
 }
 
 TEST(VoxelizeCloudsTest, MorePointsThanOneTileOfEveryRun) {

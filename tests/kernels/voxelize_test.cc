@@ -248,38 +248,77 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
   }
 }
 
+// stays: [V] of the case's voxels.
+void ExpectWhatStays(const Voxels& buffers, const VoxelCase& c, const std::vector<uint8_t>& stays) {
+  const auto num_samples = static_cast<size_t>(c.params.num_samples);
+  const CoordinateKey layout(c.params.dimension);
+  std::vector<uint64_t> keys;
+  std::vector<int32_t> members, point_to_voxel(c.code.begin(), c.code.end());
+  std::vector<int64_t> voxels_gone(num_samples, 0), points_gone(num_samples, 0), voxel_begin = {0};
+  for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+    const auto sample = static_cast<size_t>(layout.Sample(c.keys[voxel]));
+    for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
+      const int32_t point = c.members[static_cast<size_t>(i)];
+      point_to_voxel[static_cast<size_t>(point)] =
+          stays[voxel] != 0 ? static_cast<int32_t>(keys.size()) : kDroppedPoint;
+      if (stays[voxel] != 0) members.push_back(point);
+      points_gone[sample] += stays[voxel] == 0;
+    }
+    voxels_gone[sample] += stays[voxel] == 0;
+    if (stays[voxel] == 0) continue;
+    keys.push_back(c.keys[voxel]);
+    voxel_begin.push_back(static_cast<int64_t>(members.size()));
+  }
+  EXPECT_EQ(buffers.keys, keys);
+  EXPECT_EQ(buffers.sorted_points, members);
+  EXPECT_EQ(buffers.voxel_begin, voxel_begin);
+  EXPECT_EQ(buffers.point_to_voxel, point_to_voxel);
+  EXPECT_EQ(buffers.num_dropped_voxels, voxels_gone);
+  EXPECT_EQ(buffers.num_dropped_points, points_gone);
+}
+
 TEST_P(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
   SKIP_WITHOUT(GetParam());
   for (const VoxelCase& c : AllVoxelCases()) {
     SCOPED_TRACE(c.name);
-    const auto num_samples = static_cast<size_t>(c.params.num_samples);
-    const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), 2, c.max_voxels);
-
-    const CoordinateKey layout(c.params.dimension);
-    std::vector<uint64_t> keys;
-    std::vector<int32_t> members, point_to_voxel(c.code.begin(), c.code.end());
-    std::vector<int64_t> voxels_gone(num_samples, 0), points_gone(num_samples, 0), voxel_begin = {0};
-    for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
-      const auto sample = static_cast<size_t>(layout.Sample(c.keys[voxel]));
-      for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
-        const int32_t point = c.members[static_cast<size_t>(i)];
-        point_to_voxel[static_cast<size_t>(point)] =
-            c.stays[voxel] != 0 ? static_cast<int32_t>(keys.size()) : kDroppedPoint;
-        if (c.stays[voxel] != 0) members.push_back(point);
-        points_gone[sample] += c.stays[voxel] == 0;
-      }
-      voxels_gone[sample] += c.stays[voxel] == 0;
-      if (c.stays[voxel] == 0) continue;
-      keys.push_back(c.keys[voxel]);
-      voxel_begin.push_back(static_cast<int64_t>(members.size()));
-    }
-    EXPECT_EQ(buffers.keys, keys);
-    EXPECT_EQ(buffers.sorted_points, members);
-    EXPECT_EQ(buffers.voxel_begin, voxel_begin);
-    EXPECT_EQ(buffers.point_to_voxel, point_to_voxel);
-    EXPECT_EQ(buffers.num_dropped_voxels, voxels_gone);
-    EXPECT_EQ(buffers.num_dropped_points, points_gone);
+    ExpectWhatStays(VoxelizeOn(GetParam(), c.Params(), 2, c.max_voxels), c, c.stays);
   }
+}
+
+// Point after point: a new voxel is taken while the sample has room.
+std::vector<uint8_t> FirstSeen(const VoxelCase& c, size_t max_voxels) {
+  std::vector<size_t> voxel_of(c.code.size(), c.keys.size());
+  for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+    for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
+      voxel_of[static_cast<size_t>(c.members[static_cast<size_t>(i)])] = voxel;
+    }
+  }
+  std::vector<uint8_t> stays(c.keys.size(), 0);
+  for (size_t sample = 0; sample + 1 < c.point_begin.size(); ++sample) {
+    size_t taken = 0;
+    for (auto point = static_cast<size_t>(c.point_begin[sample]);
+         point < static_cast<size_t>(c.point_begin[sample + 1]); ++point) {
+      if (c.code[point] != 0 || stays[voxel_of[point]] != 0 || taken == max_voxels) continue;
+      stays[voxel_of[point]] = 1;
+      ++taken;
+    }
+  }
+  return stays;
+}
+
+TEST_P(VoxelizeTest, TheLimitKeepsTheVoxelsSeenFirst) {
+  SKIP_WITHOUT(GetParam());
+  bool differs = false;
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    for (const int64_t max_voxels : {int64_t{0}, int64_t{1}, int64_t{c.max_voxels}, c.params.num_points}) {
+      const std::vector<uint8_t> stays = FirstSeen(c, static_cast<size_t>(max_voxels));
+      differs |= max_voxels == c.max_voxels && stays != c.stays;
+      const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), 2, max_voxels, VoxelOrder::kFirstSeen);
+      ExpectWhatStays(buffers, c, stays);
+    }
+  }
+  EXPECT_TRUE(differs) << "the cases tell the nearest voxels from the first";
 }
 
 TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {

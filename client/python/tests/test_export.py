@@ -28,6 +28,7 @@ from voxserve.export import (
 )
 from voxserve.export.__main__ import main
 from voxserve.export.input_files import read_state_dict
+from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks import minkunet
 
 State = dict[str, np.ndarray[Any, Any]]
@@ -265,19 +266,31 @@ def test_command_line_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = [str(tmp_path / "weights.safetensors"), "--classes", str(tmp_path / "card.json")]
     folder = tmp_path / "unet"
     notice = "First line.\nSecond line."
-    assert main(["torchsparse-minkunet", *arguments, "--output", str(folder), "--notice", notice]) == 0
+    arguments += ["--notice", notice, "--max-voxels", "7000", "--voxel-overflow", "FIRST_SEEN"]
+    assert main(["torchsparse-minkunet", *arguments, "--output", str(folder)]) == 0
     assert "6 classes" in capsys.readouterr().out
     model = text_format.Parse((folder / "1" / "model.textproto").read_text(), wire.Model())
     assert model.name == "unet"
     config = text_format.Parse((folder / "config.textproto").read_text(), wire.ModelConfig())
     assert [(c.id, c.name, c.color) for c in config.classes][3] == (3, 'class "3"', "#0306ff")
     assert config.ignore_label == 99
+    assert (config.max_voxels, config.voxel_overflow_policy) == (7000, wire.VOXEL_OVERFLOW_POLICY_FIRST_SEEN)
     tensors = safetensors_file.read(folder / "1" / "weights.safetensors")
     expected = build(make_state()).tensors
     assert tensors.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(tensors[name], tensor)
         assert tensors[name].dtype == tensor.dtype
+
+
+def test_bad_voxel_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="voxel_overflow is 'LAST_SEEN', not one of REJECT, NEAREST_FIRST, FIRST_SEEN"):
+        config_textproto((), voxel_overflow="LAST_SEEN")
+    safetensors_file.write(tmp_path / "w.safetensors", {n: t for n, t in make_state().items() if t.ndim})
+    arguments = [str(tmp_path / "w.safetensors"), "--output", str(tmp_path / "m"), "--max-voxels", "-1"]
+    assert main(["torchsparse-minkunet", *arguments]) == 1
+    assert "max_voxels is -1" in capsys.readouterr().err
+    assert "max_voxels" not in config_textproto(())
 
 
 @pytest.mark.parametrize(

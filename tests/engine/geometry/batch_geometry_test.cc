@@ -33,7 +33,7 @@ class BatchGeometryTest : public testing::Test {
     params.point_begin = point_begin.data();
     params.axes = points.data();
     params.axes_pitch = 3;
-    return geometry_.Voxelize(params, 0, pool_);
+    return geometry_.Voxelize(params, 0, kernels::VoxelOrder::kNearest, pool_);
   }
 
   kernels::ThreadPool pool_{2};

@@ -70,6 +70,24 @@ TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
   ExpectEqual(GetParam(), graph, 3, Dataflow::kFetchOnDemand);
 }
 
+// As where others name a node for its sites alone: its level is made, and it keeps nothing from being fused.
+TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(10);
+  const int conv = b.Submanifold(0, 6, true);
+  const int down = b.Down(conv, 8);
+  b.Concat({down, b.Norm(down)});
+  const Graph graph = b.Finish(b.Linear(b.Relu(conv), 3, false));
+  const Program program = Compile(graph, Plan(), {});
+  // voxel features, convolution, linear, argmax and the two outputs
+  EXPECT_EQ(program.steps.size(), 6u);
+  EXPECT_EQ(program.convs.size(), 1u);
+  EXPECT_EQ(program.rulebooks.size(), 1u);
+  EXPECT_EQ(program.levels.size(), 2u);
+  for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0);
+  ExpectEqual(GetParam(), graph, 10, Dataflow::kFetchOnDemand);
+}
+
 TEST_P(CompilerTest, SumOfAValueWithItself) {
   SKIP_WITHOUT(GetParam());
   GraphBuilder b(4);

@@ -15,26 +15,11 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
-#include "engine/graph/model_loader.h"
 #include "kernels/coordinate_key.h"
-#include "tests/engine/device_runner.h"
-#include "tests/engine/graph/conv_network.h"
+#include "tests/engine/graph/expected_scores.h"
 
 namespace voxserve {
 namespace {
-
-// A point in the middle of every voxel, with its features.
-PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
-  std::vector<std::string> fields(ConvNetwork::kFields, ConvNetwork::kFields + dimension);
-  for (int c = 0; c < channels; ++c) fields.push_back(absl::StrCat("f", c));
-  std::vector<float> values;
-  for (const auto& [site, row] : voxels) {
-    for (int axis = 0; axis < dimension; ++axis)
-      values.push_back(static_cast<float>(site[static_cast<size_t>(axis)]) + 0.5f);
-    for (const double value : row) values.push_back(static_cast<float>(value));
-  }
-  return *PointCloud::FromFloats(fields, values.data(), voxels.size());
-}
 
 // 10 to 40% of the sites of a box.
 Rows RandomVoxels(int dimension, int channels, const Place& lowest, const Place& shape, std::mt19937& random) {
@@ -49,73 +34,19 @@ Rows RandomVoxels(int dimension, int channels, const Place& lowest, const Place&
   return rows;
 }
 
-std::vector<Variant> VariantsOf(support::Device device) {
-  using kernels::MapSearch;
-  if (device == support::Device::kCpu) {
-    return {{.name = "FetchOnDemand", .plan = {.map_search = MapSearch::kMerge}},
-            {.name = "GatherGemmScatter",
-             .plan = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter}},
-            {.name = "Grid", .plan = {.map_search = MapSearch::kGrid}}};
-  }
-  Variant hash{.name = "Hash", .device = device, .plan = kDefaultCudaConvPlan};
-  Variant grid = hash;
-  grid.name = "Grid";
-  grid.plan.map_search = MapSearch::kGrid;
-  grid.plan.grouping.grouping = kernels::Grouping::kSymmetric;
-  Variant half = hash;
-  half.name = "HalfFetchOnDemand";
-  half.precision = ModelConfig::Precision::kFloat16;
-  half.plan.dataflow = Dataflow::kFetchOnDemand;
-  return {hash, grid, half};
-}
-
 void ExpectWhatIsDefined(support::Device device, ConvNetwork& network, const std::string& head,
                          const std::vector<Rows>& samples) {
-  const testing::TestModel model = network.Finish(head);
-  SCOPED_TRACE(model.graph);
-  const testing::TemporaryFolder folder;
-  model.WriteTo(folder.path());
-  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  const int channels = network.Channels("voxels");
-  std::vector<PointCloud> clouds;
-  std::vector<const PointCloud*> batch;
-  std::vector<Rows> expected;
+  std::vector<ScoredCloud> expected;
   for (const Rows& voxels : samples) {
-    clouds.push_back(CloudOf(voxels, network.dimension(), channels));
-    expected.push_back(network.Evaluate(voxels));
+    expected.push_back({.cloud = CloudOf(voxels, network.dimension(), network.Channels("voxels"))});
   }
-  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const auto classes = static_cast<size_t>(network.Channels(head));
-  double largest = 1;
-  for (const Rows& rows : expected) {
-    for (const auto& [site, row] : rows) {
-      for (const double value : row) largest = std::max(largest, std::abs(value));
+  const testing::TestModel model = network.Finish(head);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (const auto& [site, row] : network.Evaluate(samples[i])) {
+      expected[i].scores.insert(expected[i].scores.end(), row.begin(), row.end());
     }
   }
-  const auto runner = DeviceRunner::Create({.device = device});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  for (const Variant& variant : VariantsOf(device)) {
-    SCOPED_TRACE(variant.name);
-    const auto program = (*runner)->Compile(*graph, variant, 2);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput output = (*runner)->Run(*program, batch, true);
-    ASSERT_TRUE(output.status.ok()) << output.status;
-    const double tolerance = (variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 1e-4) * largest;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
-      const std::vector<float>& scores = output.samples[i].scores;
-      ASSERT_EQ(scores.size(), samples[i].size() * classes);
-      size_t point = 0;
-      for (const auto& [site, unused] : samples[i]) {
-        const std::vector<double>& row = expected[i].at(site);
-        for (size_t c = 0; c < classes; ++c) {
-          ASSERT_NEAR(scores[point * classes + c], row[c], tolerance) << "sample " << i << ", point " << point;
-        }
-        ++point;
-      }
-    }
-  }
+  ExpectScores(device, model, expected);
 }
 
 // Draws the parameters of a network by seed.
@@ -308,9 +239,7 @@ TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
     ExpectWhatIsDefined(GetParam(), network, head, {RandomVoxels(3, 2, {-5, -5, -5, 0}, {9, 8, 9, 1}, random)});
     return;
   }
-  const testing::TemporaryFolder folder;
-  network.Finish(head).WriteTo(folder.path());
-  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  const absl::StatusOr<Graph> graph = LoadTestGraph(network.Finish(head));
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -331,9 +260,7 @@ TEST_P(ConvLimitsTest, GeneratedSitesBeyondTheKeyRefuseTheirSampleAlone) {
   const std::string fine = network.Generative("voxels", {.kernel_size = twos, .stride = twos}, 2);
   const testing::TestModel model =
       network.Finish(network.Onto(fine, "voxels", {.kernel_size = twos, .stride = twos}, 2));
-  const testing::TemporaryFolder folder;
-  model.WriteTo(folder.path());
-  const absl::StatusOr<Graph> graph = LoadGraph(folder.path() / "1");
+  const absl::StatusOr<Graph> graph = LoadTestGraph(model);
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();

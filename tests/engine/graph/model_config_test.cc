@@ -90,6 +90,8 @@ TEST(ModelConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.max_points, 1000);
   EXPECT_EQ(config.max_voxels, 500);
   EXPECT_EQ(config.voxel_overflow, ModelConfig::VoxelOverflow::kNearestFirst);
+  EXPECT_EQ(ParseValid("voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_FIRST_SEEN", 4).voxel_overflow,
+            ModelConfig::VoxelOverflow::kFirstSeen);
 }
 
 TEST(ModelConfigTest, LabelsTakeTwoBytesWhereOneIsTooNarrow) {

@@ -227,7 +227,13 @@ TEST(LoadGraphTest, DigestFollowsGraphAndWeights) {
   const std::string network = LoadValid(SmallModel()).network_digest;
   EXPECT_EQ(network.size(), 64U);
   EXPECT_EQ(LoadValid(other).network_digest, network);
-  EXPECT_NE(LoadValid(SmallModel().Replace("for tests", "for checks")).network_digest, network);
+  // What people read is not the network.
+  EXPECT_EQ(LoadValid(SmallModel().Replace("for tests", "for checks")).network_digest, network);
+  TestModel commented = SmallModel();
+  commented.graph += "\n# a comment\n";
+  EXPECT_EQ(LoadValid(commented).network_digest, network);
+  EXPECT_NE(LoadValid(SmallModel().Replace("voxel_size: [0.5, 0.5, 1]", "voxel_size: [0.5, 0.5, 1.01]")).network_digest,
+            network);
 }
 
 TEST(LoadGraphTest, FourAxesDefaultToXyzt) {

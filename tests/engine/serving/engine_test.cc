@@ -152,6 +152,21 @@ TEST_P(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
   EXPECT_LT(result->labels[3], 12);
 }
 
+TEST_P(EngineTest, FirstSeenDropsTheVoxelsThatComeLast) {
+  Repository repository;
+  repository.CopyMinkUNet("first", 1);
+  repository.Write("first/config.textproto",
+                   "max_voxels: 2 voxel_overflow_policy: VOXEL_OVERFLOW_POLICY_FIRST_SEEN ignore_label: 200");
+  const auto engine = MakeEngine(Options(repository.path()));
+  const auto result = Infer(
+      *engine, {.model = "first", .cloud = Cloud({50, 0, 0, 0.5f, 7, 0, 0, 0.5f, 1, 0, 0, 0.5f, 50, 0, 0, 0.1f})});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->counts.dropped, 1);
+  EXPECT_EQ(result->counts.used, 3);
+  EXPECT_EQ(result->labels[2], 200);
+  for (const size_t kept : {0u, 1u, 3u}) EXPECT_LT(result->labels[kept], 12) << kept;
+}
+
 TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
   Repository repository;
   repository.CopyMinkUNet("m", 1);

@@ -20,6 +20,7 @@ from voxserve.export import safetensors_file
 
 VOXEL_OVERFLOWS = ("REJECT", "NEAREST_FIRST", "FIRST_SEEN")  # of the config's VoxelOverflowPolicy
 
+
 @dataclass(frozen=True)
 class PointFeature:
     """One column of the network's input: a field of the cloud, in its canonical unit."""

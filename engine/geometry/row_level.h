@@ -1,0 +1,11 @@
+#pragma once
+
+// Which rows a tensor has: those of a coordinate level's sites, by its id, or one of these.
+
+namespace voxserve {
+
+inline constexpr int kSampleLevel =
+    -1;  // the same number of rows for every sample of the batch: 1, an image's cells, boxes
+inline constexpr int kPointLevel = -2;  // a row for every point of the batch
+
+}  // namespace voxserve

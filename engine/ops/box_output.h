@@ -1,0 +1,24 @@
+#pragma once
+
+// An output of the network: boxes, each sample's own.
+
+#include "engine/ops/output.h"
+
+namespace voxserve {
+
+class BoxOutputStep final : public Step {
+ public:
+  // in: rows of boxes (kernels/box_rows.h), float32.
+  explicit BoxOutputStep(const BufferSlice& in) : in_(in) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  int64_t OutputBytes(const StepContext& context) const override;
+  bool is_head() const override { return true; }
+
+ private:
+  absl::Status RunOnCuda(const StepContext& context) const;
+
+  const BufferSlice in_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,158 @@
+// Any model folder on a GPU, from points in host memory to labels or boxes there, by stage.
+//
+//   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--kernels]
+//
+// MODEL is a model's folder; SCAN one of the scans of tests/support/real_scans.h by its name in their tables. --kernels
+// adds what ran on the device, by CUPTI, after the times. One row of a Markdown table a call; --header prints its head.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/cuda_devices.h"
+#include "engine/serving/model_repository.h"
+#include "tests/bench/cuda_activity.h"
+#include "tests/engine/device_runner.h"
+#include "tests/support/real_scans.h"
+
+namespace voxserve::bench {
+namespace {
+
+constexpr const char* kStages[] = {"copy_in", "voxelize", "geometry", "features", "head", "copy_out"};
+
+struct Options {
+  std::string model;
+  std::string scan;
+  int version = 1;
+  int batch = 1;
+  int runs = 200;
+  bool counts_kernels = false;
+};
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::cerr << value.status() << std::endl;
+  std::exit(1);
+}
+
+PointCloud ReadScanNamed(const std::string& name) {
+  for (const support::RealScan& scan :
+       {support::kSemanticKittiScan, support::kNuScenesSweeps, support::kNuScenesKeyFrame, support::kWaymoFrame}) {
+    if (name == scan.name) return OrDie(support::ReadScan(scan.format, scan.path()));
+  }
+  std::cerr << "no scan is named " << name << std::endl;
+  std::exit(2);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void PrintHeader() {
+  std::string row = "| model | scan | batch | points | voxels | boxes | p50 ms | p99 ms |";
+  std::string dashes = "|---|---|--:|--:|--:|--:|--:|--:|";
+  for (const char* stage : kStages) {
+    row += absl::StrFormat(" %s |", stage);
+    dashes += "--:|";
+  }
+  std::printf("%s\n%s\n", row.c_str(), dashes.c_str());
+}
+
+int Run(const Options& options) {
+  const LoadedModel model = OrDie(LoadModelVersion(options.model, options.version));
+  const auto runner = OrDie(
+      DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
+  const bool allow_tf32 = model.config.precision == ModelConfig::Precision::kTfloat32;
+  Program program = OrDie(runner->Compile(model.graph,
+                                          {.device = support::Device::kCuda,
+                                           .precision = model.config.precision,
+                                           .plan = DefaultCudaConvPlan(model.config.gpu_dtype(), allow_tf32)},
+                                          model.config.bytes_per_label()));
+  const PointCloud cloud = ReadScanNamed(options.scan);
+  const std::vector<const PointCloud*> clouds(static_cast<size_t>(options.batch), &cloud);
+  const auto run = [&] {
+    BatchOutput output = runner->Run(program, clouds, /*return_scores=*/false);
+    if (output.status.ok() && output.samples[0].status.ok()) return output;
+    std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
+    std::exit(1);
+  };
+  for (int i = 0; i < 20; ++i) run();
+  std::vector<double> ms;
+  std::map<std::string, std::vector<double>> stage_ms;
+  BatchOutput last;
+  for (int i = 0; i < options.runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    last = run();
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    for (const StageTime& stage : last.stages)
+      stage_ms[stage.name].push_back(absl::ToDoubleMilliseconds(stage.duration));
+  }
+  std::sort(ms.begin(), ms.end());
+  const SampleOutput& sample = last.samples[0];
+  std::string row = absl::StrFormat("| %s | %s | %d | %d | %d | %d | %.3f | %.3f |", model.graph.name, options.scan,
+                                    options.batch, cloud.num_points(), sample.counts.voxels, sample.boxes.size(),
+                                    Median(ms), ms[ms.size() * 99 / 100]);
+  for (const char* stage : kStages) {
+    const std::vector<double>& times = stage_ms[stage];
+    row += times.empty() ? " |" : absl::StrFormat(" %.3f |", Median(times));
+  }
+  std::puts(row.c_str());
+  std::fflush(stdout);
+  if (options.counts_kernels) {
+    const auto activity = OrDie(CudaActivity::Create());
+    if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
+    constexpr int kCountedRuns = 10;
+    for (int i = 0; i < kCountedRuns; ++i) run();
+    std::printf("\n%s\n", ToMarkdown(OrDie(activity->Stop()), kCountedRuns, /*num_kernels=*/30).c_str());
+  }
+  program = Program();
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> names;
+  bool is_usage = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::map<std::string, int*> numbers = {
+        {"--version", &options.version}, {"--batch", &options.batch}, {"--runs", &options.runs}};
+    if (argument == "--header") {
+      PrintHeader();
+      return 0;
+    }
+    if (argument == "--kernels") {
+      options.counts_kernels = true;
+    } else if (const auto number = numbers.find(argument); number != numbers.end()) {
+      is_usage |= ++i == argc || !absl::SimpleAtoi(argv[i], number->second) || *number->second < 1;
+    } else {
+      names.push_back(argument);
+    }
+  }
+  if (is_usage || names.size() != 2) {
+    std::fprintf(stderr, "usage: %s MODEL SCAN [--version N] [--batch N] [--runs N] [--kernels] | --header\n", argv[0]);
+    return 2;
+  }
+  if (!support::HasDevice(support::Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 0;
+  }
+  options.model = names[0];
+  options.scan = names[1];
+  return Run(options);
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }

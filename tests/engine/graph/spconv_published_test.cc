@@ -1,0 +1,354 @@
+// Networks as spconv published them (shared data: golden_ext_p2v.pt, golden_ext_pool.pt, golden_misc.pt, outputs of an
+// unchanged spconv 2): voxels' means, pooling, a sequence of convolutions, tables of joined and added branches. Each is
+// written as a model and runs through the loader and the engine.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/engine/graph/expected_scores.h"
+#include "tests/support/paths.h"
+#include "tests/support/torch_file.h"
+
+namespace voxserve {
+namespace {
+
+using support::NpyArray;
+using support::TorchValue;
+
+std::string List(const std::vector<int64_t>& values) { return absl::StrCat("[", absl::StrJoin(values, ", "), "]"); }
+
+// spconv 2's [out, kernel..., in] as [K, in, out].
+testing::TestTensor ToCells(const NpyArray& weight) {
+  const auto out = static_cast<size_t>(weight.shape.front()), in = static_cast<size_t>(weight.shape.back());
+  const size_t cells = static_cast<size_t>(weight.num_elements()) / in / out;
+  std::vector<float> values(out * cells * in);
+  for (size_t o = 0; o < out; ++o) {
+    for (size_t k = 0; k < cells; ++k) {
+      for (size_t i = 0; i < in; ++i) values[(k * in + i) * out + o] = weight.data<float>()[(o * cells + k) * in + i];
+    }
+  }
+  return testing::FloatTensor({static_cast<int64_t>(cells), weight.shape.back(), weight.shape.front()}, values);
+}
+
+// [N, 1 + D] the sample first, and [N, C]: rows by site, sample after sample.
+std::vector<Rows> ReadRows(const NpyArray& indices, const NpyArray& features, int64_t num_samples) {
+  std::vector<Rows> samples(static_cast<size_t>(num_samples));
+  for (int64_t row = 0; row < indices.shape[0]; ++row) {
+    const int32_t* const at = indices.data<int32_t>() + row * indices.shape[1];
+    Place site = {0, 0, 0, 0};
+    std::copy(at + 1, at + indices.shape[1], site.begin());
+    const float* const values = features.data<float>() + row * features.shape[1];
+    samples[static_cast<size_t>(at[0])][site].assign(values, values + features.shape[1]);
+  }
+  return samples;
+}
+
+// A sparse tensor of spconv's: `input` of a case.
+struct Tensor {
+  explicit Tensor(const TorchValue& value)
+      : shape(value.at("spatial_shape").AsInts()),
+        samples(ReadRows(value.at("indices").tensor(), value.at("features").tensor(), value.at("batch_size").AsInt())),
+        channels(static_cast<int>(value.at("features").tensor().shape[1])) {}
+
+  int dimension() const { return static_cast<int>(shape.size()); }
+
+  std::vector<int64_t> shape;
+  std::vector<Rows> samples;
+  int channels;
+};
+
+std::vector<Rows> ExpectedRows(const TorchValue& one, const Tensor& input) {
+  return ReadRows(one.at("expect").at("out_indices").tensor(), one.at("expect").at("out_features").tensor(),
+                  static_cast<int64_t>(input.samples.size()));
+}
+
+// Node "voxels" gets the tensor's features.
+std::string Voxels(const Tensor& input) {
+  std::vector<std::string> fields, features;
+  for (int axis = 0; axis < input.dimension(); ++axis) {
+    fields.push_back(absl::StrCat("\"", ConvNetwork::kFields[axis], "\""));
+  }
+  for (int c = 0; c < input.channels; ++c) features.push_back(absl::StrCat("features { name: \"f", c, "\" }"));
+  const std::vector<int64_t> zeros(input.shape.size(), 0), ones(input.shape.size(), 1);
+  return absl::StrCat(
+      "dimension: ", input.dimension(), "\nnodes { name: \"voxels\" voxelize { voxel_size: ", List(ones),
+      " rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE range_min: ", List(zeros), " range_max: ", List(input.shape),
+      " reduce: REDUCE_FIRST axes: [", absl::StrJoin(fields, ", "), "] ", absl::StrJoin(features, " "), " } }\n");
+}
+
+// Points' rows of a node on the voxels' sites.
+std::string Outputs(const std::string& node) {
+  return absl::StrCat(
+      "nodes { name: \"best\" inputs: \"", node, "\" argmax {} }\n",
+      "nodes { name: \"labels\" inputs: [\"best\", \"voxels\"] voxel_to_point {} }\n",
+      "nodes { name: \"scores\" inputs: [\"", node, "\", \"voxels\"] voxel_to_point {} }\n",
+      "outputs { kind: KIND_LABELS node: \"labels\" } outputs { kind: KIND_SCORES node: \"scores\" }\n");
+}
+
+// Rows at the voxels' sites are the points' scores.
+void ExpectAtVoxels(support::Device device, testing::TestModel model, const std::string& node, const Tensor& input,
+                    const std::vector<Rows>& expected) {
+  model.graph += Outputs(node);
+  std::vector<ScoredCloud> samples;
+  for (size_t i = 0; i < input.samples.size(); ++i) {
+    ASSERT_EQ(SitesOf(expected[i]), SitesOf(input.samples[i]));
+    samples.push_back({.cloud = CloudOf(input.samples[i], input.dimension(), input.channels)});
+    for (const auto& [site, row] : expected[i]) {
+      samples.back().scores.insert(samples.back().scores.end(), row.begin(), row.end());
+    }
+  }
+  ExpectScores(device, model, samples);
+}
+
+// Rows of a level whose unit is `stride` voxels reach the points through one more convolution, of different weights for
+// every cell: out of the wrong site, or of one that should not be there, it makes something else. It looks as far as
+// `geometry`, which made the level, so that every site is seen by the voxels that it was made of.
+void ExpectThroughVoxels(support::Device device, testing::TestModel model, const std::string& node, const Tensor& input,
+                         const kernels::ConvGeometry& geometry, const std::vector<Rows>& expected) {
+  constexpr int kOut = 3;
+  const int channels = static_cast<int>(expected[0].begin()->second.size());
+  ReferenceConv back{.dimension = input.dimension(), .stride = geometry.stride, .out_channels = kOut};
+  back.deltas = BoxDeltas(input.dimension(), geometry.kernel_size, geometry.dilation, geometry.padding);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> unit(-1, 1);
+  for (size_t i = 0; i < back.deltas.size() * static_cast<size_t>(channels * kOut); ++i) {
+    back.weight.push_back(unit(random));
+  }
+  const auto axes = [&](const kernels::Axes& values) {
+    return List(std::vector<int64_t>(values.begin(), values.begin() + input.dimension()));
+  };
+  absl::StrAppend(
+      &model.graph, "nodes { name: \"back\" inputs: \"", node,
+      "\" sparse_conv { kind: KIND_TRANSPOSED sites_of: \"voxels\" kernel_size: ", axes(geometry.kernel_size),
+      " stride: ", axes(geometry.stride), " dilation: ", axes(geometry.dilation), " padding: ", axes(geometry.padding),
+      " out_channels: ", kOut, " } }\n");
+  model.weights["back.weight"] =
+      testing::FloatTensor({static_cast<int64_t>(back.deltas.size()), channels, kOut}, back.weight);
+  std::vector<Rows> at_voxels;
+  for (size_t i = 0; i < input.samples.size(); ++i) {
+    at_voxels.push_back(ConvolveTransposed(back, expected[i], SitesOf(input.samples[i])));
+  }
+  ExpectAtVoxels(device, std::move(model), "back", input, at_voxels);
+}
+
+class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  // The file's cases of a kind. Null where the file is missing.
+  static std::unique_ptr<support::TorchFile> Open(const std::string& name) {
+    const std::string path = absl::StrCat(support::SharedData(), "/spconv/", name, ".pt");
+    if (!std::filesystem::exists(path)) return nullptr;
+    auto file = support::TorchFile::Open(path);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? std::make_unique<support::TorchFile>(*std::move(file)) : nullptr;
+  }
+  static std::vector<const TorchValue*> CasesOf(const support::TorchFile& file, const std::string& kind) {
+    std::vector<const TorchValue*> cases;
+    for (const TorchValue* const one : file.root().at("cases").items()) {
+      if (one->at("kind").AsString() == kind) cases.push_back(one);
+    }
+    return cases;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, SpconvPublishedTest, support::AllDevices(), support::DeviceName);
+
+#define OPEN_OR_SKIP(file, name) \
+  const auto file = Open(name);  \
+  if (file == nullptr) GTEST_SKIP() << "no " << support::SharedData() << "/spconv/" << (name) << ".pt"
+
+// OpenPCDet's mean of voxels: the first points of those voxels that are seen first.
+TEST_P(SpconvPublishedTest, VoxelsMeans) {
+  OPEN_OR_SKIP(file, "golden_ext_p2v");
+  const std::vector<const TorchValue*> cases = CasesOf(*file, "p2v_cpu");
+  EXPECT_EQ(cases.size(), 3u);
+  for (const TorchValue* const one : cases) {
+    SCOPED_TRACE(one->at("id").AsString());
+    const TorchValue& parameters = one->at("ctor");
+    const auto floats = [&](const char* name, size_t first) {
+      std::vector<double> values;
+      for (size_t axis = 0; axis < 3; ++axis) values.push_back(parameters.at(name).items()[first + axis]->AsFloat());
+      return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
+    };
+    const int64_t max_points = parameters.at("max_num_points_per_voxel").AsInt();
+    testing::TestModel model{
+        .graph = absl::StrCat(
+            "nodes { name: \"voxels\" voxelize { rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE voxel_size: ",
+            floats("vsize_xyz", 0), " range_min: ", floats("coors_range_xyz", 0),
+            " range_max: ", floats("coors_range_xyz", 3), " reduce: REDUCE_MEAN max_points_per_voxel: ", max_points,
+            " features { name: \"x\" } features { name: \"y\" } features { name: \"z\" } features { name: \"f\" } } "
+            "}\n",
+            Outputs("voxels"))};
+    const absl::StatusOr<Graph> graph = LoadTestGraph(model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const NpyArray& points = one->at("points").tensor();
+    const auto num_points = static_cast<size_t>(points.shape[0]);
+    const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, points.data<float>(), num_points);
+    const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const BatchOutput output = (*runner)->Run(*program, {&cloud}, true,
+                                              {.max_voxels = parameters.at("max_num_voxels").AsInt(),
+                                               .voxel_overflow = ModelConfig::VoxelOverflow::kFirstSeen});
+    ASSERT_TRUE(output.status.ok()) << output.status;
+    const SampleOutput& sample = output.samples[0];
+    ASSERT_TRUE(sample.status.ok()) << sample.status;
+    const TorchValue& expect = one->at("expect");
+    EXPECT_EQ(sample.counts.voxels, expect.at("indices").tensor().shape[0]);
+    const auto* const voxel_of_point = expect.at("pc_voxel_id").tensor().data<int64_t>();
+    const auto* const counts = expect.at("num_per_voxel").tensor().data<int32_t>();
+    const auto* const values = expect.at("voxels").tensor().data<float>();  // [voxels, max_points, 4]
+    int64_t num_used = 0;
+    for (size_t point = 0; point < num_points; ++point) {
+      const int64_t voxel = voxel_of_point[point];
+      if (voxel < 0) {
+        EXPECT_EQ(sample.labels[point], RunLimits().ignore_label) << point;
+        continue;
+      }
+      ++num_used;
+      for (int64_t c = 0; c < 4; ++c) {
+        double sum = 0;
+        for (int64_t i = 0; i < counts[voxel]; ++i) sum += values[(voxel * max_points + i) * 4 + c];
+        ASSERT_NEAR(sample.scores[point * 4 + static_cast<size_t>(c)], sum / counts[voxel], 1e-5) << point;
+      }
+    }
+    EXPECT_EQ(sample.counts.used, num_used);
+  }
+}
+
+TEST_P(SpconvPublishedTest, Pooling) {
+  OPEN_OR_SKIP(file, "golden_ext_pool");
+  const std::vector<const TorchValue*> cases = CasesOf(*file, "pipeline");
+  EXPECT_EQ(cases.size(), 4u);
+  for (const TorchValue* const one : cases) {
+    SCOPED_TRACE(one->at("id").AsString());
+    const Tensor input(one->at("input"));
+    ASSERT_EQ(one->at("layers").items().size(), 1u);
+    const TorchValue& layer = *one->at("layers").items()[0];
+    const TorchValue& parameters = layer.at("ctor");
+    const bool is_max = layer.at("cls").AsString().find("MaxPool") != std::string::npos;
+    const bool is_submanifold = parameters.Find("subm") != nullptr && parameters.at("subm").AsBool();
+    kernels::ConvGeometry geometry{.dimension = 3};
+    const auto read = [&](const char* name, kernels::Axes& axes) {
+      if (parameters.Find(name) == nullptr) return std::string();
+      const auto value = static_cast<int32_t>(parameters.at(name).AsInt());
+      axes = {value, value, value, 1};
+      return absl::StrCat(name, ": [", value, ", ", value, ", ", value, "] ");
+    };
+    std::string text = read("kernel_size", geometry.kernel_size);
+    if (is_submanifold) {
+      absl::StrAppend(&text, "kind: KIND_SUBMANIFOLD");
+    } else {
+      absl::StrAppend(&text, read("stride", geometry.stride), read("padding", geometry.padding),
+                      read("dilation", geometry.dilation), "kind: KIND_STRIDED rule: RULE_PADDED");
+    }
+    testing::TestModel model{.graph = absl::StrCat(Voxels(input),
+                                                   "nodes { name: \"pool\" inputs: \"voxels\" pool { reduce: ",
+                                                   is_max ? "REDUCE_MAX " : "REDUCE_AVERAGE ", text, " } }\n")};
+    std::string head = "pool";
+    if (is_max) {  // spconv's maxima begin at 0
+      model.graph += "nodes { name: \"relu\" inputs: \"pool\" activation { function: FUNCTION_RELU } }\n";
+      head = "relu";
+    }
+    const std::vector<Rows> expected = ExpectedRows(*one, input);
+    if (is_submanifold) {
+      ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, head, input, expected));
+    } else {
+      ASSERT_NO_FATAL_FAILURE(ExpectThroughVoxels(GetParam(), model, head, input, geometry, expected));
+    }
+  }
+}
+
+// A submanifold convolution, a batch norm in training, ReLU and a strided convolution. The norm's statistics are the
+// whole batch's; a served network has stored ones, which are these here.
+TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
+  OPEN_OR_SKIP(file, "golden_misc");
+  const std::vector<const TorchValue*> cases = CasesOf(*file, "pipeline");
+  ASSERT_EQ(cases.size(), 1u);
+  const TorchValue& one = *cases[0];
+  const Tensor input(one.at("input"));
+  const std::vector<const TorchValue*>& layers = one.at("layers").items()[0]->at("children").items();
+  testing::TestModel model{.graph = Voxels(input) +
+                                    R"(nodes { name: "first" inputs: "voxels"
+                          sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3] out_channels: 16 } }
+                  nodes { name: "norm" inputs: "first" batch_norm { epsilon: 1e-5 } }
+                  nodes { name: "relu" inputs: "norm" activation { function: FUNCTION_RELU } }
+                  nodes { name: "second" inputs: "relu"
+                          sparse_conv { kind: KIND_STRIDED rule: RULE_PADDED kernel_size: [3, 3] stride: [2, 2]
+                                        padding: [1, 1] out_channels: 16 bias: true } }
+)"};
+  const auto parameter = [&](size_t layer, const char* name) -> const NpyArray& {
+    return layers[layer]->at("params").at(name).tensor();
+  };
+  model.weights["first.weight"] = ToCells(parameter(0, "weight"));
+  model.weights["second.weight"] = ToCells(parameter(3, "weight"));
+  const auto keep = [&](const std::string& name, const std::vector<float>& values) {
+    model.weights[name] = testing::FloatTensor({static_cast<int64_t>(values.size())}, values);
+  };
+  keep("second.bias", parameter(3, "bias").values<float>());
+  keep("norm.weight", parameter(1, "weight").values<float>());
+  keep("norm.bias", parameter(1, "bias").values<float>());
+
+  ReferenceConv first{.dimension = 2, .out_channels = 16};
+  first.deltas = BoxDeltas(2, {3, 3, 1, 1}, {1, 1, 1, 1}, {1, 1, 0, 0});
+  const std::string& bytes = model.weights["first.weight"].bytes;
+  first.weight.resize(bytes.size() / sizeof(float));
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(first.weight.data()));
+  std::vector<double> sum(16), squares(16);
+  double num_rows = 0;
+  for (const Rows& sample : input.samples) {
+    for (const auto& [site, row] : Convolve(first, sample, SitesOf(sample))) {
+      ++num_rows;
+      for (size_t c = 0; c < row.size(); ++c) {
+        sum[c] += row[c];
+        squares[c] += row[c] * row[c];
+      }
+    }
+  }
+  std::vector<float> mean, variance;
+  for (size_t c = 0; c < sum.size(); ++c) {
+    mean.push_back(static_cast<float>(sum[c] / num_rows));
+    variance.push_back(static_cast<float>(squares[c] / num_rows - sum[c] / num_rows * (sum[c] / num_rows)));
+  }
+  keep("norm.running_mean", mean);
+  keep("norm.running_var", variance);
+  const kernels::ConvGeometry geometry{
+      .dimension = 2, .kernel_size = {3, 3, 1, 1}, .stride = {2, 2, 1, 1}, .padding = {1, 1, 0, 0}};
+  ExpectThroughVoxels(GetParam(), model, "second", input, geometry, ExpectedRows(one, input));
+}
+
+// Two branches on the same sites, joined or added.
+TEST_P(SpconvPublishedTest, Tables) {
+  OPEN_OR_SKIP(file, "golden_misc");
+  const std::vector<const TorchValue*> cases = CasesOf(*file, "tables");
+  EXPECT_EQ(cases.size(), 2u);
+  for (const TorchValue* const one : cases) {
+    SCOPED_TRACE(one->at("id").AsString());
+    const Tensor input(one->at("input"));
+    testing::TestModel model{.graph = Voxels(input)};
+    for (const char* const branch : {"left", "right"}) {
+      const TorchValue& spec = *one->at("branch_specs").items()[branch == std::string("left") ? 0 : 1];
+      absl::StrAppend(&model.graph, "nodes { name: \"", branch, "\" inputs: \"voxels\" sparse_conv { kind: ",
+                      "KIND_SUBMANIFOLD kernel_size: [3, 3] out_channels: 8 } }\n");
+      model.weights[absl::StrCat(branch, ".weight")] = ToCells(spec.at("params").at("weight").tensor());
+    }
+    absl::StrAppend(&model.graph, "nodes { name: \"table\" inputs: [\"left\", \"right\"] ",
+                    one->at("table").AsString() == "JoinTable" ? "concat" : "add", " {} }\n");
+    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "table", input, ExpectedRows(*one, input)));
+  }
+}
+
+}  // namespace
+}  // namespace voxserve
