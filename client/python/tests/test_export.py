@@ -149,6 +149,10 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     network.broadcast("gate", "x", "global", "MULTIPLY")
     network.instance_norm("instance", "x", {}, 1e-5)
     network.group_norm("group", "x", affine, 1e-3, 2)
+    network.point_features("points", "voxels")
+    network.point_to_voxel("fine", "points", "voxels", "MAX")
+    network.point_to_voxel("coarse", "points", "voxels", "AVERAGE", sites_of="pool")
+    network.devoxelize("back", "coarse", "voxels")
     nodes = {node.name: node for node in parse(network).nodes}
     functions = wire.message_class("voxserve.model.v1.Activation")
     pool = wire.message_class("voxserve.model.v1.Pool")
@@ -166,6 +170,13 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     assert nodes["gate"].broadcast.function == broadcast.FUNCTION_MULTIPLY
     assert not nodes["instance"].instance_norm.affine
     assert (nodes["group"].group_norm.num_groups, nodes["group"].group_norm.affine) == (2, True)
+    assert (list(nodes["points"].inputs), nodes["points"].WhichOneof("op")) == (["voxels"], "point_features")
+    assert (nodes["fine"].point_to_voxel.reduce, nodes["fine"].point_to_voxel.sites_of) == (pool.REDUCE_MAX, "")
+    assert (nodes["coarse"].point_to_voxel.reduce, nodes["coarse"].point_to_voxel.sites_of) == (
+        pool.REDUCE_AVERAGE,
+        "pool",
+    )
+    assert (list(nodes["back"].inputs), nodes["back"].WhichOneof("op")) == (["coarse", "voxels"], "devoxelize")
     assert set(network.tensors) == {"group.weight", "group.bias"}
 
 

@@ -81,7 +81,7 @@ TEST(LoadGraphTest, ResolvesTheSmallModel) {
   EXPECT_EQ(OpOf<ArgmaxOp>(graph, "best").num_classes, 3);
   EXPECT_EQ(graph.nodes[IndexOf(graph, "both")].channels, 8);
   EXPECT_TRUE(graph.nodes[IndexOf(graph, "labels")].is_labels);
-  EXPECT_TRUE(graph.nodes[IndexOf(graph, "labels")].is_per_point);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "labels")].level, kPointLevel);
   EXPECT_FALSE(graph.nodes[IndexOf(graph, "scores")].is_labels);
 }
 

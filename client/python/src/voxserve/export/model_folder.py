@@ -215,14 +215,22 @@ class Network:
     def voxel_to_point(self, name: str, source: str, voxelize: str) -> str:
         return self._node(name, [source, voxelize], "voxel_to_point {}")
 
-    def devoxelize(self, name: str, source: str, onto: str) -> str:
-        """Trilinear interpolation onto the points (onto: the voxelize node) or onto the sites of a finer tensor."""
-        return self._node(name, [source, onto], "devoxelize {}")
+    def point_features(self, name: str, voxelize: str) -> str:
+        """The cloud's features, a row a point."""
+        return self._node(name, [voxelize], "point_features {}")
 
-    def point_to_voxel(self, name: str, sources: Sequence[str], reduce: str, sites_of: str) -> str:
-        """sources: a tensor on points and the voxelize node, or one on finer sites. reduce: MAX, AVERAGE or SUM."""
-        return self._node(name, sources, f"point_to_voxel {{ reduce: REDUCE_{reduce} sites_of: {_quote(sites_of)} }}")
+    def point_to_voxel(self, name: str, source: str, voxelize: str, reduce: str, sites_of: str = "") -> str:
+        """Rows of points to the sites of a node, or to the voxels. reduce: MAX, AVERAGE or SUM.
 
+        voxelize: empty where the source is on finer sites, which are the points then.
+        """
+        sites = f" sites_of: {_quote(sites_of)}" if sites_of else ""
+        sources = [source, voxelize] if voxelize else [source]
+        return self._node(name, sources, f"point_to_voxel {{ reduce: REDUCE_{reduce}{sites} }}")
+
+    def devoxelize(self, name: str, source: str, positions: str) -> str:
+        """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""
+        return self._node(name, [source, positions], "devoxelize {}")
     def to_bev(self, name: str, source: str) -> str:
         """channel = c * depth + z; rows are y, columns are x."""
         return self._node(name, [source], "to_bev {}")

@@ -282,6 +282,6 @@ class _PointBranch:
         return self._layers.network.devoxelize(name, x, self._onto)
 
     def _to_voxels(self, name: str, x: str) -> str:
-        sources = [self._known, self._voxels] if self._is_cloud else [self._known]
+        voxelize = self._voxels if self._is_cloud else ""
         self._layers.channels[name] = self._layers.channels[self._known]
-        return self._layers.network.point_to_voxel(name, sources, "AVERAGE", x)
+        return self._layers.network.point_to_voxel(name, self._known, voxelize, "AVERAGE", x)
