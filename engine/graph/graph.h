@@ -123,7 +123,7 @@ struct VoxelToPointOp {};
 // Input: the voxelize node. Channels: its features'.
 struct PointFeaturesOp {};
 
-// Inputs: a tensor on points, then the voxelize node.
+// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels

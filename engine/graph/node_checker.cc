@@ -30,9 +30,10 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
-    case Node::kPointToVoxel:
     case Node::kDevoxelize:
       return {2, 2};
+    case Node::kPointToVoxel:
+      return {1, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
     case Node::OP_NOT_SET:
