@@ -10,9 +10,11 @@
 #include "engine/ops/argmax.h"
 #include "engine/ops/box_output.h"
 #include "engine/ops/broadcast.h"
+#include "engine/ops/decode_boxes.h"
 #include "engine/ops/devoxelize.h"
 #include "engine/ops/global_pool.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/nms.h"
 #include "engine/ops/point_features.h"
 #include "engine/ops/point_output.h"
 #include "engine/ops/point_to_voxel.h"
@@ -76,7 +78,7 @@ class Compiler {
     // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
     for (const bool is_head : {false, true}) {
       for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-        if (At(layer).is_wanted() && IsHead(At(layer).first_node) == is_head) EmitSteps(layer);
+        if (At(layer).is_wanted() && IsLast(At(layer).first_node) == is_head) EmitSteps(layer);
       }
     }
     EmitPointOutput(graph_.labels_output, {.is_for_all = true});
@@ -107,6 +109,10 @@ class Compiler {
   int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
 
   bool IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
+  // What runs behind all layers.
+  bool IsLast(int node) const {
+    return IsHead(node) || IsDecoder(Node(node).op) || std::holds_alternative<NmsOp>(Node(node).op);
+  }
   // Points get their voxels' rows in the answer alone.
   bool IsPlainOutput(int node) const {
     return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
@@ -256,6 +262,7 @@ class Compiler {
   DType DTypeOf(const Layer& layer) const {
     const GraphNode& node = Node(layer.result_node);
     if (node.is_labels) return label_dtype_;
+    if (node.max_boxes > 0) return DType::kFloat32;
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
     const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(reader); });
     return head_only ? DType::kFloat32 : target_.dtype;
@@ -344,6 +351,7 @@ class Compiler {
   void EmitSteps(int index) {
     Layer& layer = At(index);
     const GraphNode& node = FirstNode(layer);
+    if (IsDecoder(node.op)) return;  // part of the first nms that reads it
     if (const auto* voxelize = std::get_if<VoxelizeOp>(&node.op)) {
       Push(layer, std::make_unique<VoxelFeaturesStep>(
                       VoxelFeaturesStep::Options{.out = Touch(index),
@@ -356,6 +364,8 @@ class Compiler {
       Push(layer, MakeLinear(*linear, node, index));
     } else if (std::holds_alternative<ConcatOp>(node.op)) {
       EmitConcatCopies(index);
+    } else if (const auto* nms = std::get_if<NmsOp>(&node.op)) {
+      EmitNms(*nms, index);
     } else if (const auto* global = std::get_if<GlobalPoolOp>(&node.op)) {
       AddSampleLevel(Node(node.inputs[0]).level);
       Push(layer, std::make_unique<GlobalPoolStep>(GlobalPoolStep::Options{
@@ -574,6 +584,53 @@ class Compiler {
     options.out.channels = options.samples.channels;
     options.epilogue = TakeEpilogue(At(index));
     Push(At(index), std::make_unique<BroadcastStep>(std::move(options)));
+  }
+
+  // CenterPoint's heads are decoded together.
+  void EmitNms(const NmsOp& op, int index) {
+    const std::vector<int>& inputs = FirstNode(At(index)).inputs;
+    const auto is_decoded = [&](int node) {
+      const int buffer = buffer_of_[static_cast<size_t>(LayerOf(node))];
+      return program_.buffers[static_cast<size_t>(buffer)].first_step >= 0;
+    };
+    std::vector<DecodeCenterHeadsStep::Head> heads;
+    int first_of_heads = -1;
+    for (const int node : inputs) {
+      const auto* const center = std::get_if<CenterHeadDecodeOp>(&Node(node).op);
+      if (center == nullptr || is_decoded(node)) continue;
+      if (first_of_heads < 0) first_of_heads = node;
+      const std::vector<int>& images = Node(node).inputs;
+      const auto touch = [&](size_t image) { return Touch(LayerOf(images[image])); };
+      heads.push_back({.parameters = center->head,
+                       .images = {.heatmap = touch(0),
+                                  .center = touch(1),
+                                  .height = touch(2),
+                                  .dim = touch(3),
+                                  .rot = touch(4),
+                                  .vel = center->has_velocity ? touch(5) : BufferSlice()},
+                       .out = Touch(LayerOf(node))});
+    }
+    static_assert(kernels::kMaxNmsInputs <= kernels::kMaxCenterHeads);
+    if (!heads.empty()) {
+      Push(At(LayerOf(first_of_heads)), std::make_unique<DecodeCenterHeadsStep>(std::move(heads)));
+    }
+    for (const int node : inputs) {
+      const auto* const anchors = std::get_if<AnchorHeadDecodeOp>(&Node(node).op);
+      if (anchors == nullptr || is_decoded(node)) continue;
+      const std::vector<int>& images = Node(node).inputs;
+      Push(At(LayerOf(node)),
+           std::make_unique<DecodeAnchorHeadStep>(DecodeAnchorHeadStep::Options{.parameters = anchors->head,
+                                                                                .scores = Touch(LayerOf(images[0])),
+                                                                                .residuals = Touch(LayerOf(images[1])),
+                                                                                .directions = Touch(LayerOf(images[2])),
+                                                                                .out = Touch(LayerOf(node))}));
+    }
+    NmsStep::Options options{.out = Touch(index),
+                             .iou_threshold = op.iou_threshold,
+                             .max_boxes_in = op.max_boxes_in,
+                             .max_boxes_out = op.max_boxes_out};
+    for (const int node : inputs) options.in.push_back(Touch(LayerOf(node)));
+    Push(At(index), std::make_unique<NmsStep>(std::move(options)));
   }
 
   void AddSampleLevel(int level) { AddLevel(level, program_.sample_levels); }

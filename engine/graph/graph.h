@@ -21,6 +21,8 @@
 #include "engine/geometry/row_level.h"
 #include "engine/graph/levels.h"
 #include "engine/tensor/farthest_points.h"
+#include "kernels/anchor_head.h"
+#include "kernels/center_head.h"
 #include "kernels/conv_geometry.h"
 #include "kernels/epilogue.h"
 #include "kernels/pool.h"
@@ -167,9 +169,34 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
-using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
-                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
-                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp>;
+// CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
+// size.
+struct CenterHeadDecodeOp {
+  kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
+  bool has_velocity = false;
+};
+
+// SECOND's boxes. Inputs: scores, boxes (residuals), directions: images of one size.
+struct AnchorHeadDecodeOp {
+  kernels::AnchorHeadParams head;  // likewise
+};
+
+// Of decoded boxes, each input on its own.
+struct NmsOp {
+  float iou_threshold = 0;
+  int max_boxes_in = 0;  // of each input and sample; 0: all
+  int max_boxes_out = 1;
+};
+
+using GraphOp =
+    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
+                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
+                 PointToVoxelOp, DevoxelizeOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+
+// True for an operator that makes boxes of images.
+inline bool IsDecoder(const GraphOp& op) {
+  return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
+}
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {

@@ -199,6 +199,11 @@ class Validator {
   }
 
   void CheckClasses() {
+    CheckLabelClasses();
+    CheckBoxClasses();
+  }
+
+  void CheckLabelClasses() {
     if (graph_.labels_output == kNone) return;
     const GraphNode* const labels = SourceOf(graph_.labels_output);
     const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
@@ -208,6 +213,32 @@ class Validator {
     if (scores != nullptr && scores->channels != graph_.num_classes) {
       AtModel().Add("its scores have ", scores->channels, " channels (node ", Quoted(scores->name), "), its labels ",
                     graph_.num_classes, " classes (node ", Quoted(labels->name), ")");
+    }
+  }
+
+  // Ids of boxes are below the number of labels' classes, where there are labels.
+  void CheckBoxClasses() {
+    if (graph_.boxes_output == kNone) return;
+    const GraphNode& nms = graph_.nodes[graph_.boxes_output];
+    int largest_id = 0;
+    for (const int input : nms.inputs) {
+      if (input == kNone) continue;
+      const GraphOp& op = graph_.nodes[input].op;
+      const auto read_ids = [&](const auto& head) {
+        largest_id = std::max(largest_id, *std::max_element(head.class_ids.begin(), head.class_ids.end()));
+      };
+      if (const auto* center = std::get_if<CenterHeadDecodeOp>(&op)) {
+        read_ids(center->head);
+        graph_.has_velocities |= center->has_velocity;
+      } else if (const auto* anchors = std::get_if<AnchorHeadDecodeOp>(&op)) {
+        read_ids(anchors->head);
+      }
+    }
+    if (graph_.labels_output == kNone) {
+      graph_.num_classes = largest_id + 1;
+    } else if (largest_id >= graph_.num_classes) {
+      AtModel().Add("its boxes have class id ", largest_id, " (node ", Quoted(nms.name), "), its labels ",
+                    graph_.num_classes, " classes");
     }
   }
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/graph/node_parameters.h"
+#include "kernels/rotated_nms.h"
 
 namespace voxserve {
 namespace {
@@ -36,6 +37,12 @@ InputCount InputCountOf(Node::OpCase op) {
       return {1, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
+    case Node::kCenterHeadDecode:
+      return {5, 6};
+    case Node::kAnchorHeadDecode:
+      return {3, 3};
+    case Node::kNms:
+      return {1, kernels::kMaxNmsInputs};
     case Node::OP_NOT_SET:
       return {0, kAnyNumber};
     default:
@@ -124,6 +131,15 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFarthestPointSample:
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
+    case Node::kCenterHeadDecode:
+      CheckCenterHeadDecode(proto.center_head_decode(), &node, at);
+      break;
+    case Node::kAnchorHeadDecode:
+      CheckAnchorHeadDecode(proto.anchor_head_decode(), &node, at);
+      break;
+    case Node::kNms:
+      CheckNms(proto.nms(), &node, at);
+      break;
     case Node::kPointFeatures:
       CheckPointFeatures(&node, at);
       break;
@@ -138,9 +154,6 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFromDense:
     case Node::kConv2D:
     case Node::kConvTranspose2D:
-    case Node::kCenterHeadDecode:
-    case Node::kAnchorHeadDecode:
-    case Node::kNms:
     case Node::kCrop:
     case Node::kPrune:
     case Node::OP_NOT_SET:

@@ -6,6 +6,7 @@
 // A node whose result is not known, for a problem of its own or of an input, has 0 channels; whoever reads it is then
 // checked for its own parameters and tensors alone.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,20 @@ class NodeChecker {
   void CheckGroupNorm(const model::v1::GroupNorm& proto, GraphNode* node, const ProblemsAt& at);
   // What both norms have. num_groups 0: it has a problem.
   void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, GraphNode* node, const ProblemsAt& at);
+
+  void CheckCenterHeadDecode(const model::v1::CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckAnchorHeadDecode(const model::v1::AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at);
+  struct HeadImage {
+    const char* name;  // for messages
+    int channels;      // 0: not known
+  };
+  // The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
+  // where they do not fit.
+  std::optional<GridShape> HeadImages(const GraphNode& node, const std::vector<HeadImage>& images,
+                                      const ProblemsAt& at) const;
+  // The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
+  const VoxelizeOp* RangeOfBoxes(const ProblemsAt& at) const;
 
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);

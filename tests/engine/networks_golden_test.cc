@@ -72,7 +72,7 @@ class NetworksGoldenTest : public testing::TestWithParam<Variant> {
     const auto program = runner_->Compile(model->graph, GetParam());
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
-    BatchOutput output = runner_->Run(*program, {&cloud}, program->returns_scores());
+    BatchOutput output = runner_->Run(*program, {&cloud}, program->has_scores);
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (output.samples.size() != 1) return {};
     EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
