@@ -8,6 +8,7 @@ import network_definitions as definitions
 import numpy as np
 import pytest
 from minkunet_numpy import MinkUNet
+from spvcnn_definition import Spvcnn
 
 from voxserve.export import model_folder
 from voxserve.export.networks import minkunet
@@ -72,7 +73,7 @@ def test_second_is_its_definition(golden, points) -> None:
 
 def test_spvcnn_is_its_definition(golden, points) -> None:
     cloud = points[definitions.SPVCNN_POINTS]
-    scores = definitions.Spvcnn(definitions.spvcnn_state()).run(cloud)
+    scores = Spvcnn(definitions.spvcnn_state()).run(cloud)
     np.testing.assert_allclose(scores, golden["spvcnn_scores"], rtol=1e-5, atol=1e-5)
     values = MinkUNet(GOLDEN / "networks" / "small-spvcnn" / "1").run(cloud)
     np.testing.assert_allclose(values["scores"].features, scores, rtol=0, atol=1e-3)
