@@ -370,8 +370,9 @@ def test_torch_files_are_exported_byte_for_byte_alike(tmp_path: Path) -> None:
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
     torch.save(tensors, tmp_path / "w.pt")
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "w.pth")
+    torch.save({"model_state": tensors, "it": 3}, tmp_path / "pcdet.pth")
     torch.save({"model": tensors}, tmp_path / "w.ckpt")
-    for index, path in enumerate([weights, *(tmp_path / f"w.{kind}" for kind in ("pt", "pth", "ckpt"))]):
+    for index, path in enumerate([weights, *(tmp_path / n for n in ("w.pt", "w.pth", "pcdet.pth", "w.ckpt"))]):
         output = tmp_path / str(index)
         assert main(["torchsparse-minkunet", str(path), "--output", str(output), "--name", "unet"]) == 0
         for name in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):
