@@ -1,17 +1,20 @@
 #include "engine/graph/compiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "engine/graph/conv2d_merging.h"
+#include "engine/graph/layers.h"
 #include "engine/ops/argmax.h"
 #include "engine/ops/box_output.h"
 #include "engine/ops/broadcast.h"
+#include "engine/ops/conv2d.h"
 #include "engine/ops/decode_boxes.h"
 #include "engine/ops/devoxelize.h"
+#include "engine/ops/from_dense.h"
 #include "engine/ops/global_pool.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/nms.h"
@@ -22,6 +25,7 @@
 #include "engine/ops/sample_norm.h"
 #include "engine/ops/scale_shift.h"
 #include "engine/ops/sparse_conv.h"
+#include "engine/ops/to_dense.h"
 #include "engine/ops/voxelize.h"
 #include "kernels/fetch_on_demand.h"
 
@@ -30,55 +34,23 @@ namespace {
 
 constexpr int64_t kRowAlignmentBytes = 16;
 
-// A step in the making: the nodes that one kernel call computes.
-struct Layer {
-  int first_node = 0;   // where it began; its op decides the kernel
-  int result_node = 0;  // the last node absorbed: the layer computes this one's value
-  int residual = -1;    // layer whose value is added; -1: none
-  std::optional<kernels::Activation> activation;
-  bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
-  std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
-  std::vector<float> bias;   // per output channel; empty: 0
-
-  // Where the value lives: -1 in a buffer of its own, else in columns of this layer's (a concatenation's).
-  int stored_in = -1;
-  int32_t column = 0;
-
-  bool is_for_all = false;
-  bool is_for_scores = false;
-
-  // Else nothing of it is computed: its sites alone are of use.
-  bool is_wanted() const { return is_for_all || is_for_scores; }
-};
-
-// Inputs whose rows it reads. The others, which follow them, say where: the voxelize, or whose sites.
-size_t NumInputsRead(const GraphNode& node) {
-  if (std::holds_alternative<PointFeaturesOp>(node.op) || std::holds_alternative<VoxelizeOp>(node.op)) return 0;
-  const bool has_place = std::holds_alternative<VoxelToPointOp>(node.op) ||
-                         std::holds_alternative<PointToVoxelOp>(node.op) ||
-                         std::holds_alternative<DevoxelizeOp>(node.op);
-  return has_place ? 1 : node.inputs.size();
-}
-
 class Compiler {
  public:
   Compiler(const Graph& graph, const Plan& plan, const CompileTarget& target)
       : graph_(graph),
         plan_(plan),
         target_(target),
-        label_dtype_(target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16) {}
+        label_dtype_(target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16),
+        layers_(graph) {}
 
   Program Compile() {
-    FindRead();
-    FindConsumers();
-    MakeLayers();
-    MarkOutputs();
+    if (target_.merges_conv2ds) MergeConv2ds(layers_);
     PlaceConcats();
     MakeBuffers();
     // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
     for (const bool is_head : {false, true}) {
-      for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-        if (At(layer).is_wanted() && IsLast(At(layer).first_node) == is_head) EmitSteps(layer);
+      for (int layer = 0; layer < layers_.size(); ++layer) {
+        if (IsLast(At(layer).first_node) == is_head) EmitSteps(layer);
       }
     }
     EmitPointOutput(graph_.labels_output, {.is_for_all = true});
@@ -103,146 +75,22 @@ class Compiler {
   }
 
  private:
-  const GraphNode& Node(int node) const { return graph_.nodes[static_cast<size_t>(node)]; }
-  Layer& At(int layer) { return layers_[static_cast<size_t>(layer)]; }
-  const GraphNode& FirstNode(const Layer& layer) const { return Node(layer.first_node); }
-  int LayerOf(int node) const { return layer_of_[static_cast<size_t>(node)]; }
+  const GraphNode& Node(int node) const { return layers_.Node(node); }
+  Layer& At(int layer) { return layers_.At(layer); }
+  const GraphNode& FirstNode(const Layer& layer) const { return layers_.FirstNode(layer); }
+  int LayerOf(int node) const { return layers_.LayerOf(node); }
+  int32_t ColumnsOf(const Layer& layer) const {
+    return layer.members.empty() ? Node(layer.result_node).channels : layer.num_columns;
+  }
 
-  bool IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
   // What runs behind all layers.
   bool IsLast(int node) const {
-    return IsHead(node) || IsDecoder(Node(node).op) || std::holds_alternative<NmsOp>(Node(node).op);
-  }
-  // Points get their voxels' rows in the answer alone.
-  bool IsPlainOutput(int node) const {
-    return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
-  }
-  bool IsOutput(int node) const {
-    return node == graph_.labels_output || node == graph_.scores_output || node == graph_.boxes_output;
-  }
-
-  // What the outputs are computed from. A node that others name for its sites or its rulebook alone is none of it: its
-  // level is made, and nothing else.
-  void FindRead() {
-    is_read_.assign(graph_.nodes.size(), false);
-    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
-      if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
-    }
-    for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
-      if (!is_read_[node]) continue;
-      for (const int input : graph_.nodes[node].inputs) is_read_[static_cast<size_t>(input)] = true;
-    }
-  }
-
-  void FindConsumers() {
-    consumers_.resize(graph_.nodes.size());
-    for (size_t node = 0; node < graph_.nodes.size(); ++node) {
-      if (!is_read_[node]) continue;
-      const size_t num_read = NumInputsRead(graph_.nodes[node]);
-      for (size_t input = 0; input < num_read; ++input) {
-        consumers_[static_cast<size_t>(graph_.nodes[node].inputs[input])].push_back(static_cast<int>(node));
-      }
-    }
-  }
-
-  void MakeLayers() {
-    layer_of_.assign(graph_.nodes.size(), -1);
-    for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-      if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
-      Layer layer{.first_node = node, .result_node = node};
-      const GraphOp& op = Node(node).op;
-      bool can_absorb = true;
-      if (const auto* conv = std::get_if<SparseConvOp>(&op)) {
-        if (conv->bias) layer.bias = conv->bias->values;
-      } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
-        if (linear->bias) layer.bias = linear->bias->values;
-      } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
-        Fold(*norm, layer);
-      } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
-        layer.activation = activation->activation;
-      } else if (std::holds_alternative<AddOp>(op)) {
-        layer.residual = LayerOf(Node(node).inputs[1]);
-      } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
-        if (sample_norm->bias) layer.bias = sample_norm->bias->values;
-        layer.has_scale = false;
-      } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
-        layer.has_scale = false;
-        can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
-      } else if (std::holds_alternative<DevoxelizeOp>(op) || std::holds_alternative<VoxelToPointOp>(op)) {
-        layer.has_scale = false;
-      } else {
-        can_absorb = false;
-      }
-      if (can_absorb) Absorb(layer);
-      for (int absorbed : absorbed_) layer_of_[static_cast<size_t>(absorbed)] = static_cast<int>(layers_.size());
-      absorbed_.clear();
-      layer_of_[static_cast<size_t>(node)] = static_cast<int>(layers_.size());
-      layers_.push_back(std::move(layer));
-    }
-  }
-
-  // Follows the layer's value for as long as one node alone reads it and the epilogue has room for that node.
-  void Absorb(Layer& layer) {
-    for (;;) {
-      const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-      if (readers.size() != 1 || IsOutput(layer.result_node)) return;
-      const int next = readers.front();
-      const GraphOp& op = Node(next).op;
-      const bool sums_only = layer.residual < 0 && !layer.activation;
-      if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
-        Fold(*norm, layer);
-      } else if (std::holds_alternative<AddOp>(op) && sums_only) {
-        const std::vector<int>& inputs = Node(next).inputs;
-        const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
-        if (other < 0) return;  // not computed yet: its own layer absorbs the addition
-        layer.residual = other;
-      } else if (const auto* activation = std::get_if<ActivationOp>(&op); activation != nullptr && !layer.activation) {
-        layer.activation = activation->activation;
-      } else {
-        return;
-      }
-      layer.result_node = next;
-      absorbed_.push_back(next);
-    }
-  }
-
-  // value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
-  static void Fold(const BatchNormOp& norm, Layer& layer) {
-    const size_t channels = norm.weight->values.size();
-    layer.scale.resize(channels, 1.0f);
-    layer.bias.resize(channels, 0.0f);
-    for (size_t c = 0; c < channels; ++c) {
-      const float factor = static_cast<float>(norm.weight->values[c] /
-                                              std::sqrt(double{norm.running_var->values[c]} + double{norm.epsilon}));
-      layer.scale[c] *= factor;
-      layer.bias[c] = (layer.bias[c] - norm.running_mean->values[c]) * factor + norm.bias->values[c];
-    }
-  }
-
-  std::vector<int> InputsOf(const Layer& layer) const {
-    std::vector<int> inputs;
-    const GraphNode& node = FirstNode(layer);
-    for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
-    if (layer.residual >= 0) inputs.push_back(layer.residual);
-    return inputs;
-  }
-
-  void MarkOutputs() {
-    for (const int output : {graph_.labels_output, graph_.boxes_output}) {
-      if (output >= 0) At(LayerOf(output)).is_for_all = true;
-    }
-    if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      for (const int input : InputsOf(*layer)) {
-        At(input).is_for_all |= layer->is_for_all;
-        At(input).is_for_scores |= layer->is_for_scores;
-      }
-    }
+    return layers_.IsHead(node) || IsDecoder(Node(node).op) || std::holds_alternative<NmsOp>(Node(node).op);
   }
 
   void PlaceConcats() {
-    for (int index = 0; index < static_cast<int>(layers_.size()); ++index) {
-      if (!At(index).is_wanted() || !std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
+    for (int index = 0; index < layers_.size(); ++index) {
+      if (!std::holds_alternative<ConcatOp>(FirstNode(At(index)).op)) continue;
       // Its inputs are of another type: they are converted as they are copied.
       if (DTypeOf(At(index)) != target_.dtype) continue;
       int32_t column = 0;
@@ -258,19 +106,13 @@ class Compiler {
     }
   }
 
-  // What the head alone reads leaves the network, and stays float32 whatever the features are.
   DType DTypeOf(const Layer& layer) const {
-    const GraphNode& node = Node(layer.result_node);
-    if (node.is_labels) return label_dtype_;
-    if (node.max_boxes > 0) return DType::kFloat32;
-    const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(reader); });
-    return head_only ? DType::kFloat32 : target_.dtype;
+    if (Node(layer.result_node).is_labels) return label_dtype_;
+    if (Node(layer.result_node).max_boxes > 0) return DType::kFloat32;
+    return layers_.IsReadByHeadAlone(layer) ? DType::kFloat32 : target_.dtype;
   }
 
-  bool HasBuffer(const Layer& layer) const {
-    return layer.is_wanted() && layer.stored_in < 0 && !IsPlainOutput(layer.result_node);
-  }
+  bool HasBuffer(const Layer& layer) const { return layer.stored_in < 0 && !layers_.IsPlainOutput(layer.result_node); }
 
   static int64_t PaddedPitch(int64_t channels, DType dtype) {
     const int64_t alignment = kRowAlignmentBytes / SizeOf(dtype);
@@ -278,17 +120,19 @@ class Compiler {
   }
 
   void MakeBuffers() {
-    buffer_of_.assign(layers_.size(), -1);
-    for (size_t index = 0; index < layers_.size(); ++index) {
-      if (!HasBuffer(layers_[index])) continue;
-      const GraphNode& node = Node(layers_[index].result_node);
-      const DType dtype = DTypeOf(layers_[index]);
-      buffer_of_[index] = static_cast<int>(program_.buffers.size());
+    buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
+    for (int index = 0; index < layers_.size(); ++index) {
+      const Layer& layer = At(index);
+      if (!HasBuffer(layer)) continue;
+      const GraphNode& node = Node(layer.result_node);
+      const DType dtype = DTypeOf(layer);
+      const int32_t columns = ColumnsOf(layer);
+      buffer_of_[static_cast<size_t>(index)] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back({.level = node.level,
                                   .rows_per_sample = node.rows_per_sample(),
                                   .dtype = dtype,
-                                  .channels = node.channels,
-                                  .pitch = node.is_labels ? node.channels : PaddedPitch(node.channels, dtype),
+                                  .channels = columns,
+                                  .pitch = node.is_labels ? columns : PaddedPitch(columns, dtype),
                                   .first_step = -1,
                                   .last_step = -1});
     }
@@ -296,7 +140,7 @@ class Compiler {
 
   // Where a layer's value lies; counts the next step as one that touches it.
   BufferSlice Touch(int index) {
-    BufferSlice slice{.channels = Node(At(index).result_node).channels};
+    BufferSlice slice{.channels = ColumnsOf(At(index))};
     while (At(index).stored_in >= 0) {
       slice.column += At(index).column;
       index = At(index).stored_in;
@@ -362,6 +206,12 @@ class Compiler {
       Push(layer, MakeSparseConv(*conv, node, index));
     } else if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
       Push(layer, MakeLinear(*linear, node, index));
+    } else if (const auto* conv2d = std::get_if<Conv2dOp>(&node.op)) {
+      EmitConv2d(*conv2d, index);
+    } else if (const auto* to_dense = std::get_if<ToDenseOp>(&node.op)) {
+      Push(layer, MakeToDense(*to_dense, index));
+    } else if (std::holds_alternative<FromDenseOp>(node.op)) {
+      Push(layer, MakeFromDense(index));
     } else if (std::holds_alternative<ConcatOp>(node.op)) {
       EmitConcatCopies(index);
     } else if (const auto* nms = std::get_if<NmsOp>(&node.op)) {
@@ -402,7 +252,7 @@ class Compiler {
       const BufferSlice weights = WeightsOf(is_of_points ? kPointLevel : node.level, Node(node.inputs[0]).level, layer);
       PushDevoxelize(index, Touch(weights));
     } else if (std::holds_alternative<VoxelToPointOp>(node.op)) {
-      if (!IsPlainOutput(layer.result_node)) PushDevoxelize(index, {});
+      if (!layers_.IsPlainOutput(layer.result_node)) PushDevoxelize(index, {});
     } else {  // what is left of batch_norm, activation, add
       CountWeights(layer.scale);
       Push(layer, std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = Touch(LayerOf(node.inputs[0])),
@@ -524,16 +374,21 @@ class Compiler {
 
   std::unique_ptr<Step> MakeLinear(const LinearOp& linear, const GraphNode& node, int index) {
     const Layer& layer = At(index);
-    const auto in_channels = static_cast<size_t>(linear.in_channels);
-    const auto out_channels = static_cast<size_t>(linear.out_channels);
-    std::vector<float> weights(in_channels * out_channels);
-    for (size_t o = 0; o < out_channels; ++o) {
-      const float scale = layer.scale.empty() ? 1.0f : layer.scale[o];
-      for (size_t i = 0; i < in_channels; ++i) {
-        weights[i * out_channels + o] = linear.weight->values[o * in_channels + i] * scale;
-      }
+    std::vector<float> weights = Transposed(linear.weight->values, linear.out_channels);
+    for (size_t i = 0; i < weights.size() && !layer.scale.empty(); ++i) {
+      weights[i] *= layer.scale[i % layer.scale.size()];
     }
     return MakeRowProduct(std::move(weights), node, index);
+  }
+
+  // [out channels, in channels] to [in channels, out channels].
+  static std::vector<float> Transposed(const std::vector<float>& weights, int32_t num_out) {
+    const auto out_channels = static_cast<size_t>(num_out), in_channels = weights.size() / out_channels;
+    std::vector<float> transposed(weights.size());
+    for (size_t o = 0; o < out_channels; ++o) {
+      for (size_t i = 0; i < in_channels; ++i) transposed[i * out_channels + o] = weights[o * in_channels + i];
+    }
+    return transposed;
   }
 
   // weights: [in channels, out channels], scaled.
@@ -547,6 +402,63 @@ class Compiler {
                             .epilogue = TakeEpilogue(At(index)),
                             .dtype = target_.dtype,
                             .out_dtype = program_.buffers[static_cast<size_t>(out.buffer)].dtype});
+  }
+
+  // Layers that are computed as one are, where the first of them stands.
+  void EmitConv2d(const Conv2dOp& op, int index) {
+    if (!At(index).members.empty()) return;  // it stands behind them
+    const int stored_in = At(index).stored_in;
+    if (stored_in >= 0 && !At(stored_in).members.empty()) {
+      const std::vector<int>& members = At(stored_in).members;
+      if (index != *std::min_element(members.begin(), members.end())) return;
+      index = stored_in;
+    }
+    Layer& layer = At(index);
+    const GraphNode& node = FirstNode(layer);
+    FoldedConv2d conv = FoldConv2d(layers_, layer);
+    layer.bias = std::move(conv.bias);
+    if (conv.geometry == kernels::Conv2dGeometry()) {  // of a single cell that stays where it is
+      Push(layer, MakeRowProduct(Transposed(conv.weights, ColumnsOf(layer)), node, index));
+      return;
+    }
+    const kernels::Axes& in_size = Node(node.inputs[0]).grid->size;
+    BufferSlice in = Touch(LayerOf(node.inputs[0]));
+    in.channels = op.in_channels * layer.num_groups;
+    CountWeights(conv.weights);
+    Push(layer, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
+                                                                 .out = Touch(index),
+                                                                 .in_rows = in_size[0],
+                                                                 .in_columns = in_size[1],
+                                                                 .geometry = conv.geometry,
+                                                                 .epilogue = TakeEpilogue(layer),
+                                                                 .dtype = target_.dtype,
+                                                                 .allow_tf32 = target_.allow_tf32,
+                                                                 .on_cuda = target_.on_cuda},
+                                             std::move(conv.weights)));
+  }
+
+  std::unique_ptr<Step> MakeToDense(const ToDenseOp& op, int index) {
+    const GraphNode& in_node = Node(FirstNode(At(index)).inputs[0]);
+    const kernels::Axes& shape = *graph_.levels.levels()[static_cast<size_t>(in_node.level)].spatial_shape;
+    AddKeyLevel(in_node.level);
+    return std::make_unique<ToDenseStep>(
+        ToDenseStep::Options{.level = in_node.level,
+                             .in = Touch(LayerOf(FirstNode(At(index)).inputs[0])),
+                             .out = Touch(index),
+                             .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape)
+                                                      : kernels::SiteGrid::RowMajor(graph_.dimension, shape),
+                             .depth = op.is_from_above ? shape[2] : 1});
+  }
+
+  std::unique_ptr<Step> MakeFromDense(int index) {
+    const GraphNode& node = FirstNode(At(index));
+    const kernels::Axes& shape = *graph_.levels.levels()[static_cast<size_t>(node.level)].spatial_shape;
+    AddKeyLevel(node.level);
+    return std::make_unique<FromDenseStep>(
+        FromDenseStep::Options{.level = node.level,
+                               .in = Touch(LayerOf(node.inputs[0])),
+                               .out = Touch(index),
+                               .grid = kernels::SiteGrid::RowMajor(graph_.dimension, shape)});
   }
 
   // The inputs of a concatenation that were not written in place.
@@ -672,11 +584,7 @@ class Compiler {
   const CompileTarget target_;
   const DType label_dtype_;
   Program program_;
-  std::vector<bool> is_read_;                                       // by node
-  std::vector<std::vector<int>> consumers_;                         // by node, of those that are read
-  std::vector<Layer> layers_;                                       // in the order in which they run
-  std::vector<int> layer_of_;                                       // by node; -1: not made yet, or never read
-  std::vector<int> absorbed_;                                       // nodes of the layer in the making
+  Layers layers_;
   std::vector<int> buffer_of_;                                      // by layer; -1: none of its own
   std::map<std::pair<int, int>, InterpolationWeights> weights_of_;  // by positions' level and level
 };

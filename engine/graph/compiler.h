@@ -3,7 +3,8 @@
 // Graph -> Program. What it does, in this order:
 //  1. Fuses: a convolution, a linear layer or a step of its own absorbs the batch norm, addition and activation that
 //     follow it, as long as nothing else reads what lies between. Batch norms are folded into weights and bias; of an
-//     addition the side that is computed last absorbs it, and the other becomes its residual.
+//     addition the side that is computed last absorbs it, and the other becomes its residual (layers.h). Convolutions
+//     of images that read alike become one (conv2d_merging.h).
 //  2. Places concatenations: an input that stands in no other one is written straight into its columns; the rest is
 //     copied.
 //  3. Orders steps: layers as the graph has them, then the head (argmax, outputs). Lays out buffers: one per value, alive
@@ -24,6 +25,7 @@ struct CompileTarget {
   bool on_cuda = false;           // else the CPU, where dtype is float32
   DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
   bool is_deterministic = false;  // Program's
+  bool merges_conv2ds = true;     // of images that read alike; false: for tests and benchmarks
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };
 

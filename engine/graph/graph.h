@@ -23,6 +23,7 @@
 #include "engine/tensor/farthest_points.h"
 #include "kernels/anchor_head.h"
 #include "kernels/center_head.h"
+#include "kernels/conv2d.h"
 #include "kernels/conv_geometry.h"
 #include "kernels/epilogue.h"
 #include "kernels/pool.h"
@@ -169,6 +170,25 @@ struct SampleNormOp {
   HostTensorPtr bias;    // [channels]; null: 0
 };
 
+// Sites of a level with a spatial shape to the cells of GraphNode::grid.
+struct ToDenseOp {
+  bool is_from_above = false;  // to_bev: an image, and the last axis stands in its channels
+};
+
+// Cells of a grid to sites of a level that has the grid's shape.
+struct FromDenseOp {
+  int sites_of = -1;  // index of the node whose sites the output's are
+};
+
+// Convolution of an image, or its transpose. Its input and output sizes are the nodes' grids.
+struct Conv2dOp {
+  kernels::Conv2dGeometry geometry;
+  int in_channels = 0;
+  int out_channels = 0;
+  HostTensorPtr weight;  // [out, in / groups, rows, columns], of a transposed one [in, out, rows, columns]
+  HostTensorPtr bias;    // [out]; null: none
+};
+
 // CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
 // size.
 struct CenterHeadDecodeOp {
@@ -188,10 +208,10 @@ struct NmsOp {
   int max_boxes_out = 1;
 };
 
-using GraphOp =
-    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
-                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
-                 PointToVoxelOp, DevoxelizeOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
+                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
+                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
+                             FromDenseOp, Conv2dOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
 
 // True for an operator that makes boxes of images.
 inline bool IsDecoder(const GraphOp& op) {
@@ -205,10 +225,11 @@ inline int PartnerOf(const GraphOp& op) {
   return -1;
 }
 
-// The node whose sites it is given; -1: none.
+// The node that an operator names to have its sites; -1: none.
 inline int SitesOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
   if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
+  if (const auto* from_dense = std::get_if<FromDenseOp>(&op)) return from_dense->sites_of;
   return -1;
 }
 

@@ -77,7 +77,9 @@ class Validator {
       partner_.push_back(kNone);
       const model::v1::SparseConv& conv = proto.sparse_conv();
       const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
-      const std::string& sites_of = proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of() : conv.sites_of();
+      const std::string& sites_of = proto.has_from_dense()       ? proto.from_dense().sites_of()
+                                    : proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of()
+                                                                 : conv.sites_of();
       for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
@@ -253,7 +255,7 @@ class Validator {
       if (!is_needed[index]) continue;
       for (const int input : node.inputs) is_needed[input] = true;
       if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
-      if (const int given = SitesOf(node.op); given != kNone) is_needed[given] = true;
+      if (const int named = SitesOf(node.op); named != kNone) is_needed[named] = true;
     }
     for (int node = 0; node < model_.nodes_size(); ++node) {
       if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");

@@ -60,6 +60,8 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
     case Node::kDevoxelize:
+    case Node::kToDense:
+    case Node::kToBev:
       return true;
     default:
       return false;
@@ -131,15 +133,6 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFarthestPointSample:
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
-    case Node::kCenterHeadDecode:
-      CheckCenterHeadDecode(proto.center_head_decode(), &node, at);
-      break;
-    case Node::kAnchorHeadDecode:
-      CheckAnchorHeadDecode(proto.anchor_head_decode(), &node, at);
-      break;
-    case Node::kNms:
-      CheckNms(proto.nms(), &node, at);
-      break;
     case Node::kPointFeatures:
       CheckPointFeatures(&node, at);
       break;
@@ -150,10 +143,29 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckDevoxelize(&node, at);
       break;
     case Node::kToDense:
+      CheckToDense(/*is_from_above=*/false, &node, at);
+      break;
     case Node::kToBev:
+      CheckToDense(/*is_from_above=*/true, &node, at);
+      break;
     case Node::kFromDense:
+      CheckFromDense(proto.from_dense(), partner, &node, at);
+      break;
     case Node::kConv2D:
+      CheckConv2d(proto.conv2d(), &node, at);
+      break;
     case Node::kConvTranspose2D:
+      CheckConvTranspose2d(proto.conv_transpose2d(), &node, at);
+      break;
+    case Node::kCenterHeadDecode:
+      CheckCenterHeadDecode(proto.center_head_decode(), &node, at);
+      break;
+    case Node::kAnchorHeadDecode:
+      CheckAnchorHeadDecode(proto.anchor_head_decode(), &node, at);
+      break;
+    case Node::kNms:
+      CheckNms(proto.nms(), &node, at);
+      break;
     case Node::kCrop:
     case Node::kPrune:
     case Node::OP_NOT_SET:

@@ -53,6 +53,18 @@ class NodeChecker {
   // What both norms have. num_groups 0: it has a problem.
   void CheckSampleNorm(int num_groups, float epsilon, bool is_affine, GraphNode* node, const ProblemsAt& at);
 
+  void CheckToDense(bool is_from_above, GraphNode* node, const ProblemsAt& at);
+  void CheckFromDense(const model::v1::FromDense& proto, int sites_of, GraphNode* node, const ProblemsAt& at);
+  void CheckConv2d(const model::v1::Conv2d& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckConvTranspose2d(const model::v1::ConvTranspose2d& proto, GraphNode* node, const ProblemsAt& at);
+  // What both have. geometry: empty where it has a problem.
+  void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed, uint32_t out_channels,
+                      uint32_t groups, bool has_bias, GraphNode* node, const ProblemsAt& at);
+  // As FeaturesInput, of an operator that has one input, an image.
+  const GraphNode* ImageInput(const GraphNode& node, const ProblemsAt& at) const;
+  // The size of an image that a convolution makes, and its channels; a problem where it has none.
+  void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at);
+
   void CheckCenterHeadDecode(const model::v1::CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
   void CheckAnchorHeadDecode(const model::v1::AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
   void CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at);

@@ -23,6 +23,7 @@ struct Variant {
   ModelConfig::Precision precision = ModelConfig::Precision::kFloat32;
   ConvPlan plan = {};
   bool is_deterministic = false;
+  bool merges_conv2ds = true;
 };
 
 class DeviceRunner {

@@ -2,6 +2,7 @@
 
 // Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -23,19 +24,26 @@ inline constexpr int kFine = 0;                        // level 0, the voxels
 inline constexpr int kCoarse = 1;                      // what the graph's rule makes of it
 inline constexpr kernels::Axes kShape = {7, 5, 4, 1};  // of the voxels
 
+inline constexpr kernels::Axes kFlatShape = {7, 5, 1, 1};  // of those of 2 axes
+
 // Builds graphs as the loader leaves them. Every method returns the new node's index.
 class GraphBuilder {
  public:
-  explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor)
+  // dimension: 3, or 2, where all sites have z = 0.
+  explicit GraphBuilder(uint32_t seed, kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor,
+                        int dimension = 3)
       : random_(seed), rule_(rule) {
-    graph_.levels = LevelTable(kShape);
+    const kernels::Axes shape = dimension == 3 ? kShape : kFlatShape;
+    graph_.dimension = dimension;
+    graph_.levels = LevelTable(shape);
     VoxelizeOp op;
     op.origin = kernels::VoxelOrigin::kRange;
     op.has_range = true;
-    for (size_t axis = 0; axis < 3; ++axis) op.range_max[axis] = static_cast<float>(kShape[axis]);
-    op.grid_shape = kShape;
+    for (size_t axis = 0; axis < 3; ++axis) op.range_max[axis] = static_cast<float>(shape[axis]);
+    op.grid_shape = shape;
     op.voxel_size = {1, 1, 1, 1};
-    op.axes = {"x", "y", "z"};
+    op.axes = {"x", "y"};
+    if (dimension == 3) op.axes.push_back("z");
     for (const char* name : {"x", "y", "z", "f"}) op.features.push_back({.name = name, .unit = "1"});
     Add("voxels", {}, op, kFine, 4);
   }
@@ -106,6 +114,41 @@ class GraphBuilder {
                       .paired_with = down,
                       .rulebook = conv ? conv->rulebook : std::get<PoolOp>(partner).rulebook},
                kFine, Channels(input));
+  }
+  // Of the input's level.
+  int ToDense(int input) {
+    const int node = Add("to_dense", {input}, ToDenseOp(), kSampleLevel, Channels(input));
+    graph_.nodes.back().grid = GridShape{.dimension = graph_.dimension, .size = ShapeOf(Level(input))};
+    return node;
+  }
+  int ToBev(int input) {
+    const kernels::Axes shape = ShapeOf(Level(input));
+    const int node = Add("to_bev", {input}, ToDenseOp{.is_from_above = true}, kSampleLevel, Channels(input) * shape[2]);
+    graph_.nodes.back().grid = GridShape{.dimension = 2, .size = {shape[1], shape[0], 1, 1}};
+    return node;
+  }
+  int FromDense(int input, int sites_of) {
+    return Add("from_dense", {input}, FromDenseOp{.sites_of = sites_of}, Level(sites_of), Channels(input));
+  }
+  // Of an image.
+  int Conv2d(int input, const kernels::Conv2dGeometry& geometry, int out_channels, bool bias) {
+    const int in_channels = Channels(input);
+    const kernels::Axes in_size = graph_.nodes[static_cast<size_t>(input)].grid->size;
+    const std::array<int64_t, 2> matrix = geometry.is_transposed
+                                              ? std::array<int64_t, 2>{in_channels, out_channels}
+                                              : std::array<int64_t, 2>{out_channels, in_channels / geometry.groups};
+    const int node =
+        Add("conv2d", {input},
+            Conv2dOp{.geometry = geometry,
+                     .in_channels = in_channels,
+                     .out_channels = out_channels,
+                     .weight = RandomTensor({matrix[0], matrix[1], geometry.kernel_size[0], geometry.kernel_size[1]}),
+                     .bias = bias ? RandomTensor({out_channels}) : nullptr},
+            kSampleLevel, out_channels);
+    graph_.nodes.back().grid = GridShape{.dimension = 2,
+                                         .size = {static_cast<int32_t>(geometry.OutSize(0, in_size[0])),
+                                                  static_cast<int32_t>(geometry.OutSize(1, in_size[1])), 1, 1}};
+    return node;
   }
   int Norm(int input) {
     const int channels = Channels(input);
@@ -179,7 +222,36 @@ class GraphBuilder {
     return graph_;
   }
 
+  // Of images of one size; their own size is filled in, and the boxes lie on the voxels' grid of unit cells.
+  int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    return AddBoxes("center_head", images, CenterHeadDecodeOp{.head = head, .has_velocity = images.size() > 5},
+                    head.max_boxes);
+  }
+  int AnchorHead(const std::vector<int>& images, kernels::AnchorHeadParams head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    head.range_max = {static_cast<float>(kShape[0]), static_cast<float>(kShape[1])};
+    return AddBoxes("anchor_head", images, AnchorHeadDecodeOp{.head = head}, head.max_boxes);
+  }
+  int Nms(const std::vector<int>& boxes, const NmsOp& op) {
+    int max_boxes = 0;
+    for (const int input : boxes) {
+      const int rows = graph_.nodes[static_cast<size_t>(input)].max_boxes;
+      max_boxes += std::min(op.max_boxes_in == 0 ? rows : std::min(rows, op.max_boxes_in), op.max_boxes_out);
+    }
+    return AddBoxes("nms", boxes, op, max_boxes);
+  }
+  // Ends a graph all of whose nodes are read: its output is boxes alone.
+  Graph FinishBoxes(int nms, int num_classes) {
+    graph_.boxes_output = nms;
+    graph_.num_classes = num_classes;
+    return graph_;
+  }
+
   int Level(int node) const { return graph_.nodes[static_cast<size_t>(node)].level; }
+  const GridShape& Grid(int node) const { return *graph_.nodes[static_cast<size_t>(node)].grid; }
   int Channels(int node) const { return graph_.nodes[static_cast<size_t>(node)].channels; }
   int num_nodes() const { return static_cast<int>(graph_.nodes.size()); }
 
@@ -190,6 +262,7 @@ class GraphBuilder {
             .stride = {stride, stride, stride, 1},
             .padding = {padding, padding, padding, 0}};
   }
+  kernels::Axes ShapeOf(int level) const { return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape; }
   HostTensorPtr RandomTensor(const std::vector<int64_t>& shape) {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
@@ -209,10 +282,17 @@ class GraphBuilder {
     node.name = absl::StrCat(name, graph_.nodes.size());
     node.inputs = std::move(inputs);
     node.op = std::move(op);
+    if (level == kSampleLevel) node.grid = graph_.nodes[static_cast<size_t>(node.inputs[0])].grid;
     node.level = level;
     node.channels = channels;
     graph_.nodes.push_back(std::move(node));
     return num_nodes() - 1;
+  }
+  int AddBoxes(const std::string& name, const std::vector<int>& inputs, GraphOp op, int max_boxes) {
+    const int node = Add(name, inputs, std::move(op), kSampleLevel, kernels::kBoxColumns);
+    graph_.nodes.back().grid = std::nullopt;
+    graph_.nodes.back().max_boxes = max_boxes;
+    return node;
   }
   void RemoveUnread() {
     std::vector<bool> is_read(graph_.nodes.size());
@@ -221,7 +301,7 @@ class GraphBuilder {
       if (!is_read[i]) continue;
       for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
       if (const int partner = PartnerOf(graph_.nodes[i].op); partner >= 0) is_read[static_cast<size_t>(partner)] = true;
-      if (const int given = SitesOf(graph_.nodes[i].op); given >= 0) is_read[static_cast<size_t>(given)] = true;
+      if (const int named = SitesOf(graph_.nodes[i].op); named >= 0) is_read[static_cast<size_t>(named)] = true;
     }
     std::vector<int> moved(graph_.nodes.size(), -1);
     std::vector<GraphNode> kept;
@@ -238,6 +318,9 @@ class GraphBuilder {
       }
       if (auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op); to_voxel && to_voxel->sites_of >= 0) {
         to_voxel->sites_of = moved[static_cast<size_t>(to_voxel->sites_of)];
+      }
+      if (auto* from_dense = std::get_if<FromDenseOp>(&node.op)) {
+        from_dense->sites_of = moved[static_cast<size_t>(from_dense->sites_of)];
       }
       kept.push_back(std::move(node));
     }

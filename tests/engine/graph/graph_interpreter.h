@@ -23,11 +23,11 @@ struct Points {
   size_t size() const { return values.size() / 4; }
 };
 
-// One point a voxel: x, y, z are the site.
-inline Points RandomPoints(uint32_t seed) {
+// One point a voxel: x, y, z are the site. dimension 2: all z are 0.
+inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   std::mt19937 random(seed);
   std::set<Site> sites = {{0, 0, 0}};  // so that the minimum is 0 and sites are the points
-  std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, 3);
+  std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, dimension == 3 ? 3 : 0);
   for (int i = 0; i < 40; ++i) sites.insert({x(random), y(random), z(random)});
   Points points;
   std::uniform_real_distribution<float> f(-1, 1);
@@ -54,7 +54,8 @@ inline Points RandomScan(uint32_t seed, int num_points = 90) {
   return points;
 }
 
-// Where the row of a tensor on kSampleLevel stands, and that of point i of one on kPointLevel.
+// Where the row of a tensor on kSampleLevel stands, and that of point i of one on kPointLevel. Those of a grid's cells
+// stand where they are.
 inline constexpr Site kSampleRow = {-1, -1, -1};
 inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
@@ -123,6 +124,25 @@ class Interpreter {
       return {{kSampleRow, Reduce(global->reduce, rows, static_cast<size_t>(node.channels))}};
     }
     if (const auto* norm = std::get_if<SampleNormOp>(&node.op)) return Normalize(*norm, in);
+    if (const auto* to_dense = std::get_if<ToDenseOp>(&node.op)) {
+      Values cells = Cells(node);
+      for (const auto& [site, row] : in) {
+        if (!to_dense->is_from_above) {
+          cells.at(site) = row;
+          continue;
+        }
+        std::vector<double>& cell = cells.at({site[1], site[0], 0});
+        const size_t depth = cell.size() / row.size();
+        for (size_t c = 0; c < row.size(); ++c) cell[c * depth + static_cast<size_t>(site[2])] = row[c];
+      }
+      return cells;
+    }
+    if (std::holds_alternative<FromDenseOp>(node.op)) {
+      Values sites = Sites(node.level);
+      for (auto& [site, row] : sites) row = in.at(site);
+      return sites;
+    }
+    if (const auto* conv = std::get_if<Conv2dOp>(&node.op)) return ConvolveImage(*conv, node, in);
     Values out = in;
     for (auto& [site, row] : out) {
       if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
@@ -145,7 +165,7 @@ class Interpreter {
         const std::vector<double> other = Evaluate(node.inputs[1]).at(site);
         for (size_t c = 0; c < row.size(); ++c) row[c] += other[c];
       } else if (const auto* broadcast = std::get_if<BroadcastOp>(&node.op)) {
-        const std::vector<double> sample = Evaluate(node.inputs[1]).at(kSampleRow);
+        const std::vector<double> sample = Evaluate(node.inputs[1]).begin()->second;
         if (broadcast->function == BroadcastOp::Function::kConcat) {
           row.insert(row.end(), sample.begin(), sample.end());
           continue;
@@ -239,6 +259,55 @@ class Interpreter {
       for (const auto& [site, unused] : voxels_) sites[site];
     }
     return sites;
+  }
+
+  // All of a grid, with rows of 0.
+  static Values Cells(const GraphNode& node) {
+    Values cells;
+    const kernels::Axes& size = node.grid->size;
+    for (int32_t a = 0; a < size[0]; ++a) {
+      for (int32_t b = 0; b < size[1]; ++b) {
+        for (int32_t c = 0; c < size[2]; ++c) cells[{a, b, c}].assign(static_cast<size_t>(node.channels), 0.0);
+      }
+    }
+    return cells;
+  }
+
+  // Every pair of positions that the definition names.
+  static Values ConvolveImage(const Conv2dOp& conv, const GraphNode& node, const Values& in) {
+    const kernels::Conv2dGeometry& geometry = conv.geometry;
+    const auto ins = static_cast<size_t>(conv.in_channels / geometry.groups);
+    const auto outs = static_cast<size_t>(conv.out_channels / geometry.groups);
+    Values out = Cells(node);
+    for (auto& [to, row] : out) {
+      for (int32_t i = 0; i < geometry.kernel_size[0]; ++i) {
+        for (int32_t j = 0; j < geometry.kernel_size[1]; ++j) {
+          Site from = {0, 0, 0};
+          bool is_reached = true;
+          for (size_t axis = 0; axis < 2; ++axis) {
+            const int32_t cell = axis == 0 ? i : j;
+            const int32_t moved = geometry.is_transposed ? to[axis] + geometry.padding[axis] - cell
+                                                         : to[axis] * geometry.stride[axis] - geometry.padding[axis] +
+                                                               cell * geometry.dilation[axis];
+            is_reached &= !geometry.is_transposed || moved % geometry.stride[axis] == 0;
+            from[axis] = geometry.is_transposed ? moved / geometry.stride[axis] : moved;
+          }
+          const auto found = is_reached ? in.find(from) : in.end();
+          if (found == in.end()) continue;
+          for (size_t o = 0; o < row.size(); ++o) {
+            for (size_t c = 0; c < ins; ++c) {
+              const size_t channel = o / outs * ins + c;
+              const size_t matrix = geometry.is_transposed ? channel * row.size() + o : o * ins + c;
+              const auto cell = static_cast<size_t>(i * geometry.kernel_size[1] + j);
+              const auto cells = static_cast<size_t>(geometry.kernel_size[0] * geometry.kernel_size[1]);
+              row[o] += found->second[channel] * conv.weight->values[matrix * cells + cell];
+            }
+          }
+        }
+      }
+      for (size_t o = 0; conv.bias && o < row.size(); ++o) row[o] += conv.bias->values[o];
+    }
+    return out;
   }
 
   Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) {

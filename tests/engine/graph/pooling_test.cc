@@ -2,11 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-#include <utility>
 #include <vector>
 
-#include "engine/base/error_reason.h"
 #include "tests/engine/graph/program_comparison.h"
 
 namespace voxserve {
@@ -89,41 +86,7 @@ TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   const int gate = b.GlobalPool(inner, PoolReduce::kAverage);
   const int gated = b.Broadcast(b.SampleNorm(inner, 2, true), gate, BroadcastOp::Function::kAdd);
   const Graph graph = b.Finish(b.Linear(b.Unpool(gated, down, PoolReduce::kAverage), 3, true));
-  // Two million points in few voxels: the maps would be made for two million voxels.
-  std::mt19937 random(60);
-  std::uniform_real_distribution<float> unit(0, 1);
-  std::vector<float> values;
-  for (int i = 0; i < 2'000'000; ++i) {
-    for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * static_cast<float>(kShape[axis]));
-    values.push_back(unit(random));
-  }
-  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
-  const auto run = [&](int64_t limit) {
-    BatchOutput output;
-    const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
-    output.status = runner.status();
-    if (!runner.ok()) return output;
-    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
-    output.status = program.status();
-    return program.ok() ? (*runner)->Run(*program, {&cloud}, true) : std::move(output);
-  };
-  const BatchOutput expected = run(0);
-  ASSERT_TRUE(expected.status.ok()) << expected.status;
-  EXPECT_FALSE(expected.geometry_on_cpu);
-  bool fell_back = false;
-  for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / 4) {
-    const BatchOutput output = run(limit);
-    if (!output.status.ok()) {
-      ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
-      continue;
-    }
-    ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
-    fell_back = true;
-    const std::vector<float>& scores = output.samples[0].scores;
-    ASSERT_EQ(scores.size(), expected.samples[0].scores.size());
-    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores[i], 1e-2f) << i;
-  }
-  EXPECT_TRUE(fell_back);
+  ExpectEqualWithMapsOfTheCpu(graph);
 }
 
 }  // namespace
