@@ -275,8 +275,10 @@ class Compiler {
 
   void EmitPointToVoxel(const PointToVoxelOp& op, int index) {
     const GraphNode& node = FirstNode(At(index));
-    if (node.level != 0) {
-      AddKeyLevel(0);
+    const int position_level = Node(node.inputs[0]).level;
+    const int key_level = std::max(position_level, 0);  // points are where their voxels are
+    if (position_level >= 0 || node.level != 0) {
+      AddKeyLevel(key_level);
       AddKeyLevel(node.level);
     }
     Push(At(index), std::make_unique<PointToVoxelStep>(
@@ -284,8 +286,9 @@ class Compiler {
                                                   .out = Touch(index),
                                                   .reduce = op.reduce,
                                                   .dimension = graph_.dimension,
+                                                  .position_level = position_level,
                                                   .level = node.level,
-                                                  .ratio = *graph_.levels.RatioBetween(0, node.level)}));
+                                                  .ratio = *graph_.levels.RatioBetween(key_level, node.level)}));
   }
 
   // weights: as DevoxelizeStep has them.

@@ -62,7 +62,7 @@ struct VoxelizeOp {
   bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
   std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
-  // VoxelOrigin::kRange: kernels::GridShape, within the key's limits.
+  // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
   int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
   std::vector<InputFeature> features;    // at least one
@@ -140,7 +140,7 @@ struct VoxelToPointOp {};
 // Input: the voxelize node. Channels: its features'.
 struct PointFeaturesOp {};
 
-// Inputs: a tensor on points, then the voxelize node.
+// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels

@@ -31,10 +31,11 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
-    case Node::kPointToVoxel:
     case Node::kDevoxelize:
     case Node::kPrune:
       return {2, 2};
+    case Node::kPointToVoxel:
+      return {1, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
     case Node::kCenterHeadDecode:

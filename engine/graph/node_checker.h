@@ -40,6 +40,8 @@ class NodeChecker {
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
   void CheckPointFeatures(GraphNode* node, const ProblemsAt& at);
+  // Sites of `level` have units of the input's or coarser ones.
+  bool IsCoarsening(const GraphNode& input, int level, const ProblemsAt& at) const;
   void CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node, const ProblemsAt& at);
   void CheckDevoxelize(GraphNode* node, const ProblemsAt& at);
   void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);

@@ -25,10 +25,11 @@ from voxserve.export import (
     kernel_order,
     model_folder,
     safetensors_file,
-    torchsparse_minkunet,
 )
-from voxserve.export.__main__ import main, read_state_dict
+from voxserve.export.__main__ import main
+from voxserve.export.input_files import read_state_dict
 from voxserve.export.model_folder import config_textproto
+from voxserve.export.networks import minkunet
 
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -80,7 +81,7 @@ def make_state(cs: Sequence[int] = (2, 2, 3, 4, 5, 5, 4, 3, 3), inputs: int = 4,
 
 
 def build(state: State, **options: Any) -> Any:
-    return torchsparse_minkunet.build(state, name="n", **options)
+    return minkunet.build(state, name="n", **options)
 
 
 def parse(network: Any) -> Any:
@@ -373,8 +374,9 @@ def test_torch_files_are_exported_byte_for_byte_alike(tmp_path: Path) -> None:
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
     torch.save(tensors, tmp_path / "w.pt")
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "w.pth")
+    torch.save({"model_state": tensors, "it": 3}, tmp_path / "pcdet.pth")
     torch.save({"model": tensors}, tmp_path / "w.ckpt")
-    for index, path in enumerate([weights, *(tmp_path / f"w.{kind}" for kind in ("pt", "pth", "ckpt"))]):
+    for index, path in enumerate([weights, *(tmp_path / n for n in ("w.pt", "w.pth", "pcdet.pth", "w.ckpt"))]):
         output = tmp_path / str(index)
         assert main(["torchsparse-minkunet", str(path), "--output", str(output), "--name", "unet"]) == 0
         for name in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):

@@ -220,6 +220,20 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NoVoxelInRange",
                     Text("voxel_size: [0.5, 0.5, 1]", "voxel_size: [0.5, 0.5, 100]"),
                     {"node \"voxels\": axis 2 has 0 voxels in its range; 1 to 130944 are possible in 3 dimensions"}},
+        BrokenModel{"SpatialShapeOfAnotherOrigin",
+                    [](TestModel& model) {
+                      model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_ZERO spatial_shape: [32, 32, 8]");
+                    },
+                    {"node \"voxels\": spatial_shape belongs to ORIGIN_RANGE alone"}},
+        BrokenModel{"SpatialShapeLength",
+                    Text("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: 33"),
+                    {"node \"voxels\": spatial_shape has 1 values; the network has 3 axes"}},
+        BrokenModel{"SpatialShapeOutOfBounds",
+                    Text("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: [31, 32, 130945]"),
+                    {"node \"voxels\": spatial_shape[0] is 31; the range has 32 voxels there, and at most 130944 are "
+                     "possible in 3 dimensions",
+                     "node \"voxels\": spatial_shape[2] is 130945; the range has 8 voxels there, and at most 130944 "
+                     "are possible in 3 dimensions"}},
         BrokenModel{"NoFeatures",
                     [](TestModel& model) {
                       model.Replace("features { name: \"x\" unit: \"m\" }", "")

@@ -192,8 +192,11 @@ class GraphBuilder {
     return Add("devoxelize", {input, positions < 0 ? 0 : positions}, DevoxelizeOp(),
                positions < 0 ? kPointLevel : Level(positions), Channels(input));
   }
+  // input: on points, or on sites, which are the points then.
   int PointToVoxel(int input, kernels::PoolReduce reduce, int sites_of = -1) {
-    return Add("point_to_voxel", {input, 0}, PointToVoxelOp{.reduce = reduce, .sites_of = sites_of},
+    std::vector<int> inputs = {input};
+    if (Level(input) == kPointLevel) inputs.push_back(0);
+    return Add("point_to_voxel", std::move(inputs), PointToVoxelOp{.reduce = reduce, .sites_of = sites_of},
                sites_of < 0 ? kFine : Level(sites_of), Channels(input));
   }
   // Of the voxels; half to even unless it is called.

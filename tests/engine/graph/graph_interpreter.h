@@ -426,6 +426,18 @@ class Interpreter {
     Values out = op.sites_of < 0 ? voxels_ : Evaluate(op.sites_of);
     for (auto& [site, row] : out) {
       std::vector<std::vector<double>> rows;
+      if (node.inputs.size() == 1) {
+        const int fine = graph_.nodes[static_cast<size_t>(node.inputs[0])].level;
+        for (const auto& [point, values] : in) {
+          bool is_here = true;
+          for (size_t axis = 0; axis < 3; ++axis) {
+            is_here = is_here && std::floor(point[axis] * UnitOf(fine, axis) / UnitOf(node.level, axis)) == site[axis];
+          }
+          if (is_here) rows.push_back(values);
+        }
+        row = Reduce(op.reduce, rows, static_cast<size_t>(node.channels));
+        continue;
+      }
       for (size_t i = 0; i < points_.size(); ++i) {
         bool is_here = sites_[i].has_value();
         for (size_t axis = 0; axis < 3 && is_here; ++axis) {

@@ -102,6 +102,17 @@ TEST(LoadGraphTest, VoxelizeTakesASample) {
   EXPECT_FALSE(LoadValid(SmallModel()).voxelize_op().sample.has_value());
 }
 
+TEST(LoadGraphTest, SpatialShapesFollowFromTheStatedOne) {
+  TestModel model = SmallModel();
+  model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: [32, 33, 9]");
+  const Graph graph = LoadValid(model);
+  EXPECT_EQ(graph.voxelize_op().grid_shape, (kernels::Axes{32, 33, 9, 1}));
+  EXPECT_EQ(graph.voxelize_op().range_max[2], 4.0F);
+  ASSERT_EQ(graph.levels.levels().size(), 2U);
+  EXPECT_EQ(graph.levels.levels()[0].spatial_shape, (kernels::Axes{32, 33, 9, 1}));
+  EXPECT_EQ(graph.levels.levels()[1].spatial_shape, (kernels::Axes{16, 17, 5, 1}));
+}
+
 TEST(LoadGraphTest, ResolvesConvolutions) {
   const Graph graph = LoadValid(SmallModel());
   const auto& conv = OpOf<SparseConvOp>(graph, "conv");

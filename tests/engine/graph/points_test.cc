@@ -173,6 +173,21 @@ TEST_P(PointsTest, PointToVoxelByEveryRule) {
   }
 }
 
+// The sites of a finer level are the points; a site of the same level is its own.
+TEST_P(PointsTest, SitesToCoarserSites) {
+  uint32_t seed = 45;
+  for (const CoordinateRule rule : kRules) {
+    for (const PoolReduce reduce : kReduces) {
+      GraphBuilder b(++seed, rule);
+      const int fine = b.Linear(0, 8, true);
+      const int down = b.Down(fine, 5);
+      const int coarse = b.Concat({b.PointToVoxel(fine, reduce, down), down});
+      const int up = b.Up(b.Linear(coarse, 5, true), down, 8);
+      Expect(b.Finish(b.Linear(b.Sum(up, b.PointToVoxel(fine, reduce)), 3, true)), seed);
+    }
+  }
+}
+
 // A convolution that nothing but its sites is read of takes no step and no map.
 TEST_P(PointsTest, SitesOfANodeThatIsNotComputed) {
   GraphBuilder b(50);

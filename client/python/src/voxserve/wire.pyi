@@ -359,7 +359,8 @@ class Voxelize(Message):
     max_points_per_voxel: int
     features: RepeatedCompositeFieldContainer[Feature]
     axes: RepeatedScalarFieldContainer[str]
-    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ...) -> None: ...
+    spatial_shape: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ..., spatial_shape: Iterable[int] | None = ...) -> None: ...
 
 class Feature(Message):
     name: str
