@@ -39,6 +39,7 @@ struct Layer {
   int stored_in = -1;
   int32_t column = 0;
 
+  int segment = 0;
   bool is_for_all = false;
   bool is_for_scores = false;
 };
@@ -55,18 +56,24 @@ class Compiler {
     FindConsumers();
     MakeLayers();
     MarkOutputs();
+    MakeSegments();
     PlaceConcats();
     MakeBuffers();
-    // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
-    for (const bool is_head : {false, true}) {
-      for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-        if (IsHead(At(layer)) == is_head) EmitSteps(layer);
-      }
+    // Segment by segment, layers of the head last, so that a step's number is its place in time: buffers live by it.
+    const int num_segments = static_cast<int>(program_.segments.size());
+    for (int segment = 0; segment < num_segments; ++segment) {
+      program_.segments[static_cast<size_t>(segment)].first_step = static_cast<int>(program_.steps.size());
+      EmitLayers([&](const Layer& layer) { return !IsHead(layer) && layer.segment == segment; });
+      TouchScores(segment + 1);
+      program_.segments[static_cast<size_t>(segment)].end_step = static_cast<int>(program_.steps.size());
     }
+    EmitLayers([this](const Layer& layer) { return IsHead(layer); });
     if (graph_.boxes_output >= 0) {
       const int boxes = LayerOf(graph_.boxes_output);
       Push(At(boxes), std::make_unique<BoxOutputStep>(Touch(boxes)));
     }
+    program_.segments.back().end_step = static_cast<int>(program_.steps.size());
+    FillSegments();
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
@@ -187,11 +194,78 @@ class Compiler {
       if (output >= 0) At(LayerOf(output)).is_for_all = true;
     }
     if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+    for (const CoordinateLevel& level : graph_.levels.levels()) {
+      if (ScoreOf(level) >= 0) At(ScoreOf(level)).is_for_all = true;
+    }
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
       for (const int input : InputsOf(*layer)) {
         At(input).is_for_all |= layer->is_for_all;
         At(input).is_for_scores |= layer->is_for_scores;
       }
+    }
+  }
+
+  // The layer whose scores decide about a level's sites; -1: none.
+  int ScoreOf(const CoordinateLevel& level) const {
+    return level.filter && level.filter->score_node >= 0 ? LayerOf(level.filter->score_node) : -1;
+  }
+
+  // A level is made in the segment of its parents, or behind that of the scores that decide about it; a layer runs
+  // where its level and its inputs are there.
+  void MakeSegments() {
+    const std::vector<CoordinateLevel>& levels = graph_.levels.levels();
+    level_segment_.assign(levels.size(), 0);
+    const auto of_level = [this](int level) { return level < 0 ? 0 : level_segment_[static_cast<size_t>(level)]; };
+    // A level is older than the layers on it, and younger than those whose scores decide about it.
+    size_t num_placed = 1;
+    const auto place_levels = [&](size_t end) {
+      for (; num_placed < end; ++num_placed) {
+        const CoordinateLevel& level = levels[num_placed];
+        int& segment = level_segment_[num_placed];
+        segment = std::max(of_level(level.parent), of_level(level.united_with));
+        if (const int score = ScoreOf(level); score >= 0) segment = std::max(segment, At(score).segment + 1);
+      }
+    };
+    for (Layer& layer : layers_) {
+      const int level = std::max(Node(layer.result_node).level, 0);
+      place_levels(static_cast<size_t>(level + 1));
+      layer.segment = of_level(level);
+      for (const int input : InputsOf(layer)) layer.segment = std::max(layer.segment, At(input).segment);
+    }
+    place_levels(levels.size());
+    program_.segments.resize(static_cast<size_t>(*std::max_element(level_segment_.begin(), level_segment_.end())) + 1);
+    program_.scores.resize(levels.size());
+  }
+
+  // The scores that decide about the levels of a segment live until its levels are made.
+  void TouchScores(int segment) {
+    const std::vector<CoordinateLevel>& levels = graph_.levels.levels();
+    for (size_t level = 0; level < levels.size(); ++level) {
+      const int score = ScoreOf(levels[level]);
+      if (score >= 0 && level_segment_[level] == segment) program_.scores[level] = Touch(score);
+    }
+  }
+
+  void FillSegments() {
+    const auto segment_of = [this](int level) -> ProgramSegment& {
+      return program_.segments[static_cast<size_t>(level_segment_[static_cast<size_t>(level)])];
+    };
+    for (size_t level = 1; level < level_segment_.size(); ++level) {
+      segment_of(static_cast<int>(level)).levels.push_back(static_cast<int>(level));
+    }
+    for (size_t i = 0; i < program_.rulebooks.size(); ++i) {
+      const RulebookSpec& spec = program_.rulebooks[i].spec;
+      ProgramSegment& in = segment_of(spec.in_level);
+      ProgramSegment& out = segment_of(spec.out_level);
+      std::max(&in, &out)->rulebooks.push_back(static_cast<int>(i));
+    }
+    for (const int level : sample_levels_) segment_of(level).sample_levels.push_back(level);
+  }
+
+  template <typename Predicate>
+  void EmitLayers(const Predicate& is_wanted) {
+    for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+      if (is_wanted(At(layer))) EmitSteps(layer);
     }
   }
 
@@ -214,14 +288,16 @@ class Compiler {
     }
   }
 
-  // What the head alone reads leaves the network, and stays float32 whatever the features are.
+  // What the head alone reads leaves the network, and stays float32 whatever the features are; so do scores.
   DType DTypeOf(const Layer& layer) const {
     const GraphNode& node = Node(layer.result_node);
     if (node.is_labels) return label_dtype_;
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    const bool head_only = std::all_of(readers.begin(), readers.end(), [this](int reader) {
-      return std::holds_alternative<ArgmaxOp>(Node(reader).op) ||
-             std::holds_alternative<VoxelToPointOp>(Node(reader).op);
+    const bool head_only = std::all_of(readers.begin(), readers.end(), [&](int reader) {
+      const GraphOp& op = Node(reader).op;
+      // Scores are only compared.
+      if (std::holds_alternative<PruneOp>(op)) return Node(reader).inputs[0] != layer.result_node;
+      return std::holds_alternative<ArgmaxOp>(op) || std::holds_alternative<VoxelToPointOp>(op);
     });
     return head_only ? DType::kFloat32 : target_.dtype;
   }
@@ -509,8 +585,9 @@ class Compiler {
   }
 
   void AddSampleLevel(int level) {
-    std::vector<int>& levels = program_.sample_levels;
-    if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
+    if (std::find(sample_levels_.begin(), sample_levels_.end(), level) == sample_levels_.end()) {
+      sample_levels_.push_back(level);
+    }
   }
 
   // conv_index: -1 for a pool's.
@@ -545,6 +622,8 @@ class Compiler {
   std::vector<int> layer_of_;                // by node; -1: not made yet
   std::vector<int> absorbed_;                // nodes of the layer in the making
   std::vector<int> buffer_of_;               // by layer; -1: none of its own
+  std::vector<int> level_segment_;           // by level
+  std::vector<int> sample_levels_;           // whose samples' first rows are asked for
 };
 
 }  // namespace
