@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OutputOffTheVoxels",
                     [](testing::TestModel& model) {
                       model.graph += "nodes { name: \"part\" inputs: \"head\" crop { lower_bound: [1, 1, 1] } }";
-                      model.Replace("inputs: \"head\" argmax", "inputs: \"part\" argmax");
+                      model.Replace("inputs: [\"head\"] argmax", "inputs: [\"part\"] argmax");
                     },
                     {"node \"labels\": its first input \"best\" is not on the voxelize's sites"}}),
     NameOf);

@@ -304,5 +304,38 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   }
 }
 
+// Scores are on the GPU, so that the CPU cannot make the maps behind them: without room the batch is refused.
+TEST(NewSitesCudaTest, PrunesWithoutRoom) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  GraphBuilder b(10);
+  const int stem = b.Submanifold(0, 8, true);
+  const int pruned = b.Prune(stem, b.Linear(stem, 1, true), 0);
+  const Graph graph = b.Finish(b.Linear(b.Onto(pruned, 0, 4), 3, true));
+  std::mt19937 random(10);
+  std::uniform_real_distribution<float> unit(0, 1);
+  std::vector<float> values;  // two million points in few voxels, for which the maps would be made
+  for (int i = 0; i < 2'000'000; ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * static_cast<float>(kShape[axis]));
+    values.push_back(unit(random));
+  }
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
+  bool was_refused = false, was_served = false;
+  for (int64_t limit = int64_t{96} << 20; limit < int64_t{16384} << 20 && !was_served; limit *= 2) {
+    const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
+    if (!runner.ok()) continue;
+    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
+    if (!program.ok()) continue;
+    const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+    EXPECT_FALSE(output.geometry_on_cpu);
+    was_served = output.status.ok();
+    if (was_served) continue;
+    was_refused = true;
+    EXPECT_EQ(output.status.code(), absl::StatusCode::kResourceExhausted) << output.status;
+    EXPECT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
+  }
+  EXPECT_TRUE(was_refused);
+  EXPECT_TRUE(was_served);
+}
+
 }  // namespace
 }  // namespace voxserve
