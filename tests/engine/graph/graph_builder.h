@@ -2,6 +2,7 @@
 
 // Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -212,7 +213,7 @@ class GraphBuilder {
     std::vector<int> levels;
     for (const int input : inputs) levels.push_back(Level(input));
     const int level = graph_.levels.Union(levels);
-    if (levels == std::vector<int>(levels.size(), level)) return level;
+    if (std::all_of(levels.begin(), levels.end(), [level](int other) { return other == level; })) return level;
     for (const int input : inputs) rulebooks->push_back(SameSites(input, level));
     return level;
   }

@@ -49,12 +49,14 @@ class NewSitesTest : public ::testing::TestWithParam<std::tuple<support::Device,
   }
 };
 
+std::string NameOfNetwork(const ::testing::TestParamInfo<NewSitesTest::ParamType>& test) {
+  const auto [device, dimension, seed] = test.param;
+  return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, NewSitesTest,
                          ::testing::Combine(support::AllDevices(), ::testing::Range(1, 5), ::testing::Range(0u, 4u)),
-                         [](const auto& test) {
-                           const auto [device, dimension, seed] = test.param;
-                           return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
-                         });
+                         NameOfNetwork);
 
 TEST_P(NewSitesTest, SumAcrossSites) {
   Run([](ConvNetwork& network, Draw& draw) {
@@ -141,11 +143,13 @@ class NewSiteGraphTest : public ::testing::TestWithParam<std::tuple<support::Dev
   void SetUp() override { SKIP_WITHOUT(std::get<0>(GetParam())); }
 };
 
+std::string NameOfGraph(const ::testing::TestParamInfo<NewSiteGraphTest::ParamType>& test) {
+  const auto [device, seed] = test.param;
+  return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", seed);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, NewSiteGraphTest,
-                         ::testing::Combine(support::AllDevices(), ::testing::Range(200u, 230u)), [](const auto& test) {
-                           const auto [device, seed] = test.param;
-                           return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", seed);
-                         });
+                         ::testing::Combine(support::AllDevices(), ::testing::Range(200u, 230u)), NameOfGraph);
 
 // All of one unit; every third graph has prunes.
 TEST_P(NewSiteGraphTest, ProgramEqualsInterpreter) {
