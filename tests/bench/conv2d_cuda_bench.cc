@@ -9,7 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <iterator>
 #include <vector>
 
 #include "kernels/conv2d.h"
@@ -140,12 +140,11 @@ int Main(int argc, char** argv) {
     return 0;
   }
   std::printf("%d image(s), float16, bias and ReLU, medians of %d runs\n\n", static_cast<int>(num_images), kNumRuns);
-  std::string names = "| kernel | size | in | out |", rule = "|---|--:|--:|--:|";
-  for (const auto& [name, tiling] : kTilings) {
-    names += " " + std::string(name) + " us | TFLOP/s |";
-    rule += "--:|--:|";
-  }
-  std::printf("%s\n%s\n", names.c_str(), rule.c_str());
+  std::printf("| kernel | size | in | out |");
+  for (const auto& [name, tiling] : kTilings) std::printf(" %s us | TFLOP/s |", name);
+  std::printf("\n|---|--:|--:|--:|");
+  for (size_t i = 0; i < std::size(kTilings); ++i) std::printf("--:|--:|");
+  std::puts("");
   for (const Layer& layer : kLayers) PrintLayer(layer, num_images);
   return 0;
 }
