@@ -18,7 +18,7 @@ namespace voxserve::kernels {
 struct PointGroupsParams {
   int32_t dimension = 3;
   int64_t num_points = 0;                   // below 2^31
-  const int32_t* point_to_voxel = nullptr;  // [num_points]; negative: no voxel
+  const int32_t* point_to_voxel = nullptr;  // [num_points]; negative: no voxel. null: point i is voxel i
   SiteRatio ratio;                          // from voxels to the level's sites
 
   // CoordinateKeys on the CPU, MortonKeys on CUDA.

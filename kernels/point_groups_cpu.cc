@@ -33,7 +33,8 @@ void PointGroups(const PointGroupsParams& params, ThreadPool& pool) {
   std::vector<int32_t> site_of(static_cast<size_t>(params.num_points));
   pool.ParallelFor(params.num_points, kBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
-      site_of[static_cast<size_t>(point)] = SiteOf(params, table, layout, params.point_to_voxel[point]);
+      const auto voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+      site_of[static_cast<size_t>(point)] = SiteOf(params, table, layout, voxel);
     }
   });
   std::vector<int64_t> next(static_cast<size_t>(params.num_sites));

@@ -46,11 +46,11 @@ struct SitesToCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
   int64_t num_sites = 0;
-  const uint64_t* keys =
-      nullptr;                    // [num_sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order
-  int32_t depth = 1;              // so many neighbouring cells are one row of `out`; divides the number of cells
-  int32_t channels = 0;           // of a site
-  DType dtype = DType::kFloat32;  // of in; the CPU has float32 alone
+  // [num_sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
+  const uint64_t* keys = nullptr;
+  int32_t depth = 1;                  // so many neighbouring cells are one row of `out`; divides the number of cells
+  int32_t channels = 0;               // of a site
+  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
   DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
   const void* in = nullptr;           // [num_sites, channels], rows in_pitch values apart
   int64_t in_pitch = 0;

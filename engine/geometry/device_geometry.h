@@ -13,6 +13,7 @@
 // thread-safe.
 
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,8 @@
 #include "kernels/gather_scatter.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/output_coordinates.h"
+#include "kernels/site_filter.h"
+#include "kernels/site_union.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
@@ -70,6 +73,8 @@ class DeviceGeometry : public BatchCounts {
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
+  absl::Status AddUnion(int level, int a, int b);
+  absl::Status AddFiltered(int level, int parent, kernels::SiteFilterParams filter);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                            const RulebookForms& forms, kernels::MapSearch search, int64_t max_grid_bytes);
   void SwapRulebook(int index, int of);
@@ -119,7 +124,8 @@ class DeviceGeometry : public BatchCounts {
     const int64_t* num_sites = nullptr;  // on the device
     int64_t* sample_begin = nullptr;     // [samples + 1] where asked for
     int parent = -1;
-    kernels::OutputCoordinatesParams rule;  // but for the workspace; not of level 0
+    // How it is made, but for the workspace; not of level 0.
+    std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
   };
   // A map search that was added, and what it is made of.
   struct Search {
@@ -163,6 +169,8 @@ class DeviceGeometry : public BatchCounts {
   };
   Sizes CutSizes(int64_t* begin) const;
   absl::Status MakeLevels();
+  // Memory for a level's sites, and where their number will stand.
+  absl::Status TakeKeys(int level, int parent, int64_t capacity);
   absl::Status SearchByHash();
   absl::Status SearchByGrid();
   absl::Status MakePairTables();

@@ -167,26 +167,81 @@ absl::Status DeviceGeometry::AddLevel(int level, int parent, kernels::OutputCoor
   rule.num_in = from.capacity;
   rule.device_num_in = from.num_sites;
   RETURN_IF_ERROR(CheckRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
-  made.parent = parent;
-  made.capacity = rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
-  made.num_sites = sizes_.num_sites + level;
-  ASSIGN_OR_RETURN(made.keys, context_->batch.TakeArray<uint64_t>(made.capacity));
+  rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
+  RETURN_IF_ERROR(TakeKeys(level, parent, rule.out_capacity));
   rule.out_keys = made.keys;
   rule.num_out = sizes_.num_sites + level;
   rule.num_beyond_limits = sizes_.beyond_limits + int64_t{level} * shape_.num_samples;
   if (kernels::CellsAreBlocks(rule.geometry) && kernels::cuda::CanBeChained({&rule, 1})) {
     ASSIGN_OR_RETURN(rule.first_in_rows, context_->batch.TakeArray<int32_t>(made.capacity));
   }
-  made.rule = rule;
+  made.made_by = rule;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::AddUnion(int level, int a, int b) {
+  const Level& first = levels_[static_cast<size_t>(a)];
+  const Level& second = levels_[static_cast<size_t>(b)];
+  const int64_t capacity = first.capacity + second.capacity;
+  RETURN_IF_ERROR(CheckRows(capacity, "sites of two levels"));
+  RETURN_IF_ERROR(TakeKeys(level, a, capacity));
+  Level& made = levels_[static_cast<size_t>(level)];
+  made.made_by = kernels::SiteUnionParams{.a_keys = first.keys,
+                                          .num_a = first.capacity,
+                                          .device_num_a = first.num_sites,
+                                          .b_keys = second.keys,
+                                          .num_b = second.capacity,
+                                          .device_num_b = second.num_sites,
+                                          .out_keys = made.keys,
+                                          .num_out = sizes_.num_sites + level};
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::AddFiltered(int level, int parent, kernels::SiteFilterParams filter) {
+  const Level& from = levels_[static_cast<size_t>(parent)];
+  RETURN_IF_ERROR(TakeKeys(level, parent, from.capacity));
+  Level& made = levels_[static_cast<size_t>(level)];
+  filter.dimension = shape_.dimension;
+  filter.in_keys = from.keys;
+  filter.num_in = from.capacity;
+  filter.device_num_in = from.num_sites;
+  filter.out_keys = made.keys;
+  filter.num_out = sizes_.num_sites + level;
+  made.made_by = filter;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::TakeKeys(int index, int parent, int64_t capacity) {
+  Level& level = levels_[static_cast<size_t>(index)];
+  level.parent = parent;
+  level.capacity = capacity;
+  level.num_sites = sizes_.num_sites + index;
+  ASSIGN_OR_RETURN(level.keys, context_->batch.TakeArray<uint64_t>(capacity));
   return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::MakeLevels() {
-  std::vector<kernels::OutputCoordinatesParams> chain;
+  using Rule = kernels::OutputCoordinatesParams;
+  std::vector<Rule> chain;
   for (size_t level = 1; level < levels_.size();) {
-    chain.assign(1, levels_[level].rule);
+    auto& made_by = levels_[level].made_by;
+    if (auto* const united = std::get_if<kernels::SiteUnionParams>(&made_by)) {
+      ASSIGN_OR_RETURN(united->workspace, Scratch(*context_, kernels::cuda::SiteUnionWorkspaceBytes(*united)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SiteUnion(*united, stream().get()));
+      ++level;
+      continue;
+    }
+    if (auto* const filter = std::get_if<kernels::SiteFilterParams>(&made_by)) {
+      ASSIGN_OR_RETURN(filter->workspace, Scratch(*context_, kernels::cuda::SiteFilterWorkspaceBytes(*filter)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SiteFilter(*filter, stream().get()));
+      ++level;
+      continue;
+    }
+    chain.assign(1, std::get<Rule>(made_by));
     for (++level; level < levels_.size() && levels_[level].parent == static_cast<int>(level) - 1; ++level) {
-      chain.push_back(levels_[level].rule);
+      const auto* const next = std::get_if<Rule>(&levels_[level].made_by);
+      if (next == nullptr) break;
+      chain.push_back(*next);
       if (kernels::cuda::CanBeChained(chain)) continue;
       chain.pop_back();
       break;
@@ -281,9 +336,10 @@ kernels::NeighbourSearchParams DeviceGeometry::SearchParams(const Search& search
                                         .num_out = out.num_sites,
                                         .same_sites = rulebook.in_level == rulebook.out_level,
                                         .neighbours = rulebook.neighbours};
-  if (out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
-      search.geometry.stride == out.rule.geometry.stride) {
-    params.first_in_rows = out.rule.first_in_rows;
+  const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
+  if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
+      search.geometry.stride == rule->geometry.stride) {
+    params.first_in_rows = rule->first_in_rows;
     params.in_keys = in.keys;
     params.in_capacity = in.capacity;
     params.num_in = in.num_sites;

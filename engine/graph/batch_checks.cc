@@ -78,6 +78,10 @@ kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
                                                                             : kernels::VoxelOrder::kFirstSeen;
 }
 
+kernels::SiteFilterParams FixedFilterParams(const SiteFilter& filter) {
+  return {.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
+}
+
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {

@@ -10,6 +10,7 @@
 #include "engine/geometry/batch_counts.h"
 #include "engine/graph/executor.h"
 #include "kernels/output_coordinates.h"
+#include "kernels/site_filter.h"
 #include "kernels/voxel_limit.h"
 #include "kernels/voxelize.h"
 
@@ -29,6 +30,7 @@ kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
 kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
 // Which voxels stay. Of a sample that will be refused any may: the order that costs least.
 kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
+kernels::SiteFilterParams FixedFilterParams(const SiteFilter& filter);
 
 // What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,

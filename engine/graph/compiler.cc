@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/graph/batch_checks.h"
 #include "engine/graph/conv2d_merging.h"
 #include "engine/graph/layers.h"
 #include "engine/ops/argmax.h"
@@ -71,6 +72,9 @@ class Compiler {
     program_.has_boxes = graph_.boxes_output >= 0;
     program_.has_velocities = graph_.has_velocities;
     program_.label_dtype = label_dtype_;
+    std::vector<int64_t> begins;
+    program_.sample_bytes = PlaceBuffers(program_, std::vector<int64_t>(program_.levels.size(), 0), /*num_samples=*/1,
+                                         /*num_points=*/0, begins);
     return std::move(program_);
   }
 
@@ -97,7 +101,8 @@ class Compiler {
       for (const int node : FirstNode(At(index)).inputs) {
         Layer& input = At(LayerOf(node));
         // The voxelize kernel pads its rows itself, so it needs them whole.
-        if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(FirstNode(input).op)) {
+        if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(FirstNode(input).op) &&
+            Node(node).HasRowsOf(FirstNode(At(index)))) {
           input.stored_in = index;
           input.column = column;
         }
@@ -240,6 +245,12 @@ class Compiler {
                                                                .out = Touch(index),
                                                                .rulebook = rulebook,
                                                                .reduce = pool->reduce}));
+    } else if (const auto* crop = std::get_if<CropOp>(&node.op)) {
+      EmitSameSites(layer, crop->rulebook, Touch(LayerOf(node.inputs[0])), Touch(index));
+    } else if (const auto* prune = std::get_if<PruneOp>(&node.op)) {
+      EmitSameSites(layer, prune->rulebook, Touch(LayerOf(node.inputs[0])), Touch(index));
+    } else if (layer.is_union) {
+      EmitUnionAdd(index);
     } else if (std::holds_alternative<ArgmaxOp>(node.op)) {
       const BufferSlice in = Touch(LayerOf(node.inputs[0]));
       Push(layer, std::make_unique<ArgmaxStep>(in, Touch(index)));
@@ -264,8 +275,10 @@ class Compiler {
 
   void EmitPointToVoxel(const PointToVoxelOp& op, int index) {
     const GraphNode& node = FirstNode(At(index));
-    if (node.level != 0) {
-      AddKeyLevel(0);
+    const int position_level = Node(node.inputs[0]).level;
+    const int key_level = std::max(position_level, 0);  // points are where their voxels are
+    if (position_level >= 0 || node.level != 0) {
+      AddKeyLevel(key_level);
       AddKeyLevel(node.level);
     }
     Push(At(index), std::make_unique<PointToVoxelStep>(
@@ -273,8 +286,9 @@ class Compiler {
                                                   .out = Touch(index),
                                                   .reduce = op.reduce,
                                                   .dimension = graph_.dimension,
+                                                  .position_level = position_level,
                                                   .level = node.level,
-                                                  .ratio = *graph_.levels.RatioBetween(0, node.level)}));
+                                                  .ratio = *graph_.levels.RatioBetween(key_level, node.level)}));
   }
 
   // weights: as DevoxelizeStep has them.
@@ -460,18 +474,59 @@ class Compiler {
 
   // The inputs of a concatenation that were not written in place.
   void EmitConcatCopies(int index) {
+    const GraphNode& concat = FirstNode(At(index));
+    const std::vector<int>& rulebooks = std::get<ConcatOp>(concat.op).rulebooks;
     int32_t column = 0;
-    for (const int node : FirstNode(At(index)).inputs) {
+    for (size_t i = 0; i < concat.inputs.size(); ++i) {
+      const int node = concat.inputs[i];
       const Layer& input = At(LayerOf(node));
       const int32_t channels = Node(node).channels;
       if (input.stored_in != index || input.column != column) {
         ScaleShiftStep::Options copy{.in = Touch(LayerOf(node)), .out = Touch(index)};
         copy.out.column += column;
         copy.out.channels = channels;
-        Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
+        if (Node(node).HasRowsOf(concat)) {
+          Push(At(index), std::make_unique<ScaleShiftStep>(std::move(copy)));
+        } else {
+          EmitSameSites(At(index), rulebooks[i], copy.in, copy.out);
+        }
       }
       column += channels;
     }
+  }
+
+  // Every site of `out` gets its row of `in`, or 0 where there is none: the sum over one cell.
+  void EmitSameSites(const Layer& layer, int rulebook, const BufferSlice& in, const BufferSlice& out) {
+    const int walked = FindOrAdd({.spec = graph_.levels.rulebooks()[static_cast<size_t>(rulebook)], .first_conv = -1});
+    program_.rulebooks[static_cast<size_t>(walked)].is_pooled = true;
+    Push(layer, std::make_unique<PoolStep>(
+                    PoolStep::Options{.in = in, .out = out, .rulebook = walked, .reduce = kernels::PoolReduce::kSum}));
+  }
+
+  void EmitUnionAdd(int index) {
+    const GraphNode& add = FirstNode(At(index));
+    BufferSlice sides[2];
+    for (size_t i = 0; i < 2; ++i) {
+      const int side = LayerOf(add.inputs[i]);
+      if (Node(add.inputs[i]).HasRowsOf(add)) continue;
+      const BufferSlice in = Touch(side);
+      sides[i] = {.buffer = static_cast<int>(program_.buffers.size()), .channels = in.channels};
+      Buffer moved = program_.buffers[static_cast<size_t>(in.buffer)];
+      moved.level = add.level;
+      moved.channels = in.channels;
+      moved.pitch = PaddedPitch(in.channels, moved.dtype);
+      moved.first_step = static_cast<int>(program_.steps.size());
+      program_.buffers.push_back(moved);
+      EmitSameSites(At(index), std::get<AddOp>(add.op).rulebooks[i], in, sides[i]);
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      if (sides[i].buffer < 0) sides[i] = Touch(LayerOf(add.inputs[i]));
+      program_.buffers[static_cast<size_t>(sides[i].buffer)].last_step = static_cast<int>(program_.steps.size());
+    }
+    FusedEpilogue epilogue = TakeEpilogue(At(index));
+    epilogue.residual = sides[1];
+    Push(At(index), std::make_unique<ScaleShiftStep>(
+                        ScaleShiftStep::Options{.in = sides[0], .out = Touch(index), .epilogue = std::move(epilogue)}));
   }
 
   void EmitBroadcast(const BroadcastOp& op, int index) {

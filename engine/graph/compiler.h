@@ -7,8 +7,8 @@
 //     of images that read alike become one (conv2d_merging.h).
 //  2. Places concatenations: an input that stands in no other one is written straight into its columns; the rest is
 //     copied.
-//  3. Orders steps: layers as the graph has them, then the head (argmax, voxel_to_point). Lays out buffers: one per
-//     value, alive from the step that writes it to the last that reads it.
+//  3. Orders steps: layers as the graph has them, then the head (argmax, outputs). Lays out buffers: one per value, alive
+//     from the step that writes it to the last that reads it. Layers whose sites alone are read have neither.
 //  4. Prepares weights in the order that each step's dataflow reads. A CPU's are packed for the dataflow of the plan
 //     that is given here, and no later plan changes it; on a GPU all dataflows read the same order.
 // Levels and rulebooks were found by structure when the graph was loaded (levels.h).
@@ -25,7 +25,7 @@ struct CompileTarget {
   bool on_cuda = false;           // else the CPU, where dtype is float32
   DType dtype = DType::kFloat32;  // of features and weights; what the network returns is float32 all the same
   bool is_deterministic = false;  // Program's
-  bool merges_conv2ds = true;     // of images that read alike; false: for tests and benchmarks
+  bool merges_conv2ds = false;    // of images that read alike: a GPU gains by it, a CPU is full with one
   bool allow_tf32 = false;        // products of float32 may round their factors to TF32
 };
 

@@ -43,9 +43,16 @@ kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector
 }
 
 absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry) {
-  for (size_t level = 1; level < program.levels.size(); ++level) {
-    RETURN_IF_ERROR(geometry.MakeLevel(static_cast<int>(level), program.levels[level].parent,
-                                       FixedLevelParams(program.levels[level]), pool));
+  for (size_t i = 1; i < program.levels.size(); ++i) {
+    const CoordinateLevel& level = program.levels[i];
+    const auto index = static_cast<int>(i);
+    if (level.united_with >= 0) {
+      geometry.UniteLevels(index, level.parent, level.united_with);
+    } else if (level.filter) {
+      geometry.FilterLevel(index, level.parent, FixedFilterParams(*level.filter));
+    } else {
+      RETURN_IF_ERROR(geometry.MakeLevel(index, level.parent, FixedLevelParams(level), pool));
+    }
   }
   return absl::OkStatus();
 }

@@ -141,9 +141,16 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(EndStage(kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(kVoxelize));
-  for (size_t level = 1; level < program.levels.size(); ++level) {
-    RETURN_IF_ERROR(geometry_.AddLevel(static_cast<int>(level), program.levels[level].parent,
-                                       FixedLevelParams(program.levels[level])));
+  for (size_t i = 1; i < program.levels.size(); ++i) {
+    const CoordinateLevel& level = program.levels[i];
+    const auto index = static_cast<int>(i);
+    if (level.united_with >= 0) {
+      RETURN_IF_ERROR(geometry_.AddUnion(index, level.parent, level.united_with));
+    } else if (level.filter) {
+      RETURN_IF_ERROR(geometry_.AddFiltered(index, level.parent, FixedFilterParams(*level.filter)));
+    } else {
+      RETURN_IF_ERROR(geometry_.AddLevel(index, level.parent, FixedLevelParams(level)));
+    }
   }
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);

@@ -62,7 +62,7 @@ struct VoxelizeOp {
   bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
   std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
-  // VoxelOrigin::kRange: kernels::GridShape, within the key's limits.
+  // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
   int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
   std::vector<InputFeature> features;    // at least one
@@ -114,11 +114,25 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs on one level with the same channels; x + x is fine.
-struct AddOp {};
+// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+struct AddOp {
+  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+};
 
-// Two or more inputs on one level; channels add up in their order.
-struct ConcatOp {};
+// Two or more inputs, likewise; channels add up in their order.
+struct ConcatOp {
+  std::vector<int> rulebooks;
+};
+
+// The rows of a part of its input's sites.
+struct CropOp {
+  int rulebook = 0;  // SameSiteRulebook
+};
+
+// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+struct PruneOp {
+  int rulebook = 0;
+};
 
 // Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
 struct VoxelToPointOp {};
@@ -126,7 +140,7 @@ struct VoxelToPointOp {};
 // Input: the voxelize node. Channels: its features'.
 struct PointFeaturesOp {};
 
-// Inputs: a tensor on points, then the voxelize node.
+// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
@@ -211,7 +225,7 @@ struct NmsOp {
 using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
                              VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
                              FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
-                             FromDenseOp, Conv2dOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+                             FromDenseOp, Conv2dOp, CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
 
 // True for an operator that makes boxes of images.
 inline bool IsDecoder(const GraphOp& op) {

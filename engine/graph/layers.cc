@@ -88,8 +88,9 @@ void Layers::Make() {
       Fold(*norm, layer);
     } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
       layer.activation = activation->activation;
-    } else if (std::holds_alternative<AddOp>(op)) {
-      layer.residual = LayerOf(Node(node).inputs[1]);
+    } else if (const auto* add = std::get_if<AddOp>(&op)) {
+      layer.is_union = !add->rulebooks.empty();
+      if (!layer.is_union) layer.residual = LayerOf(Node(node).inputs[1]);
     } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
       if (sample_norm->bias) layer.bias = sample_norm->bias->values;
       layer.has_scale = false;
@@ -116,10 +117,10 @@ void Layers::Absorb(Layer& layer) {
     if (readers.size() != 1 || IsOutput(layer.result_node)) return;
     const int next = readers.front();
     const GraphOp& op = Node(next).op;
-    const bool sums_only = layer.residual < 0 && !layer.activation;
+    const bool sums_only = layer.residual < 0 && !layer.is_union && !layer.activation;
     if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
       Fold(*norm, layer);
-    } else if (std::holds_alternative<AddOp>(op) && sums_only) {
+    } else if (const auto* add = std::get_if<AddOp>(&op); add != nullptr && add->rulebooks.empty() && sums_only) {
       const std::vector<int>& inputs = Node(next).inputs;
       const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
       if (other < 0) return;  // not computed yet: its own layer absorbs the addition

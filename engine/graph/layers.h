@@ -15,9 +15,10 @@
 namespace voxserve {
 
 struct Layer {
-  int first_node = 0;   // where it began; its op decides the kernel
-  int result_node = 0;  // the last node absorbed: the layer computes this one's value
-  int residual = -1;    // layer whose value is added; -1: none
+  int first_node = 0;     // where it began; its op decides the kernel
+  int result_node = 0;    // the last node absorbed: the layer computes this one's value
+  int residual = -1;      // layer whose value is added; -1: none
+  bool is_union = false;  // of an addition: it brings both inputs to their union, and adds no other
   std::optional<kernels::Activation> activation;
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1

@@ -31,9 +31,11 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
-    case Node::kPointToVoxel:
     case Node::kDevoxelize:
+    case Node::kPrune:
       return {2, 2};
+    case Node::kPointToVoxel:
+      return {1, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
     case Node::kCenterHeadDecode:
@@ -61,6 +63,8 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kDevoxelize:
     case Node::kToDense:
     case Node::kToBev:
+    case Node::kCrop:
+    case Node::kPrune:
       return true;
     default:
       return false;
@@ -103,10 +107,10 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckActivation(proto.activation(), &node, at);
       break;
     case Node::kAdd:
-      CheckAdd(&node, at);
+      CheckAdd(proto.add(), &node, at);
       break;
     case Node::kConcat:
-      CheckConcat(&node, at);
+      CheckConcat(proto.concat(), &node, at);
       break;
     case Node::kVoxelToPoint:
       CheckVoxelToPoint(&node, at);
@@ -141,6 +145,12 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kDevoxelize:
       CheckDevoxelize(&node, at);
       break;
+    case Node::kCrop:
+      CheckCrop(proto.crop(), &node, at);
+      break;
+    case Node::kPrune:
+      CheckPrune(proto.prune(), &node, at);
+      break;
     case Node::kToDense:
       CheckToDense(/*is_from_above=*/false, &node, at);
       break;
@@ -165,8 +175,6 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kNms:
       CheckNms(proto.nms(), &node, at);
       break;
-    case Node::kCrop:
-    case Node::kPrune:
     case Node::OP_NOT_SET:
       at.Add("has no operator");
       break;
@@ -259,22 +267,23 @@ void NodeChecker::CheckActivation(const model::v1::Activation& proto, GraphNode*
   node->channels = input->channels;
 }
 
-void NodeChecker::CheckAdd(GraphNode* node, const ProblemsAt& at) {
-  node->op = AddOp();
-  const std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
+void NodeChecker::CheckAdd(const model::v1::Add& proto, GraphNode* node, const ProblemsAt& at) {
+  AddOp op;
+  const std::vector<const GraphNode*> inputs = MeetInputs(proto.sites(), &op.rulebooks, node, at);
+  node->op = std::move(op);
   if (inputs.empty()) return;
   if (inputs[0]->channels != inputs[1]->channels) {
     at.Add("adds ", inputs[0]->channels, " channels of ", Quoted(inputs[0]->name), " and ", inputs[1]->channels, " of ",
            Quoted(inputs[1]->name));
     return;
   }
-  node->TakeRowsOf(*inputs[0]);
   node->channels = inputs[0]->channels;
 }
 
-void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
-  node->op = ConcatOp();
-  const std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
+void NodeChecker::CheckConcat(const model::v1::Concat& proto, GraphNode* node, const ProblemsAt& at) {
+  ConcatOp op;
+  const std::vector<const GraphNode*> inputs = MeetInputs(proto.sites(), &op.rulebooks, node, at);
+  node->op = std::move(op);
   if (inputs.empty()) return;
   int64_t channels = 0;
   for (const GraphNode* input : inputs) channels += input->channels;
@@ -282,7 +291,6 @@ void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
     at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
     return;
   }
-  node->TakeRowsOf(*inputs[0]);
   node->channels = static_cast<int>(channels);
 }
 

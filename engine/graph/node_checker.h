@@ -35,14 +35,19 @@ class NodeChecker {
   void CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at);
   void CheckLinear(const model::v1::Linear& proto, GraphNode* node, const ProblemsAt& at);
   void CheckActivation(const model::v1::Activation& proto, GraphNode* node, const ProblemsAt& at);
-  void CheckAdd(GraphNode* node, const ProblemsAt& at);
-  void CheckConcat(GraphNode* node, const ProblemsAt& at);
+  void CheckAdd(const model::v1::Add& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckConcat(const model::v1::Concat& proto, GraphNode* node, const ProblemsAt& at);
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
   void CheckPointFeatures(GraphNode* node, const ProblemsAt& at);
+  // Sites of `level` have units of the input's or coarser ones.
+  bool IsCoarsening(const GraphNode& input, int level, const ProblemsAt& at) const;
   void CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node, const ProblemsAt& at);
   void CheckDevoxelize(GraphNode* node, const ProblemsAt& at);
   void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);
+
+  void CheckCrop(const model::v1::Crop& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckPrune(const model::v1::Prune& proto, GraphNode* node, const ProblemsAt& at);
 
   void CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at);
   void CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* node, const ProblemsAt& at);
@@ -92,6 +97,10 @@ class NodeChecker {
   std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
   // True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
   bool IsVoxelize(const GraphNode& node, size_t input, const char* which, const ProblemsAt& at) const;
+  // All inputs of an addition or concatenation; node has its rows then, and rulebooks are those of AddOp. Empty, and a
+  // problem unless there was one before, where they cannot meet.
+  std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks, GraphNode* node,
+                                           const ProblemsAt& at);
   // What its rows are, for messages: "a row a site".
   static const char* RowsText(const GraphNode& node);
   // Null where unknown.

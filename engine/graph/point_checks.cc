@@ -45,11 +45,17 @@ void NodeChecker::CheckPointToVoxel(const model::v1::PointToVoxel& proto, int pa
                                     const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   node->op = PointToVoxelOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax), .sites_of = partner};
-  IsVoxelize(*node, 1, "second ", at);
+  const bool is_of_points = node->inputs.size() > 1;
+  if (is_of_points) IsVoxelize(*node, 1, "second ", at);
   const GraphNode* const input = FeaturesInput(*node, 0, at);
   if (input == nullptr) return;
-  if (input->level != kPointLevel) {
+  if (is_of_points && input->level != kPointLevel) {
     at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs a row a point");
+    return;
+  }
+  if (!is_of_points && input->level < 0) {
+    at.Add("its only input ", Quoted(input->name), " has ", RowsText(*input),
+           "; it needs sites, or the voxelize as its second input");
     return;
   }
   if (!proto.sites_of().empty()) {
@@ -59,13 +65,28 @@ void NodeChecker::CheckPointToVoxel(const model::v1::PointToVoxel& proto, int pa
       at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
       return;
     }
-    if (!graph_.levels.RatioBetween(0, given.level)) {
+    if (is_of_points && !graph_.levels.RatioBetween(0, given.level)) {
       at.Add("sites_of ", Quoted(given.name), " has a unit too far from a voxel's");
       return;
     }
     node->level = given.level;
   }
+  if (!is_of_points && !IsCoarsening(*input, node->level, at)) return;
   node->channels = input->channels;
+}
+
+bool NodeChecker::IsCoarsening(const GraphNode& input, int level, const ProblemsAt& at) const {
+  const std::optional<kernels::SiteRatio> ratio = graph_.levels.RatioBetween(input.level, level);
+  if (!ratio) {
+    at.Add("its input ", Quoted(input.name), " has a unit too far from that of the sites");
+    return false;
+  }
+  for (int axis = 0; axis < graph_.dimension; ++axis) {
+    if (ratio->multiplier[axis] <= ratio->divisor[axis]) continue;
+    at.Add("its input ", Quoted(input.name), " has a coarser unit than the sites, on axis ", axis);
+    return false;
+  }
+  return true;
 }
 
 void NodeChecker::CheckDevoxelize(GraphNode* node, const ProblemsAt& at) {

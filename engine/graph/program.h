@@ -56,6 +56,7 @@ struct Program {
   std::vector<int> key_levels;     // levels whose steps read their sites' keys
   PlanTable default_plans;         // of the plan that it was compiled with
   std::vector<Buffer> buffers;
+  int64_t sample_bytes = 0;  // that buffers take for each sample, whatever its size: of dense results
   std::vector<std::unique_ptr<Step>> steps;
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch

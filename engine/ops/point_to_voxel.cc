@@ -15,11 +15,12 @@ size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 }  // namespace
 
 kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context) const {
+  const bool is_of_points = options_.position_level == kPointLevel;
   return {.dimension = options_.dimension,
-          .num_points = context.num_points(),
-          .point_to_voxel = context.PointToVoxel(),
+          .num_points = context.At(options_.in).rows,
+          .point_to_voxel = is_of_points ? context.PointToVoxel() : nullptr,
           .ratio = options_.ratio,
-          .voxel_keys = context.Keys(0),
+          .voxel_keys = context.Keys(is_of_points ? 0 : options_.position_level),
           .keys = context.Keys(options_.level),
           .num_sites = context.At(options_.out).rows};
 }
@@ -40,7 +41,7 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
     if (context.cuda() != nullptr) {
       params.sorted_points = context.device_geometry->sorted_points();
       params.site_begin = context.device_geometry->voxel_begin();
-      if (options_.level != 0) {
+      if (options_.needs_groups()) {
         kernels::PointGroupsParams groups = GroupsOf(context);
         char* scratch = static_cast<char*>(context.scratch);
         params.site_begin = groups.site_begin = reinterpret_cast<int64_t*>(scratch);
@@ -57,7 +58,7 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
   params.site_begin = context.geometry->voxel_begin.data();
   std::vector<int32_t> sorted_points;
   std::vector<int64_t> site_begin;
-  if (options_.level != 0) {
+  if (options_.needs_groups()) {
     kernels::PointGroupsParams groups = GroupsOf(context);
     sorted_points.resize(static_cast<size_t>(groups.num_points));
     site_begin.resize(static_cast<size_t>(groups.num_sites) + 1);
@@ -71,7 +72,7 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
 
 size_t PointToVoxelStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr && options_.level != 0) {
+    if (context.cuda() != nullptr && options_.needs_groups()) {
       const kernels::PointGroupsParams groups = GroupsOf(context);
       return Aligned(static_cast<size_t>(groups.num_sites + 1) * sizeof(int64_t)) +
              Aligned(static_cast<size_t>(groups.num_points) * sizeof(int32_t)) +

@@ -28,10 +28,12 @@ double LargestRatio(const Runs& runs, SizeOf size_of, BytesOf bytes_of) {
 
 }  // namespace
 
-void BatchRoom::Observe(int64_t points, int64_t voxels, const BatchBytes& bytes) {
+void BatchRoom::Observe(int64_t points, int64_t voxels, const BatchBytes& bytes, int64_t requests) {
   if (bytes.total() == 0) return;
   absl::MutexLock lock(&mutex_);
   runs_.push_back({.points = points, .voxels = voxels, .bytes = bytes});
+  int64_t& features = runs_.back().bytes.features;
+  features = std::max<int64_t>(0, features - requests * sample_bytes_);
   if (runs_.size() > kMaxRuns) runs_.pop_front();
   fixed_bytes_ = 0;
   for (const Run& run : runs_) fixed_bytes_ = std::max(fixed_bytes_, run.bytes.fixed);
@@ -41,11 +43,13 @@ void BatchRoom::Observe(int64_t points, int64_t voxels, const BatchBytes& bytes)
       runs_, [](const Run& run) { return run.voxels; }, [](const Run& run) { return run.bytes.features; });
 }
 
-BatchBytes BatchRoom::Expected(int64_t points, int64_t voxels) const {
+BatchBytes BatchRoom::Expected(int64_t points, int64_t voxels, int64_t requests) const {
   absl::MutexLock lock(&mutex_);
+  if (runs_.empty()) return {};
   return {.fixed = fixed_bytes_,
           .points = static_cast<int64_t>(std::ceil(bytes_per_point_ * static_cast<double>(points))),
-          .features = static_cast<int64_t>(std::ceil(bytes_per_voxel_ * static_cast<double>(voxels)))};
+          .features = requests * sample_bytes_ +
+                      static_cast<int64_t>(std::ceil(bytes_per_voxel_ * static_cast<double>(voxels)))};
 }
 
 void BatchRoom::DidNotFit(int64_t points) {
@@ -72,11 +76,17 @@ void BatchRoom::StartAs(const BatchRoom& other) {
   fitting_points_ = other.fitting_points_;
 }
 
-int64_t BatchRoom::MaxPoints(int64_t limit_bytes, double voxels_per_point) const {
+int64_t BatchRoom::MaxRequests(int64_t limit_bytes, int64_t wanted) const {
+  if (sample_bytes_ == 0 || limit_bytes == kNoLimit) return wanted;
+  return std::clamp<int64_t>(limit_bytes / 2 / sample_bytes_, 1, wanted);
+}
+
+int64_t BatchRoom::MaxPoints(int64_t limit_bytes, double voxels_per_point, int64_t requests) const {
   absl::MutexLock lock(&mutex_);
   const double bytes = kMargin * (bytes_per_point_ + bytes_per_voxel_ * voxels_per_point);
   if (bytes <= 0 || limit_bytes == kNoLimit) return fitting_points_;
-  const double points = static_cast<double>(std::max<int64_t>(0, limit_bytes - fixed_bytes_)) / bytes;
+  const int64_t taken = fixed_bytes_ + requests * sample_bytes_;
+  const double points = static_cast<double>(std::max<int64_t>(0, limit_bytes - taken)) / bytes;
   if (points >= static_cast<double>(fitting_points_)) return fitting_points_;
   return std::max<int64_t>(1, static_cast<int64_t>(points));
 }

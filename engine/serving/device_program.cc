@@ -55,6 +55,7 @@ absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& confi
                              .on_cuda = true,
                              .dtype = config.gpu_dtype(),
                              .is_deterministic = is_deterministic,
+                             .merges_conv2ds = true,
                              .allow_tf32 = AllowsTf32(config)});
   WeightUploader uploader(device.pool.get(), device.loading->view());
   RETURN_IF_ERROR(program.Upload(uploader));

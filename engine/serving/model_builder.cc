@@ -32,9 +32,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   if (options_.is_deterministic && std::any_of(options_.devices->begin(), options_.devices->end(), is_cpu)) {
     model->batching.max_batch_requests = 1;
   }
-  for (size_t i = 0; i < options_.devices->size(); ++i) {
+  for (const Program& program : model->programs) {
     model->latency.push_back(std::make_unique<LatencyModel>());
-    model->room.push_back(std::make_unique<BatchRoom>());
+    model->room.push_back(std::make_unique<BatchRoom>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
@@ -64,6 +64,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   info.num_parameters = graph.num_parameters;
   info.priority_levels = model->batching.priority_levels;
   info.has_scores = model->program().has_scores;
+  info.has_labels = model->program().has_labels;
+  info.has_boxes = model->program().has_boxes;
+  info.has_velocities = model->program().has_velocities;
   info.device = JoinIds(*options_.devices);
   info.digest = graph.digest;
   return model;

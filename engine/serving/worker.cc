@@ -22,16 +22,23 @@ absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
 InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
                        absl::Duration queued, const std::string& device) {
   const ServedModel& model = *task.model;
-  InferResult result{.model = model.info.name,
-                     .version = model.info.version,
+  const ModelVersionInfo& info = model.info;
+  InferResult result{.model = info.name,
+                     .version = info.version,
                      .device = device,
+                     .has_labels = info.has_labels,
                      .labels = std::move(sample.labels),
                      .bytes_per_label = static_cast<int>(SizeOf(model.program().label_dtype)),
                      .ignore_label = model.limits.ignore_label,
                      .num_classes = model.program().num_classes,
                      .scores = std::move(sample.scores),
+                     .has_boxes = info.has_boxes,
+                     .boxes = std::move(sample.boxes),
                      .counts = sample.counts,
                      .sampled_points = std::move(sample.sampled_points)};
+  if (info.has_boxes) {
+    for (const ClassInfo& named : info.classes) result.class_names.push_back(named.name);
+  }
   result.stages.push_back({"queue", queued});
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
   return result;
@@ -106,7 +113,8 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<
   SharedMemory& memory = *options_.shared_memory;
   if (inputs.size() == 1) return memory.Run({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
-  const BatchBytes expected = model.room[options_.device]->Expected(num_points, num_voxels);
+  const BatchBytes expected =
+      model.room[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(inputs.size()));
   return memory.RunOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
@@ -166,7 +174,9 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
       std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return i.sample.has_value(); });
   if (has_sample) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
-  if (!output.geometry_on_cpu) model.room[options_.device]->Observe(num_points, voxels, output.bytes);
+  if (!output.geometry_on_cpu) {
+    model.room[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(inputs.size()));
+  }
   return {.num_voxels = voxels};
 }
 

@@ -322,6 +322,21 @@ TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
   EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
 }
 
+TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
+  SKIP_WITHOUT(GetParam());
+  const DeviceArray<int32_t> voxels(GetParam(), {9, -1, 0, -3});
+  const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9});  // a pitch of three
+  const DeviceArray<float> answered(GetParam(), 8);
+  RunVoxelToPoint(GetParam(), {.num_points = 4,
+                               .point_to_voxel = voxels.data(),
+                               .rows_are_points = true,
+                               .rows = scores.data(),
+                               .pitch_bytes = 12,
+                               .row_bytes = 8,
+                               .points = answered.data()});
+  EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
+}
+
 TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
   SKIP_WITHOUT(GetParam());
   Random random(5);

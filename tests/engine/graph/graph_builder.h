@@ -182,22 +182,38 @@ class GraphBuilder {
                Level(input), out_channels);
   }
 
-  // Ends the graph: scores and labels of `head`, on the fine level.
+  // Rows of points.
+  int PointFeatures() { return Add("point_features", {0}, PointFeaturesOp(), kPointLevel, Channels(0)); }
+  int VoxelToPoint(int input) {
+    return Add("voxel_to_point", {input, 0}, VoxelToPointOp(), kPointLevel, Channels(input));
+  }
+  // positions: -1 for points, or a tensor on sites.
+  int Devoxelize(int input, int positions = -1) {
+    return Add("devoxelize", {input, positions < 0 ? 0 : positions}, DevoxelizeOp(),
+               positions < 0 ? kPointLevel : Level(positions), Channels(input));
+  }
+  // input: on points, or on sites, which are the points then.
+  int PointToVoxel(int input, kernels::PoolReduce reduce, int sites_of = -1) {
+    std::vector<int> inputs = {input};
+    if (Level(input) == kPointLevel) inputs.push_back(0);
+    return Add("point_to_voxel", std::move(inputs), PointToVoxelOp{.reduce = reduce, .sites_of = sites_of},
+               sites_of < 0 ? kFine : Level(sites_of), Channels(input));
+  }
+  // Of the voxels; half to even unless it is called.
+  void Floor() { std::get<VoxelizeOp>(graph_.nodes[0].op).rounding = kernels::VoxelRounding::kFloor; }
+
+  // Ends the graph: scores and labels of `head`, on the fine level or on points.
   Graph Finish(int head) {
     AddScores(head);
     AddLabels(head);
     return FinishOutputs();
   }
-  void AddScores(int head) {
-    graph_.scores_output = Add("scores", {head, 0}, VoxelToPointOp(), kFine, Channels(head));
-    graph_.nodes.back().is_per_point = true;
-  }
+  void AddScores(int head) { graph_.scores_output = Level(head) == kPointLevel ? head : VoxelToPoint(head); }
   void AddLabels(int head) {
     graph_.num_classes = Channels(head);
-    const int argmax = Add("argmax", {head}, ArgmaxOp{.num_classes = Channels(head)}, kFine, 1);
+    const int argmax = Add("argmax", {head}, ArgmaxOp{.num_classes = Channels(head)}, Level(head), 1);
     graph_.nodes.back().is_labels = true;
-    graph_.labels_output = Add("labels", {argmax, 0}, VoxelToPointOp(), kFine, 1);
-    graph_.nodes.back().is_per_point = true;
+    graph_.labels_output = Level(head) == kPointLevel ? argmax : VoxelToPoint(argmax);
     graph_.nodes.back().is_labels = true;
   }
   // Takes out the nodes that nothing reads.
@@ -285,7 +301,7 @@ class GraphBuilder {
       if (!is_read[i]) continue;
       for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
       if (const int partner = PartnerOf(graph_.nodes[i].op); partner >= 0) is_read[static_cast<size_t>(partner)] = true;
-      if (const int named = SitesOf(graph_.nodes[i].op); named >= 0) is_read[static_cast<size_t>(named)] = true;
+      if (const int given = SitesOf(graph_.nodes[i].op); given >= 0) is_read[static_cast<size_t>(given)] = true;
     }
     std::vector<int> moved(graph_.nodes.size(), -1);
     std::vector<GraphNode> kept;
@@ -302,6 +318,9 @@ class GraphBuilder {
       }
       if (auto* from_dense = std::get_if<FromDenseOp>(&node.op)) {
         from_dense->sites_of = moved[static_cast<size_t>(from_dense->sites_of)];
+      }
+      if (auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op); to_voxel && to_voxel->sites_of >= 0) {
+        to_voxel->sites_of = moved[static_cast<size_t>(to_voxel->sites_of)];
       }
       kept.push_back(std::move(node));
     }

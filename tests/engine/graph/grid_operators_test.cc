@@ -113,7 +113,7 @@ TEST_P(GridOperatorsTest, BackboneThatComesBack) {
   ASSERT_EQ(b.Grid(fine), b.Grid(stem));
   const int lateral = b.Relu(b.Norm(b.Conv2d(stem, kSame3x3, 4, false)));
   const Graph graph = FinishImage(b, b.Conv2d(b.Concat({lateral, fine}), kSame3x3, 6, true));
-  const Program program = Compile(graph, Plan(), {});
+  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
   EXPECT_EQ(Conv2dSteps(program).size(), 5u);
   // Voxel features, linear, to dense, the five, from dense, linear, argmax, two outputs: no norm, ReLU or copy.
   EXPECT_EQ(program.steps.size(), 13u);
@@ -138,7 +138,7 @@ TEST_P(GridOperatorsTest, ResidualsAndActivationsCostNoStep) {
   const int inner = b.Activation(b.Norm(b.Conv2d(stem, kSame3x3, 8, false)), ActivationFunction::kSilu);
   const int block = b.Relu(b.Sum(b.Norm(b.Conv2d(inner, kSame3x3, 8, false)), stem));
   const Graph graph = FinishImage(b, block);
-  EXPECT_EQ(Compile(graph, Plan(), {}).steps.size(), 11u);
+  EXPECT_EQ(Compile(graph, Plan(), {.merges_conv2ds = true}).steps.size(), 11u);
   ExpectEqual(GetParam(), graph, 7, Dataflow::kFetchOnDemand);
 }
 
@@ -161,7 +161,7 @@ TEST_P(GridOperatorsTest, BranchesAreOneConvolutionAndTheirEndsOneOfGroups) {
   GraphBuilder b = OfImages(8);
   const int shared = b.Relu(b.Conv2d(Image(b, 6), kSame3x3, 8, true));
   const Graph graph = FinishImage(b, DetectionHead(b, shared, 3));
-  const Program program = Compile(graph, Plan(), {});
+  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
   const std::vector<const Conv2dStep*> convs = Conv2dSteps(program);
   ASSERT_EQ(convs.size(), 3u);
   EXPECT_EQ(convs[1]->options().out.channels, 9 * 8);
@@ -169,7 +169,7 @@ TEST_P(GridOperatorsTest, BranchesAreOneConvolutionAndTheirEndsOneOfGroups) {
   EXPECT_EQ(convs[2]->options().geometry.groups, 9);
   EXPECT_EQ(convs[2]->options().in.channels, 9 * 8);
   EXPECT_EQ(convs[2]->options().out.channels, 9 * 3);
-  EXPECT_EQ(Conv2dSteps(Compile(graph, Plan(), {.merges_conv2ds = false})).size(), 1u + 2 * 9);
+  EXPECT_EQ(Conv2dSteps(Compile(graph, Plan(), {})).size(), 1u + 2 * 9);
   ExpectEqual(GetParam(), graph, 8, Dataflow::kFetchOnDemand);
 }
 
@@ -193,9 +193,9 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   const Graph graph = FinishImage(b, all);
   for (const bool merges : {false, true}) {
     SCOPED_TRACE(merges);
-    const std::vector<const Conv2dStep*> convs = Conv2dSteps(Compile(graph, Plan(), {.merges_conv2ds = merges}));
+    const Program program = Compile(graph, Plan(), {.merges_conv2ds = merges});
     // Merged: the three of ReLU, and two of what reads them. The others there have a residual or a ReLU.
-    EXPECT_EQ(convs.size(), merges ? 9u : 12u);
+    EXPECT_EQ(Conv2dSteps(program).size(), merges ? 9u : 12u);
   }
   ExpectEqual(GetParam(), graph, 9, Dataflow::kFetchOnDemand);
 }
@@ -212,7 +212,8 @@ TEST_P(GridOperatorsTest, BranchesOfThreeConvolutions) {
   }
   const int sum = b.Sum(b.Sum(ends[3], ends[1]), b.Sum(ends[0], ends[2]));
   const Graph graph = FinishImage(b, sum);
-  const std::vector<const Conv2dStep*> convs = Conv2dSteps(Compile(graph, Plan(), {}));
+  const Program program = Compile(graph, Plan(), {.merges_conv2ds = true});
+  const std::vector<const Conv2dStep*> convs = Conv2dSteps(program);
   ASSERT_EQ(convs.size(), 2u) << "the first is a linear layer";
   EXPECT_EQ(convs[0]->options().geometry.groups, 4);
   EXPECT_EQ(convs[1]->options().geometry.groups, 4);

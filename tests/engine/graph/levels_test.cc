@@ -167,6 +167,35 @@ TEST(LevelTableTest, StridesRelateUnits) {
   EXPECT_FALSE(table.IsStrideBetween(far, far, Rule(CoordinateRule::kFloor, kThree, kOnes).geometry));
 }
 
+TEST(LevelTableTest, RatiosOfUnitsAreInLowestTerms) {
+  LevelTable table(std::nullopt);
+  const auto expect = [&](int from, int to, const Axes& multiplier, const Axes& divisor) {
+    const std::optional<kernels::SiteRatio> ratio = table.RatioBetween(from, to);
+    ASSERT_TRUE(ratio.has_value());
+    EXPECT_EQ(ratio->multiplier, multiplier);
+    EXPECT_EQ(ratio->divisor, divisor);
+  };
+  const int half = table.Apply(0, Rule(CoordinateRule::kFloor, kTwo, {2, 4, 1, 1}));
+  const int third = table.Apply(0, Rule(CoordinateRule::kGenerative, kThree, kThree, kCentred));
+  expect(0, 0, kOnes, kOnes);
+  expect(0, half, kOnes, {2, 4, 1, 1});
+  expect(half, 0, {2, 4, 1, 1}, kOnes);
+  expect(0, third, kThree, kOnes);
+  expect(half, third, {6, 12, 3, 1}, kOnes);
+  expect(third, half, kOnes, {6, 12, 3, 1});
+  expect(table.Apply(half, Rule(CoordinateRule::kFloor, kThree, kThree)), half, kThree, kOnes);
+  // Beyond 31 bits there is none, and none where the unit itself is not known.
+  int far = 0;
+  for (int i = 0; i < 4; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
+  EXPECT_TRUE(table.RatioBetween(0, far).has_value());
+  const int further = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
+  EXPECT_FALSE(table.RatioBetween(0, further).has_value());
+  EXPECT_FALSE(table.RatioBetween(further, 0).has_value());
+  expect(far, further, kOnes, {127, 127, 127, 1});
+  for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
+  EXPECT_FALSE(table.RatioBetween(far, far).has_value());
+}
+
 TEST(LevelTableTest, RulebooksAreSharedByLevelsAndGeometry) {
   LevelTable table(std::nullopt);
   const ConvGeometry centred = Rule(CoordinateRule::kFloor, kThree, kOnes, kCentred).geometry;

@@ -59,6 +59,22 @@ TEST(BatchRoomTest, AQuarterIsLeftFree) {
   EXPECT_EQ(room.MaxPoints(BatchRoom::kNoLimit, 1), BatchRoom::kNoLimit);
 }
 
+// A detection network's images: a batch of small clouds takes as much as one of large ones.
+TEST(BatchRoomTest, EverySampleTakesWhatTheProgramSays) {
+  BatchRoom room(/*sample_bytes=*/1000);
+  EXPECT_EQ(room.Expected(10, 10, 8).total(), 0) << "nothing has run";
+  room.Observe(1000, 500, {.fixed = 600, .points = 100'000, .features = 4000 + 500'000}, /*requests=*/4);
+  EXPECT_EQ(room.Expected(10, 10, 8).features, 8 * 1000 + 10 * 1000);
+  // Half of the limit at most.
+  EXPECT_EQ(room.MaxRequests(16'000, 100), 8);
+  EXPECT_EQ(room.MaxRequests(16'000, 5), 5);
+  EXPECT_EQ(room.MaxRequests(1000, 100), 1) << "a request may always run";
+  EXPECT_EQ(room.MaxRequests(BatchRoom::kNoLimit, 100), 100);
+  // 1100 bytes a point, a quarter left free.
+  EXPECT_EQ(room.MaxPoints(600 + 8000 + 137'500, 1, 8), 100);
+  EXPECT_EQ(room.MaxPoints(600 + 8000, 1, 8), 1);
+}
+
 TEST(BatchRoomTest, WhatDidNotFitIsALimitThatGrowsWithWhatFits) {
   BatchRoom room;
   room.Observe(1000, 500, {.points = 100'000, .features = 0});
