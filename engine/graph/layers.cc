@@ -63,7 +63,10 @@ void Layers::FindRead() {
   }
   for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
     if (!is_read_[node]) continue;
-    for (const int input : graph_.nodes[node].inputs) is_read_[static_cast<size_t>(input)] = true;
+    const size_t num_read = NumInputsRead(graph_.nodes[node]);
+    for (size_t input = 0; input < num_read; ++input) {
+      is_read_[static_cast<size_t>(graph_.nodes[node].inputs[input])] = true;
+    }
   }
 }
 

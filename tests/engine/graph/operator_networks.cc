@@ -218,11 +218,94 @@ outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "
   return model;
 }
 
+// Cells of a grid and back, and CenterPoint's heads on an image of the sites from above.
+TestModel OfImages() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 6 } }
+nodes { name: "down" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_PADDED kernel_size: [3, 3, 3]
+                                                  stride: [2, 2, 2] padding: [1, 1, 1] out_channels: 6 } }
+nodes { name: "cells" inputs: "down" to_dense {} }
+nodes { name: "mixed" inputs: "cells" linear { out_channels: 6 bias: true } }
+nodes { name: "sites" inputs: "mixed" from_dense { sites_of: "down" } }
+nodes { name: "image" inputs: "sites" to_bev {} }
+nodes { name: "conv" inputs: "image" conv2d { out_channels: 8 kernel_size: 3 padding: 1 } }
+nodes { name: "norm" inputs: "conv" batch_norm {} }
+nodes { name: "relu" inputs: "norm" activation { function: FUNCTION_RELU } }
+nodes { name: "finer" inputs: "relu" conv_transpose2d { out_channels: 8 kernel_size: 2 stride: 2 bias: true } }
+nodes { name: "heatmap" inputs: "finer" conv2d { out_channels: 2 kernel_size: 3 padding: 1 bias: true } }
+nodes { name: "center" inputs: "finer" conv2d { out_channels: 2 kernel_size: 1 bias: true } }
+nodes { name: "height" inputs: "finer" conv2d { out_channels: 1 kernel_size: 1 bias: true } }
+nodes { name: "dim" inputs: "finer" conv2d { out_channels: 3 kernel_size: 1 bias: true } }
+nodes { name: "rot" inputs: "finer" conv2d { out_channels: 2 kernel_size: 1 bias: true } }
+nodes { name: "vel" inputs: "finer" conv2d { out_channels: 2 kernel_size: 1 bias: true } }
+nodes { name: "pcdet" inputs: ["heatmap", "center", "height", "dim", "rot", "vel"]
+        center_head_decode { convention: CONVENTION_OPENPCDET class_ids: [0, 1] stride: 1 score_threshold: 0.3
+                             max_boxes: 20 has_velocity: true } }
+nodes { name: "det3d" inputs: ["heatmap", "center", "height", "dim", "rot", "vel"]
+        center_head_decode { convention: CONVENTION_DET3D class_ids: [2, 3] stride: 1 score_threshold: 0.3
+                             max_boxes: 20 has_velocity: true } }
+nodes { name: "boxes" inputs: ["pcdet", "det3d"] nms { iou_threshold: 0.2 max_boxes_in: 16 max_boxes_out: 12 } }
+outputs { kind: KIND_BOXES node: "boxes" })");
+  Weights weights(&model);
+  weights.Conv("stem", 27, 4, 6)
+      .Conv("down", 27, 6, 6)
+      .Linear("mixed", 6, 6)
+      .Bias("mixed", 6)
+      .Weight("conv", {8, 24, 3, 3}, 54)
+      .BatchNorm("norm", 8)
+      .Weight("finer", {8, 8, 2, 2}, 8)
+      .Bias("finer", 8)
+      .Weight("heatmap", {2, 8, 3, 3}, 18)
+      .Bias("heatmap", 2);
+  for (const auto& [head, channels] : {std::pair("center", 2), std::pair("height", 1), std::pair("dim", 3),
+                                       std::pair("rot", 2), std::pair("vel", 2)}) {
+    weights.Weight(head, {channels, 8, 1, 1}, 8).Bias(head, channels);
+  }
+  return model;
+}
+
+// SECOND's head.
+TestModel OfAnchors() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 4 } }
+nodes { name: "image" inputs: "stem" to_bev {} }
+nodes { name: "relu" inputs: "image" activation { function: FUNCTION_RELU } }
+nodes { name: "conv" inputs: "relu" conv2d { out_channels: 8 kernel_size: [3, 3] stride: [2, 2] padding: [1, 1] } }
+nodes { name: "scores" inputs: "conv" conv2d { out_channels: 8 kernel_size: 1 bias: true } }
+nodes { name: "residuals" inputs: "conv" conv2d { out_channels: 28 kernel_size: 1 bias: true } }
+nodes { name: "directions" inputs: "conv" conv2d { out_channels: 8 kernel_size: 1 bias: true } }
+nodes { name: "decoded" inputs: ["scores", "residuals", "directions"]
+        anchor_head_decode { anchors { class_id: 0 size: [1.5, 0.7, 1.2] bottom: 0.5 rotations: [0, 1.57] }
+                             anchors { class_id: 1 size: [0.4, 0.5, 1.7] bottom: 0.2 rotations: [0, 1.57] }
+                             num_direction_bins: 2 direction_offset: 0.78539 score_threshold: 0.3 max_boxes: 40 } }
+nodes { name: "boxes" inputs: "decoded" nms { iou_threshold: 0.1 max_boxes_out: 20 } }
+outputs { kind: KIND_BOXES node: "boxes" })");
+  Weights(&model)
+      .Conv("stem", 27, 4, 4)
+      .Weight("conv", {8, 32, 3, 3}, 72)
+      .Weight("scores", {8, 8, 1, 1}, 8)
+      .Bias("scores", 8)
+      .Weight("residuals", {28, 8, 1, 1}, 16)
+      .Bias("residuals", 28)
+      .Weight("directions", {8, 8, 1, 1}, 8)
+      .Bias("directions", 8);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
-  return {
-      {"sites", OfSites()}, {"sampled points", OfSampledPoints()}, {"no range", OfNoRange()}, {"points", OfPoints()}};
+  return {{"sites", OfSites()},      {"sampled points", OfSampledPoints()},
+          {"no range", OfNoRange()}, {"points", OfPoints()},
+          {"images", OfImages()},    {"anchors", OfAnchors()}};
 }
 
 }  // namespace voxserve
