@@ -11,8 +11,9 @@ template <typename Word>
 struct VoxelToPointArguments {
   RowChunks rows;
   const int32_t* point_to_voxel;
-  const Word* voxels;
-  int64_t voxel_pitch;  // words
+  bool rows_are_points;
+  const Word* in;
+  int64_t in_pitch;  // words
   Word fill;
   Word* points;
 };
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(kBlockThreads) VoxelToPointKernel(const VoxelT
   arguments.rows.ForEach([&](int64_t point, int32_t chunk) {
     const int32_t voxel = arguments.point_to_voxel[point];
     arguments.points[point * arguments.rows.chunks + chunk] =
-        voxel < 0 ? arguments.fill : arguments.voxels[voxel * arguments.voxel_pitch + chunk];
+        voxel < 0 ? arguments.fill
+                  : arguments.in[(arguments.rows_are_points ? point : voxel) * arguments.in_pitch + chunk];
   });
 }
 
@@ -32,8 +34,9 @@ cudaError_t Launch(const VoxelToPointParams& params, Word fill, cudaStream_t str
   const auto word_bytes = static_cast<int64_t>(sizeof(Word));
   const VoxelToPointArguments<Word> arguments{.rows = RowChunks(params.num_points, params.row_bytes / word_bytes),
                                               .point_to_voxel = params.point_to_voxel,
-                                              .voxels = static_cast<const Word*>(params.voxels),
-                                              .voxel_pitch = params.voxel_pitch_bytes / word_bytes,
+                                              .rows_are_points = params.rows_are_points,
+                                              .in = static_cast<const Word*>(params.rows),
+                                              .in_pitch = params.pitch_bytes / word_bytes,
                                               .fill = fill,
                                               .points = static_cast<Word*>(params.points)};
   VoxelToPointKernel<<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
@@ -46,12 +49,8 @@ cudaError_t VoxelToPoint(const VoxelToPointParams& params, cudaStream_t stream) 
   if (params.num_points == 0 || params.row_bytes == 0) return cudaSuccess;
   const NvtxRange range("VoxelToPoint");
   if (params.row_bytes == 1) return Launch(params, static_cast<uint8_t>(params.fill_label), stream);
-  const int64_t word_bytes = CommonAlignment()
-                                 .Add(params.voxels)
-                                 .Add(params.voxel_pitch_bytes)
-                                 .Add(params.row_bytes)
-                                 .Add(params.points)
-                                 .bytes();
+  const int64_t word_bytes =
+      CommonAlignment().Add(params.rows).Add(params.pitch_bytes).Add(params.row_bytes).Add(params.points).bytes();
   if (params.row_bytes == 2) {
     if (word_bytes < 2) return cudaErrorInvalidValue;
     return Launch(params, static_cast<uint16_t>(params.fill_label), stream);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Every point gets its voxel's row; points without a voxel get the fill label, or scores of 0.
+// What points are answered: every one gets its voxel's row, or its own; points without a voxel get the fill label, or
+// scores of 0.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,9 +13,10 @@ namespace voxserve::kernels {
 
 struct VoxelToPointParams {
   int64_t num_points = 0;
-  const int32_t* point_to_voxel = nullptr;  // [num_points] row of `voxels`; negative: none
-  const void* voxels = nullptr;             // [num_voxels] rows of row_bytes, voxel_pitch_bytes apart
-  int64_t voxel_pitch_bytes = 0;
+  const int32_t* point_to_voxel = nullptr;  // [num_points] row of the voxel; negative: none
+  bool rows_are_points = false;             // else voxels
+  const void* rows = nullptr;               // [num_voxels or num_points] of row_bytes, pitch_bytes apart
+  int64_t pitch_bytes = 0;
   int64_t row_bytes = 0;   // 1 or 2: a uint8 or uint16 label; otherwise scores
   int32_t fill_label = 0;  // of points without a voxel, in a label's type; scores: all bytes are 0
   void* points = nullptr;  // [num_points] rows of row_bytes, packed

@@ -10,7 +10,7 @@ constexpr int64_t kBlockPoints = 16384;
 }  // namespace
 
 void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool) {
-  const auto* voxels = static_cast<const char*>(params.voxels);
+  const auto* rows = static_cast<const char*>(params.rows);
   auto* points = static_cast<char*>(params.points);
   const size_t row_bytes = static_cast<size_t>(params.row_bytes);
   const auto byte_label = static_cast<uint8_t>(params.fill_label);
@@ -20,7 +20,7 @@ void VoxelToPoint(const VoxelToPointParams& params, ThreadPool& pool) {
       const int32_t voxel = params.point_to_voxel[i];
       char* to = points + i * params.row_bytes;
       if (voxel >= 0) {
-        std::memcpy(to, voxels + voxel * params.voxel_pitch_bytes, row_bytes);
+        std::memcpy(to, rows + (params.rows_are_points ? i : voxel) * params.pitch_bytes, row_bytes);
       } else if (row_bytes == sizeof(byte_label)) {
         std::memcpy(to, &byte_label, sizeof(byte_label));
       } else if (row_bytes == sizeof(word_label)) {

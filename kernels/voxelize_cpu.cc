@@ -7,6 +7,7 @@
 #include "kernels/compact_key.h"
 #include "kernels/coordinate_key.h"
 #include "kernels/radix_sort.h"
+#include "kernels/rounding.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve::kernels {
@@ -49,21 +50,6 @@ void GridShape(const VoxelizeParams& params, int64_t shape[kMaxDimension]) {
 
 namespace cpu {
 namespace {
-
-// Floats from 2^23 on are integers. Below, adding 2^23 leaves no room for a fraction. (Written out because the
-// library's functions are calls on a baseline x86-64.)
-constexpr float kFirstAllInteger = 8388608.0F;
-
-float RoundHalfEven(float value) {
-  const float magnitude = std::fabs(value);
-  return magnitude < kFirstAllInteger ? std::copysign(magnitude + kFirstAllInteger - kFirstAllInteger, value) : value;
-}
-
-float Floor(float value) {
-  if (!(std::fabs(value) < kFirstAllInteger)) return value;
-  const auto truncated = static_cast<float>(static_cast<int32_t>(value));
-  return truncated > value ? truncated - 1.0F : truncated;
-}
 
 // Points of one sample.
 struct PointRange {

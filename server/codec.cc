@@ -51,6 +51,34 @@ v1::ModelState EncodeState(ModelState state) {
   return v1::MODEL_STATE_FAILED;
 }
 
+void EncodeSegmentation(const InferResult& result, v1::Segmentation* segmentation) {
+  segmentation->set_labels(result.labels.data(), result.labels.size());
+  segmentation->set_bytes_per_label(result.bytes_per_label);
+  segmentation->set_ignore_label(result.ignore_label);
+  segmentation->set_num_classes(result.num_classes);
+  if (result.scores.empty()) return;
+  segmentation->set_scores(result.scores.data(), result.scores.size() * sizeof(float));
+}
+
+void EncodeDetections(const InferResult& result, v1::Detections* detections) {
+  for (const Box& box : result.boxes) {
+    v1::Box& out = *detections->add_boxes();
+    out.set_class_id(box.class_id);
+    out.set_score(box.score);
+    out.set_x(box.x);
+    out.set_y(box.y);
+    out.set_z(box.z);
+    out.set_length(box.length);
+    out.set_width(box.width);
+    out.set_height(box.height);
+    out.set_yaw(box.yaw);
+    out.set_velocity_x(box.velocity_x);
+    out.set_velocity_y(box.velocity_y);
+    const auto id = static_cast<size_t>(box.class_id);
+    if (id < result.class_names.size()) out.set_class_name(result.class_names[id]);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message) {
@@ -169,14 +197,8 @@ void EncodeResult(const InferResult& result, v1::InferResponse* response) {
   response->set_version(result.version);
   response->set_device(result.device);
 
-  v1::Segmentation& segmentation = *response->mutable_segmentation();
-  segmentation.set_labels(result.labels.data(), result.labels.size());
-  segmentation.set_bytes_per_label(result.bytes_per_label);
-  segmentation.set_ignore_label(result.ignore_label);
-  segmentation.set_num_classes(result.num_classes);
-  if (!result.scores.empty()) {
-    segmentation.set_scores(result.scores.data(), result.scores.size() * sizeof(float));
-  }
+  if (result.has_labels) EncodeSegmentation(result, response->mutable_segmentation());
+  if (result.has_boxes) EncodeDetections(result, response->mutable_detections());
 
   v1::PointCounts& counts = *response->mutable_counts();
   counts.set_used(result.counts.used);
@@ -222,6 +244,9 @@ void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
   message->set_digest(info.digest);
   message->set_priority_levels(static_cast<uint32_t>(info.priority_levels));
   message->set_has_scores(info.has_scores);
+  message->set_has_labels(info.has_labels);
+  message->set_has_boxes(info.has_boxes);
+  message->set_has_velocities(info.has_velocities);
 }
 
 }  // namespace voxserve

@@ -36,7 +36,8 @@ absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig&
 // Unchecked.
 Pose DecodePose(const v1::Pose& message);
 
-// Fills everything but request_id and the server's own stages, which the caller puts around.
+// Fills everything but request_id and the server's own stages, which the caller puts around. Labels and boxes that the
+// model has are there even where they are none; what it has not is absent.
 void EncodeResult(const InferResult& result, v1::InferResponse* response);
 
 void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response);

@@ -49,6 +49,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                         .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
                               "limit), unsampled (left out by a sample that the network was to see)")
                         .Register(registry_)),
+      boxes_total_(BuildCounter()
+                       .Name("voxserve_boxes_total")
+                       .Help("Boxes in answers of models that have boxes")
+                       .Register(registry_)),
       frames_dropped_total_(
           BuildCounter()
               .Name("voxserve_frames_dropped_total")
@@ -221,6 +225,13 @@ void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
   metrics.out_of_range.Increment(static_cast<double>(counts.out_of_range));
   metrics.dropped_points.Increment(static_cast<double>(counts.dropped));
   metrics.unsampled.Increment(static_cast<double>(counts.unsampled));
+}
+
+void Metrics::OnBoxes(std::string_view model, int64_t boxes) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  if (metrics.boxes == nullptr) metrics.boxes = &boxes_total_.Add({{"model", metrics.label}});
+  metrics.boxes->Increment(static_cast<double>(boxes));
 }
 
 void Metrics::OnDropped(std::string_view model, std::string_view reason) {

@@ -59,6 +59,9 @@ class Metrics : public EngineObserver {
   // apart.
   void OnFrameAge(std::string_view model, absl::Duration age);
 
+  // An answer has so many boxes.
+  void OnBoxes(std::string_view model, int64_t boxes);
+
   // A stream to a listed model opened; it closed.
   void OnStreamOpened(std::string_view model);
   void OnStreamClosed(std::string_view model);
@@ -106,6 +109,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& requests_total_;
   prometheus::Family<prometheus::Counter>& frames_total_;
   prometheus::Family<prometheus::Counter>& points_total_;
+  prometheus::Family<prometheus::Counter>& boxes_total_;
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;

@@ -46,6 +46,7 @@ const prometheus::Histogram::BucketBoundaries& ErrorRatioBuckets() {
 ModelStatistics ModelMetrics::Statistics(absl::Time now) const {
   ModelStatistics statistics;
   statistics.frames = std::llround(frames.Value());
+  if (boxes != nullptr) statistics.boxes = std::llround(boxes->Value());
   statistics.queue_depth = queue_tasks;
   statistics.streams = open_streams;
   statistics.frames_history = recent_frames.History(now);

@@ -40,6 +40,7 @@ struct ModelStatistics {
   };
 
   int64_t frames = 0;
+  int64_t boxes = 0;
   int64_t queue_depth = 0;
   int64_t streams = 0;                                              // open now
   std::vector<int64_t> frames_history;                              // per second of the last minute, oldest first
@@ -86,6 +87,7 @@ struct ModelMetrics {
   prometheus::Histogram& prediction_error;
   std::map<std::string, Dropped, std::less<>> dropped = {};  // by reason
   std::vector<StageMetrics> stages = {};
+  prometheus::Counter* boxes = nullptr;  // of a model that has answered with boxes, or with none where it could
 
   // Without a series while the model is not listed.
   int64_t queue_tasks = 0;

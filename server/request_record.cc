@@ -69,6 +69,7 @@ absl::StatusOr<int64_t> RequestRecord::Answer(const InferResult& result, v1::Inf
   metrics.OnStage(result.model, "decode", decode_time_);
   metrics.OnStage(result.model, "encode", encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
+  if (result.has_boxes) metrics.OnBoxes(result.model, static_cast<int64_t>(result.boxes.size()));
   if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},

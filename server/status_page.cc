@@ -136,6 +136,13 @@ std::string Problems(const std::vector<std::string>& problems) {
   return html + "</ul>";
 }
 
+// What the model answers, where that is more than labels.
+std::string Outputs(const ModelVersionInfo& info) {
+  if (!info.has_boxes) return "";
+  return absl::StrCat(" &middot; ", info.has_labels ? "labels and " : "", "boxes",
+                      info.has_velocities ? " with velocities" : "");
+}
+
 // Batches, refusals and ages have tiles where there were any.
 std::string LoadTiles(const ModelStatistics& statistics) {
   std::string html = absl::StrCat(Tile(Count(statistics.queue_depth), "waiting"));
@@ -179,7 +186,9 @@ std::string Traffic(const ModelStatistics& statistics) {
                    Tile(Milliseconds(statistics.latency_seconds.p50), "p50 latency"),
                    Tile(Milliseconds(statistics.latency_seconds.p95), "p95 latency"),
                    Tile(Milliseconds(statistics.latency_seconds.p99), "p99 latency"), LoadTiles(statistics),
-                   Tile(Count(statistics.frames), "frames answered"), Tile(Count(failures), "not answered"), "</div>");
+                   Tile(Count(statistics.frames), "frames answered"),
+                   statistics.boxes > 0 ? Tile(Count(statistics.boxes), "boxes found") : "",
+                   Tile(Count(failures), "not answered"), "</div>");
   if (!history.empty()) absl::StrAppend(&html, Sparkline(history));
   return absl::StrCat(html, Stages(statistics.stage_seconds), Refusals(statistics), Plans(statistics.plans));
 }
@@ -218,6 +227,7 @@ std::string ModelCard(const ServerStatus::Model& model, bool is_first_version) {
     absl::StrAppend(&facts, " m");
   }
   if (info.max_points > 0) absl::StrAppend(&facts, " &middot; up to ", Count(info.max_points), " points");
+  absl::StrAppend(&facts, Outputs(info));
   if (!info.plan_source.empty()) absl::StrAppend(&facts, " &middot; plan: ", HtmlEscaped(info.plan_source));
   return absl::StrCat("<section class=\"card\"><div class=\"top\"><h2>", HtmlEscaped(info.name),
                       " <span class=\"dim\">/ ", info.version, "</span></h2>", pill, "<span class=\"dim small\">",

@@ -36,6 +36,26 @@ Asked AskedOf(const InferOptions& options, const PointCloud& cloud) {
           .num_sampled = options.sample ? options.sample->num_points : 0};
 }
 
+// Boxes have scores of their own.
+absl::Status RefuseScores(bool return_scores) {
+  if (!return_scores) return absl::OkStatus();
+  return absl::InvalidArgumentError("return_scores is of labels: a box has its score");
+}
+
+// What turns a call's answers into those of the caller's stream.
+template <typename Result>
+StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
+  StreamCall::Callbacks reading{.on_going_away = std::move(callbacks.on_going_away),
+                                .on_end = std::move(callbacks.on_end)};
+  if (!callbacks.on_result) return reading;
+  reading.on_result = [on_result = std::move(callbacks.on_result)](StreamCall::Outcome frame) {
+    if (!frame.response.ok()) return on_result({frame.frame_id, frame.response.status(), frame.num_sweeps});
+    on_result(
+        {frame.frame_id, FromResponse<Result>(*std::move(frame.response), frame.asked, frame.sent), frame.num_sweeps});
+  };
+  return reading;
+}
+
 }  // namespace
 
 class Client::Impl {
@@ -57,9 +77,10 @@ class Client::Impl {
 
   const Options& options() const { return channels_->options(); }
   absl::Duration default_timeout() const { return channels_->options().default_timeout; }
-  const std::shared_ptr<Channels>& channels() const { return channels_; }
 
-  absl::StatusOr<Segmentation> Infer(const InferOptions& options, PointCloud cloud) {
+  // Result: Segmentation or Detections.
+  template <typename Result>
+  absl::StatusOr<Result> Infer(const InferOptions& options, PointCloud cloud) {
     const absl::Time start = absl::Now();
     const absl::Duration timeout = options.timeout.value_or(default_timeout());
     if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) return status;
@@ -71,11 +92,11 @@ class Client::Impl {
     const Shard& shard = NextShard();
     const grpc::Status status = shard.stub->Infer(&context, request, &response);
     if (!status.ok()) return channels_->Explain(status, *shard.channel, timeout);
-    return FromResponse(std::move(response), asked, start);
+    return FromResponse<Result>(std::move(response), asked, start);
   }
 
-  void InferAsync(const InferOptions& options, PointCloud cloud,
-                  std::function<void(absl::StatusOr<Segmentation>)> done) {
+  template <typename Result>
+  void InferAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Result>)> done) {
     const absl::Time start = absl::Now();
     const absl::Duration timeout = options.timeout.value_or(default_timeout());
     if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) {
@@ -100,7 +121,7 @@ class Client::Impl {
         &call->context, &call->request, &call->response,
         [this, call, &shard, asked, timeout, start, done = std::move(done)](const grpc::Status& status) {
           if (status.ok()) {
-            done(FromResponse(std::move(call->response), asked, start));
+            done(FromResponse<Result>(std::move(call->response), asked, start));
           } else {
             done(channels_->Explain(status, *shard.channel, timeout));
           }
@@ -108,6 +129,15 @@ class Client::Impl {
           absl::MutexLock lock(&mutex_);
           in_flight_.erase(&call->context);
         });
+  }
+
+  template <typename Result>
+  absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options,
+                                                     StreamCallbacksOf<Result> callbacks) {
+    absl::StatusOr<std::unique_ptr<StreamCall>> call =
+        StreamCall::Open(channels_, options, Reading(std::move(callbacks)));
+    if (!call.ok()) return call.status();
+    return std::unique_ptr<Stream>(new Stream(*std::move(call)));
   }
 
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {
@@ -224,18 +254,33 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<Segmentation> Client::Infer(const InferOptions& options, PointCloud cloud) {
-  return impl_->Infer(options, std::move(cloud));
+  return impl_->Infer<Segmentation>(options, std::move(cloud));
+}
+
+absl::StatusOr<Detections> Client::Detect(const InferOptions& options, PointCloud cloud) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->Infer<Detections>(options, std::move(cloud));
 }
 
 void Client::InferAsync(const InferOptions& options, PointCloud cloud,
                         std::function<void(absl::StatusOr<Segmentation>)> done) {
-  impl_->InferAsync(options, std::move(cloud), std::move(done));
+  impl_->InferAsync<Segmentation>(options, std::move(cloud), std::move(done));
+}
+
+void Client::DetectAsync(const InferOptions& options, PointCloud cloud,
+                         std::function<void(absl::StatusOr<Detections>)> done) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return done(std::move(status));
+  impl_->InferAsync<Detections>(options, std::move(cloud), std::move(done));
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> Client::OpenStream(const StreamOptions& options, StreamCallbacks callbacks) {
-  absl::StatusOr<std::unique_ptr<StreamCall>> call = StreamCall::Open(impl_->channels(), options, std::move(callbacks));
-  if (!call.ok()) return call.status();
-  return std::unique_ptr<Stream>(new Stream(*std::move(call)));
+  return impl_->OpenStream(options, std::move(callbacks));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Client::OpenDetectionStream(const StreamOptions& options,
+                                                                    DetectionStreamCallbacks callbacks) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->OpenStream(options, std::move(callbacks));
 }
 
 absl::StatusOr<std::vector<v1::ModelVersion>> Client::ListModels() { return impl_->ListModels(); }

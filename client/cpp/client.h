@@ -1,16 +1,19 @@
 #pragma once
 
-// The C++ client of a voxserve server: a point cloud in, a label per point out.
+// The C++ client of a voxserve server: a point cloud in, a label per point or boxes out.
 //
 //   auto client = voxserve::client::Client::Create({.address = "localhost:8500"});
 //   auto cloud = voxserve::client::ReadPointCloud("scan.bin");
 //   auto result = (*client)->Infer({.model = "minkunet"}, *std::move(cloud));
 //   if (!result.ok()) ...          // ErrorReason(result.status()) for programs, its message for people
 //   uint16_t label = result->labels[0];
+//   auto found = (*client)->Detect({.model = "centerpoint"}, *std::move(another_cloud));   // found->boxes[0].score
 //
 // Thread-safe: one client serves a whole process. Errors are the server's (code, message, details; see error.h), and
 // the client's own: UNAVAILABLE with reason NO_SERVER (nothing answers at the address) or CONNECTION_LOST,
-// DEADLINE_EXCEEDED with CLIENT_TIMEOUT, RESOURCE_EXHAUSTED with MESSAGE_TOO_LARGE, INTERNAL with MALFORMED_RESPONSE.
+// DEADLINE_EXCEEDED with CLIENT_TIMEOUT, RESOURCE_EXHAUSTED with MESSAGE_TOO_LARGE, INTERNAL with MALFORMED_RESPONSE,
+// INVALID_ARGUMENT with UNSUPPORTED_OUTPUT where a model without labels is asked for labels, or one without boxes for
+// boxes: the message names the call to make.
 
 #include <cstdint>
 #include <functional>
@@ -23,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cpp/detections.h"
 #include "client/cpp/error.h"
 #include "client/cpp/farthest_points.h"
 #include "client/cpp/options.h"
@@ -37,7 +41,7 @@ namespace voxserve::client {
 struct InferOptions {
   std::string model = {};                                // required
   int64_t version = 0;                                   // 0: the newest that is ready
-  bool return_scores = false;                            // logits per point and class as well
+  bool return_scores = false;                            // logits per point and class as well; of Infer alone
   std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
   std::string request_id = {};                           // optional; stands in the server's log
   uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
@@ -66,16 +70,23 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Blocks. A cloud that is moved in is not copied.
+  // Labels, of a model that has them. Blocks. A cloud that is moved in is not copied.
   absl::StatusOr<Segmentation> Infer(const InferOptions& options, PointCloud cloud);
+
+  // Likewise boxes.
+  absl::StatusOr<Detections> Detect(const InferOptions& options, PointCloud cloud);
 
   // Returns at once; `done` is called exactly once, on a thread of gRPC's or (refusals) on this one. It must not block.
   void InferAsync(const InferOptions& options, PointCloud cloud,
                   std::function<void(absl::StatusOr<Segmentation>)> done);
+  void DetectAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Detections>)> done);
 
   // One vehicle's frames, one after the other; see stream.h. Returns at once: an address without a server, or a model
   // that is not there, shows in on_end. INVALID_ARGUMENT for bad options. The stream may outlive the client.
   absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options, StreamCallbacks callbacks);
+  // Of a model with boxes.
+  absl::StatusOr<std::unique_ptr<Stream>> OpenDetectionStream(const StreamOptions& options,
+                                                              DetectionStreamCallbacks callbacks);
 
   // Every version of every model, broken ones with their problems; documented in proto/voxserve/v1/inference.proto.
   absl::StatusOr<std::vector<v1::ModelVersion>> ListModels();

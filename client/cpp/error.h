@@ -25,6 +25,7 @@ inline constexpr absl::string_view kConnectionLost = "CONNECTION_LOST";        /
 inline constexpr absl::string_view kMessageTooLarge = "MESSAGE_TOO_LARGE";     // beyond Options::max_message_bytes
 inline constexpr absl::string_view kClientTimeout = "CLIENT_TIMEOUT";          // no answer within the call's timeout
 inline constexpr absl::string_view kMalformedResponse = "MALFORMED_RESPONSE";  // the answer contradicts the request
+inline constexpr absl::string_view kUnsupportedOutput = "UNSUPPORTED_OUTPUT";  // the server's too: a model without it
 inline constexpr absl::string_view kSuperseded = "SUPERSEDED";                 // the server's too: a newer frame came
 inline constexpr absl::string_view kTooManyUnsent = "TOO_MANY_UNSENT";   // frames of a stream that wait to be sent
 inline constexpr absl::string_view kStreamEnded = "STREAM_ENDED";        // it takes no more frames

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cpp/detections.h"
 #include "client/cpp/farthest_points.h"
 #include "client/cpp/point_cloud.h"
 #include "client/cpp/segmentation.h"
@@ -41,7 +42,7 @@ struct SweepOptions {
 struct StreamOptions {
   std::string model = {};      // required
   int64_t version = 0;         // 0: the newest that is ready
-  bool return_scores = false;  // logits per point and class as well
+  bool return_scores = false;  // logits per point and class as well; not of boxes
   uint32_t priority = 0;       // 0 is the most urgent
   StreamPolicy policy = StreamPolicy::kLatest;
   std::optional<absl::Duration> frame_timeout = {};   // from a frame's arrival at the server; absent: the model's
@@ -66,19 +67,22 @@ struct FrameOptions {
   bool reset_sweeps = false;      // forget those before this one: after a jump of the pose, say
 };
 
-struct FrameOutcome {
+// Result: Segmentation or Detections.
+template <typename Result>
+struct FrameOutcomeOf {
   uint64_t frame_id = 0;
-  // Errors are those of Infer, and ABORTED with reason SUPERSEDED; a frame that the stream's end left unanswered gets
-  // the stream's error. round_trip is from Send.
-  absl::StatusOr<Segmentation> result;
+  // Errors are those of Infer and Detect, and ABORTED with reason SUPERSEDED; a frame that the stream's end left
+  // unanswered gets the stream's error. round_trip is from Send.
+  absl::StatusOr<Result> result;
   int num_sweeps = 0;  // that were run together; 0 where none accumulate
 };
 
 // Called one at a time, on threads of gRPC's, never within a call of Stream's. They must not block or destroy the
 // stream; they may Send and Cancel. Empty ones are not called.
-struct StreamCallbacks {
+template <typename Result>
+struct StreamCallbacksOf {
   // Exactly once for each frame that Send accepted, before on_end.
-  std::function<void(FrameOutcome)> on_result = {};
+  std::function<void(FrameOutcomeOf<Result>)> on_result = {};
   // At most once: the server is about to end. It answers the frames that it has.
   std::function<void()> on_going_away = {};
   // Exactly once, last. OK after CloseSends and all answers; CANCELLED after Cancel; UNAVAILABLE with reason DRAINING
@@ -86,9 +90,14 @@ struct StreamCallbacks {
   std::function<void(absl::Status)> on_end = {};
 };
 
+using FrameOutcome = FrameOutcomeOf<Segmentation>;
+using StreamCallbacks = StreamCallbacksOf<Segmentation>;
+using DetectionFrameOutcome = FrameOutcomeOf<Detections>;
+using DetectionStreamCallbacks = StreamCallbacksOf<Detections>;
+
 class StreamCall;
 
-// Thread-safe. Made by Client::OpenStream.
+// Thread-safe. Made by Client::OpenStream and OpenDetectionStream.
 class Stream {
  public:
   // Cancels, and waits until on_end has returned, so it may not run in a callback.

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "client/cpp/error.h"
 #include "client/cpp/frame_encoding.h"
-#include "client/cpp/response.h"
 #include "voxserve/v1/inference.grpc.pb.h"  // what (de)serialises messages
 
 namespace voxserve::client {
@@ -25,14 +24,14 @@ absl::Status Superseded() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StreamCall>> StreamCall::Open(std::shared_ptr<Channels> channels,
-                                                             const StreamOptions& options, StreamCallbacks callbacks) {
+                                                             const StreamOptions& options, Callbacks callbacks) {
   if (absl::Status status = options.Validate(); !status.ok()) return status;
   std::unique_ptr<StreamCall> call(new StreamCall(std::move(channels), options, std::move(callbacks)));
   call->Start();
   return call;
 }
 
-StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, StreamCallbacks callbacks)
+StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks)
     : channels_(std::move(channels)),
       channel_(channels_->all()[channels_->NextIndex()]),
       options_(options),
@@ -149,7 +148,7 @@ void StreamCall::OnReadDone(bool ok) {
 }
 
 void StreamCall::TakeResult(v1::FrameResult* result) {
-  FrameOutcome outcome;
+  Outcome outcome;
   outcome.frame_id = result->frame_id();
   outcome.num_sweeps = static_cast<int>(result->num_sweeps());
   Awaited awaited;
@@ -165,13 +164,13 @@ void StreamCall::TakeResult(v1::FrameResult* result) {
     awaited_.erase(found);
   }
   if (result->status().code() != 0) {
-    outcome.result = FromRpcStatus(result->status());
+    outcome.response = FromRpcStatus(result->status());
   } else {
-    outcome.result = FromResponse(std::move(*result->mutable_response()),
-                                  {.num_points = awaited.num_points,
-                                   .wants_scores = options_.return_scores,
-                                   .num_sampled = options_.sample ? options_.sample->num_points : 0},
-                                  awaited.sent);
+    outcome.response = std::move(*result->mutable_response());
+    outcome.asked = {.num_points = awaited.num_points,
+                     .wants_scores = options_.return_scores,
+                     .num_sampled = options_.sample ? options_.sample->num_points : 0};
+    outcome.sent = awaited.sent;
   }
   Deliver(std::move(outcome));
 }
@@ -192,10 +191,10 @@ void StreamCall::DeliverSuperseded() {
     absl::MutexLock lock(&mutex_);
     superseded.swap(superseded_);
   }
-  for (const uint64_t frame_id : superseded) Deliver({frame_id, Superseded(), 0});
+  for (const uint64_t frame_id : superseded) Deliver({frame_id, Superseded()});
 }
 
-void StreamCall::Deliver(FrameOutcome outcome) {
+void StreamCall::Deliver(Outcome outcome) {
   absl::MutexLock lock(&callback_mutex_);
   if (callbacks_.on_result) callbacks_.on_result(std::move(outcome));
 }
@@ -215,7 +214,7 @@ void StreamCall::OnDone(const grpc::Status& grpc_status) {
   if (status.ok() && !unanswered.empty()) {
     status = Malformed(absl::StrCat("a stream that ended without a result for ", unanswered.size(), " frames"));
   }
-  for (const uint64_t frame_id : unanswered) Deliver({frame_id, status, 0});
+  for (const uint64_t frame_id : unanswered) Deliver({frame_id, status});
   {
     absl::MutexLock lock(&callback_mutex_);
     if (callbacks_.on_end) callbacks_.on_end(std::move(status));

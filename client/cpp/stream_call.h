@@ -1,6 +1,6 @@
 #pragma once
 
-// The library's own: the call behind a Stream (stream.h says what is promised).
+// The library's own: the call behind a Stream (stream.h says what is promised), whatever its answers are read as.
 //
 // Writes start from Send as well as from reactions, so the call holds one hold of gRPC's until nothing more can be
 // written. gRPC never runs a reaction within a Start..., hence these are made with mutex_ held.
@@ -9,6 +9,7 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "client/cpp/channels.h"
+#include "client/cpp/response.h"
 #include "client/cpp/stream.h"
 #include "voxserve/v1/inference.pb.h"
 
@@ -32,8 +34,22 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     std::vector<grpc::Slice> parts;
   };
 
+  // As FrameOutcomeOf and StreamCallbacksOf, with the answer as it came: nothing of it has been checked.
+  struct Outcome {
+    uint64_t frame_id = 0;
+    absl::StatusOr<v1::InferResponse> response;
+    Asked asked = {};  // what an answer is to, and when that was sent
+    absl::Time sent = {};
+    int num_sweeps = 0;
+  };
+  struct Callbacks {
+    std::function<void(Outcome)> on_result = {};
+    std::function<void()> on_going_away = {};
+    std::function<void(absl::Status)> on_end = {};
+  };
+
   static absl::StatusOr<std::unique_ptr<StreamCall>> Open(std::shared_ptr<Channels> channels,
-                                                          const StreamOptions& options, StreamCallbacks callbacks);
+                                                          const StreamOptions& options, Callbacks callbacks);
   ~StreamCall() override;
 
   absl::Status Send(Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -49,7 +65,7 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
     absl::Time sent;
   };
 
-  StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, StreamCallbacks callbacks);
+  StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
   void Start() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -63,12 +79,12 @@ class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::I
   void TakeGoingAway() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
   // Tells of the frames that Send superseded: it must not call back itself.
   void DeliverSuperseded() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
-  void Deliver(FrameOutcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
+  void Deliver(Outcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
 
   const std::shared_ptr<Channels> channels_;
   const std::shared_ptr<grpc::Channel> channel_;
   const StreamOptions options_;
-  const StreamCallbacks callbacks_;
+  const Callbacks callbacks_;
   grpc::ClientContext context_;
   v1::InferStreamResponse response_;  // of the read that is under way
   grpc::ByteBuffer message_;          // of the write that is under way

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "kernels/coordinate_key.h"
+#include "kernels/site_union.h"
 
 namespace voxserve {
 namespace {
@@ -142,6 +143,36 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
   std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), level_beyond_limits_.begin(),
                  num_beyond_limits.begin(), std::plus<>());
   return absl::OkStatus();
+}
+
+void BatchGeometry::UniteLevels(int level, int a, int b) {
+  Slot(levels_, level);
+  const std::vector<uint64_t>& a_keys = keys(a);
+  const std::vector<uint64_t>& b_keys = keys(b);
+  std::vector<uint64_t>& united = levels_[static_cast<size_t>(level)];
+  united.resize(a_keys.size() + b_keys.size());
+  int64_t num_out = 0;
+  kernels::cpu::SiteUnion({.a_keys = a_keys.data(),
+                           .num_a = num_sites(a),
+                           .b_keys = b_keys.data(),
+                           .num_b = num_sites(b),
+                           .out_keys = united.data(),
+                           .num_out = &num_out});
+  united.resize(static_cast<size_t>(num_out));
+}
+
+void BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams filter) {
+  Slot(levels_, level);
+  std::vector<uint64_t>& part = levels_[static_cast<size_t>(level)];
+  part.resize(keys(parent).size());
+  int64_t num_out = 0;
+  filter.dimension = dimension_;
+  filter.in_keys = keys(parent).data();
+  filter.num_in = num_sites(parent);
+  filter.out_keys = part.data();
+  filter.num_out = &num_out;
+  kernels::cpu::SiteFilter(filter);
+  part.resize(static_cast<size_t>(num_out));
 }
 
 void BatchGeometry::MakeSampleBegin(int level) {

@@ -14,6 +14,7 @@
 #include "kernels/coordinate_table.h"
 #include "kernels/output_coordinates.h"
 #include "kernels/rulebook_search.h"
+#include "kernels/site_filter.h"
 #include "kernels/thread_pool.h"
 #include "kernels/voxel_limit.h"
 #include "kernels/voxelize.h"
@@ -37,6 +38,12 @@ class BatchGeometry : public BatchCounts {
   // the coordinate key's limits are not made but counted in num_beyond_limits. RESOURCE_EXHAUSTED where making them
   // would take more than 16 GiB of scratch.
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule, kernels::ThreadPool& pool);
+
+  // The sites of levels a and b together.
+  void UniteLevels(int level, int a, int b);
+
+  // Some of the parent's sites. `filter` holds bounds, scores and threshold.
+  void FilterLevel(int level, int parent, kernels::SiteFilterParams filter);
 
   // Rulebook number `index` between two levels. Returns true where a grid was asked for and a hash table served,
   // because the grid would have passed max_grid_bytes.

@@ -13,6 +13,7 @@
 // thread-safe.
 
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,8 @@
 #include "kernels/gather_scatter.h"
 #include "kernels/neighbour_search.h"
 #include "kernels/output_coordinates.h"
+#include "kernels/site_filter.h"
+#include "kernels/site_union.h"
 #include "kernels/voxelize.h"
 
 namespace voxserve {
@@ -70,6 +73,8 @@ class DeviceGeometry : public BatchCounts {
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
   // Levels ascending, each after its parent, then rulebooks. What is added is made by MakeMaps.
   absl::Status AddLevel(int level, int parent, kernels::OutputCoordinatesParams rule);
+  absl::Status AddUnion(int level, int a, int b);
+  absl::Status AddFiltered(int level, int parent, kernels::SiteFilterParams filter);
   absl::Status AddRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
                            const RulebookForms& forms, kernels::MapSearch search, int64_t max_grid_bytes);
   void SwapRulebook(int index, int of);
@@ -77,6 +82,10 @@ class DeviceGeometry : public BatchCounts {
 
   // Where each sample's rows begin on a level, after MakeMaps.
   absl::Status MakeSampleBegin(int level);
+
+  // Goes on with levels and rulebooks that features decide about, once the sizes of those before have been taken: what
+  // is added from now on is made beside the features, which keep their memory.
+  void GoOn();
 
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
@@ -119,7 +128,8 @@ class DeviceGeometry : public BatchCounts {
     const int64_t* num_sites = nullptr;  // on the device
     int64_t* sample_begin = nullptr;     // [samples + 1] where asked for
     int parent = -1;
-    kernels::OutputCoordinatesParams rule;  // but for the workspace; not of level 0
+    // How it is made, but for the workspace; not of level 0.
+    std::variant<kernels::OutputCoordinatesParams, kernels::SiteUnionParams, kernels::SiteFilterParams> made_by;
   };
   // A map search that was added, and what it is made of.
   struct Search {
@@ -163,6 +173,8 @@ class DeviceGeometry : public BatchCounts {
   };
   Sizes CutSizes(int64_t* begin) const;
   absl::Status MakeLevels();
+  // Memory for a level's sites, and where their number will stand.
+  absl::Status TakeKeys(int level, int parent, int64_t capacity);
   absl::Status SearchByHash();
   absl::Status SearchByGrid();
   absl::Status MakePairTables();
@@ -174,6 +186,8 @@ class DeviceGeometry : public BatchCounts {
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
                           const kernels::ConvGeometry& geometry, const RulebookForms& forms);
+  // Of one kernel. Until the feature pass has begun its memory is free; the stream keeps the order.
+  absl::StatusOr<void*> Scratch(size_t bytes);
   StreamView stream() const { return context_->stream.view(); }
 
   CudaContext* context_ = nullptr;
@@ -184,12 +198,14 @@ class DeviceGeometry : public BatchCounts {
   std::vector<int64_t> host_sizes_;
   std::vector<Level> levels_;
   std::vector<DeviceRulebook> rulebooks_;
-  std::vector<Search> searches_;  // added, not made
+  std::vector<int> added_levels_;  // not made
+  std::vector<Search> searches_;   // likewise
   std::vector<int64_t> num_sites_;
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
-  int64_t num_grids_ = 0;  // asked for
+  bool goes_on_ = false;
+  std::vector<int> grid_levels_;  // for which a grid was asked
   int64_t num_grid_fallbacks_ = 0;
 };
 

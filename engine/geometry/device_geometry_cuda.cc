@@ -29,13 +29,6 @@ absl::Status CheckRows(int64_t rows, const char* what) {
                     error_reason::kOutOfMemory);
 }
 
-// Scratch of one kernel. The feature pass has not begun, so its memory is free; the stream keeps the order.
-absl::StatusOr<void*> Scratch(CudaContext& context, size_t bytes) {
-  context.features.Reset();
-  ASSIGN_OR_RETURN(char* data, context.features.Take(static_cast<int64_t>(bytes)));
-  return data;
-}
-
 template <typename T>
 absl::Status CopyToDevice(T* to, const T* from, size_t count, StreamView stream) {
   if (count == 0) return absl::OkStatus();
@@ -56,6 +49,12 @@ std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const
 }
 
 }  // namespace
+
+absl::StatusOr<void*> DeviceGeometry::Scratch(size_t bytes) {
+  if (!goes_on_) context_->features.Reset();
+  ASSIGN_OR_RETURN(char* data, context_->features.Take(static_cast<int64_t>(bytes)));
+  return data;
+}
 
 DeviceGeometry::Sizes DeviceGeometry::CutSizes(int64_t* begin) const {
   Sizes sizes{};
@@ -89,8 +88,11 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
     offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
   levels_.assign(static_cast<size_t>(shape.num_levels), Level{});
   rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
-  num_grids_ = num_grid_fallbacks_ = 0;
+  num_grid_fallbacks_ = 0;
+  grid_levels_.clear();
+  added_levels_.clear();
   searches_.clear();
+  goes_on_ = false;
   if (!context_->is_grid_clean && context_->grid_cells.data() != nullptr) {  // the batch before failed half-way
     RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context_->grid_cells.data(), 0xFF,
                                          static_cast<size_t>(context_->grid_cells.bytes()), stream().get()));
@@ -115,7 +117,7 @@ absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const i
   sample.max_sample_points = max_sample_points;
   sample.num_valid = sizes_.num_valid;
   sample.selected = selected;
-  ASSIGN_OR_RETURN(sample.workspace, Scratch(*context_, kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
+  ASSIGN_OR_RETURN(sample.workspace, Scratch(kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::FarthestPointSample(sample, stream().get()));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, words);
   mask.selected = selected;
@@ -145,7 +147,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   params.sample_begin = sizes_.sample_begin;
   params.num_invalid = sizes_.num_invalid;
   params.num_out_of_range = sizes_.num_out_of_range;
-  ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::VoxelizeWorkspaceBytes(params)));
+  ASSIGN_OR_RETURN(params.workspace, Scratch(kernels::cuda::VoxelizeWorkspaceBytes(params)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::Voxelize(params, stream().get()));
   if (max_voxels > 0) {
     kernels::VoxelLimitParams limit{.voxels = params,
@@ -153,7 +155,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
                                     .order = order,
                                     .num_dropped_voxels = sizes_.num_dropped_voxels,
                                     .num_dropped_points = sizes_.num_dropped_points};
-    ASSIGN_OR_RETURN(limit.workspace, Scratch(*context_, kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
+    ASSIGN_OR_RETURN(limit.workspace, Scratch(kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
     RETURN_IF_CUDA_ERROR(kernels::cuda::LimitVoxels(limit, stream().get()));
   }
   return absl::OkStatus();
@@ -167,36 +169,93 @@ absl::Status DeviceGeometry::AddLevel(int level, int parent, kernels::OutputCoor
   rule.num_in = from.capacity;
   rule.device_num_in = from.num_sites;
   RETURN_IF_ERROR(CheckRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
-  made.parent = parent;
-  made.capacity = rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
-  made.num_sites = sizes_.num_sites + level;
-  ASSIGN_OR_RETURN(made.keys, context_->batch.TakeArray<uint64_t>(made.capacity));
+  rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
+  RETURN_IF_ERROR(TakeKeys(level, parent, rule.out_capacity));
   rule.out_keys = made.keys;
   rule.num_out = sizes_.num_sites + level;
   rule.num_beyond_limits = sizes_.beyond_limits + int64_t{level} * shape_.num_samples;
   if (kernels::CellsAreBlocks(rule.geometry) && kernels::cuda::CanBeChained({&rule, 1})) {
     ASSIGN_OR_RETURN(rule.first_in_rows, context_->batch.TakeArray<int32_t>(made.capacity));
   }
-  made.rule = rule;
+  made.made_by = rule;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::AddUnion(int level, int a, int b) {
+  const Level& first = levels_[static_cast<size_t>(a)];
+  const Level& second = levels_[static_cast<size_t>(b)];
+  const int64_t capacity = first.capacity + second.capacity;
+  RETURN_IF_ERROR(CheckRows(capacity, "sites of two levels"));
+  RETURN_IF_ERROR(TakeKeys(level, a, capacity));
+  Level& made = levels_[static_cast<size_t>(level)];
+  made.made_by = kernels::SiteUnionParams{.a_keys = first.keys,
+                                          .num_a = first.capacity,
+                                          .device_num_a = first.num_sites,
+                                          .b_keys = second.keys,
+                                          .num_b = second.capacity,
+                                          .device_num_b = second.num_sites,
+                                          .out_keys = made.keys,
+                                          .num_out = sizes_.num_sites + level};
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::AddFiltered(int level, int parent, kernels::SiteFilterParams filter) {
+  const Level& from = levels_[static_cast<size_t>(parent)];
+  RETURN_IF_ERROR(TakeKeys(level, parent, from.capacity));
+  Level& made = levels_[static_cast<size_t>(level)];
+  filter.dimension = shape_.dimension;
+  filter.in_keys = from.keys;
+  filter.num_in = from.capacity;
+  filter.device_num_in = from.num_sites;
+  filter.out_keys = made.keys;
+  filter.num_out = sizes_.num_sites + level;
+  made.made_by = filter;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceGeometry::TakeKeys(int index, int parent, int64_t capacity) {
+  Level& level = levels_[static_cast<size_t>(index)];
+  added_levels_.push_back(index);
+  level.parent = parent;
+  level.capacity = capacity;
+  level.num_sites = sizes_.num_sites + index;
+  ASSIGN_OR_RETURN(level.keys, context_->batch.TakeArray<uint64_t>(capacity));
   return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::MakeLevels() {
-  std::vector<kernels::OutputCoordinatesParams> chain;
-  for (size_t level = 1; level < levels_.size();) {
-    chain.assign(1, levels_[level].rule);
-    for (++level; level < levels_.size() && levels_[level].parent == static_cast<int>(level) - 1; ++level) {
-      chain.push_back(levels_[level].rule);
+  using Rule = kernels::OutputCoordinatesParams;
+  std::vector<Rule> chain;
+  for (size_t i = 0; i < added_levels_.size();) {
+    const auto level = [&](size_t number) -> Level& { return levels_[static_cast<size_t>(added_levels_[number])]; };
+    auto& made_by = level(i).made_by;
+    if (auto* const united = std::get_if<kernels::SiteUnionParams>(&made_by)) {
+      ASSIGN_OR_RETURN(united->workspace, Scratch(kernels::cuda::SiteUnionWorkspaceBytes(*united)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SiteUnion(*united, stream().get()));
+      ++i;
+      continue;
+    }
+    if (auto* const filter = std::get_if<kernels::SiteFilterParams>(&made_by)) {
+      ASSIGN_OR_RETURN(filter->workspace, Scratch(kernels::cuda::SiteFilterWorkspaceBytes(*filter)));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SiteFilter(*filter, stream().get()));
+      ++i;
+      continue;
+    }
+    chain.assign(1, std::get<Rule>(made_by));
+    for (++i; i < added_levels_.size() && level(i).parent == added_levels_[i - 1]; ++i) {
+      const auto* const next = std::get_if<Rule>(&level(i).made_by);
+      if (next == nullptr) break;
+      chain.push_back(*next);
       if (kernels::cuda::CanBeChained(chain)) continue;
       chain.pop_back();
       break;
     }
     kernels::OutputCoordinatesParams& first = chain.front();
     if (kernels::cuda::CanBeChained(chain)) {
-      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesChainWorkspaceBytes(chain)));
+      ASSIGN_OR_RETURN(first.workspace, Scratch(kernels::cuda::OutputCoordinatesChainWorkspaceBytes(chain)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinatesChain(chain, stream().get()));
     } else {
-      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesWorkspaceBytes(first)));
+      ASSIGN_OR_RETURN(first.workspace, Scratch(kernels::cuda::OutputCoordinatesWorkspaceBytes(first)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinates(first, stream().get()));
     }
   }
@@ -253,6 +312,7 @@ absl::Status DeviceGeometry::MakeMaps() {
   RETURN_IF_ERROR(SearchByGrid());
   RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
   RETURN_IF_ERROR(MakePairTables());
+  added_levels_.clear();
   searches_.clear();
   return absl::OkStatus();
 }
@@ -281,9 +341,10 @@ kernels::NeighbourSearchParams DeviceGeometry::SearchParams(const Search& search
                                         .num_out = out.num_sites,
                                         .same_sites = rulebook.in_level == rulebook.out_level,
                                         .neighbours = rulebook.neighbours};
-  if (out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
-      search.geometry.stride == out.rule.geometry.stride) {
-    params.first_in_rows = out.rule.first_in_rows;
+  const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
+  if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
+      search.geometry.stride == rule->geometry.stride) {
+    params.first_in_rows = rule->first_in_rows;
     params.in_keys = in.keys;
     params.in_capacity = in.capacity;
     params.num_in = in.num_sites;
@@ -310,7 +371,7 @@ absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceGeometry::Make
     memory_begin.push_back(memory_bytes);
     memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
   }
-  ASSIGN_OR_RETURN(void* const memory, Scratch(*context_, memory_bytes));
+  ASSIGN_OR_RETURN(void* const memory, Scratch(memory_bytes));
   for (size_t i = 0; i < builds.size(); ++i) builds[i].memory = static_cast<char*>(memory) + memory_begin[i];
   std::vector<kernels::cuda::CoordinateTable> tables(builds.size());
   RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTables(builds, tables, stream().get()));
@@ -373,7 +434,7 @@ absl::Status DeviceGeometry::SearchByGrid() {
     const kernels::cuda::CoordinateTable& table = tables.front();
     for (kernels::NeighbourSearchParams& search : params) search.table = table;
     RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, stream().get()));
-    ++num_grids_;
+    if (std::find(grid_levels_.begin(), grid_levels_.end(), index) == grid_levels_.end()) grid_levels_.push_back(index);
     RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_.uses_grid + index, table.uses_grid, sizeof(int32_t),
                                          cudaMemcpyDeviceToDevice, stream().get()));
     const Level& level = levels_[static_cast<size_t>(index)];
@@ -406,7 +467,7 @@ absl::Status DeviceGeometry::MakePairTables() {
     workspace_bytes += kernels::cuda::PairTablesWorkspaceBytes(params.back());
   }
   if (params.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(void* const workspace, Scratch(*context_, workspace_bytes));
+  ASSIGN_OR_RETURN(void* const workspace, Scratch(workspace_bytes));
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].workspace = static_cast<char*>(workspace) + workspace_begin[i];
   }
@@ -431,6 +492,14 @@ absl::Status DeviceGeometry::SwapNeighbours() {
 }
 
 void DeviceGeometry::SwapRulebook(int index, int of) { rulebooks_[static_cast<size_t>(index)].swap_of = of; }
+
+void DeviceGeometry::GoOn() {
+  goes_on_ = true;
+  // Capacities are what memory was taken for; what was made has no more sites than it has.
+  for (size_t i = 0; i < levels_.size(); ++i) {
+    levels_[i].capacity = std::min(levels_[i].capacity, std::max<int64_t>(num_sites_[i], 1));
+  }
+}
 
 absl::Status DeviceGeometry::QueueSizes() {
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(context_->download.data(), sizes_.sample_begin,
@@ -467,7 +536,8 @@ absl::Status DeviceGeometry::TakeSizes() {
   for (size_t i = 0; i < rulebooks_.size(); ++i) {
     if (rulebooks_[i].swap_of < 0) RETURN_IF_ERROR(CheckRows(sizes.offset_begin[offsets_before_[i + 1] - 1], "pairs"));
   }
-  num_grid_fallbacks_ = num_grids_ - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
+  num_grid_fallbacks_ =
+      static_cast<int64_t>(grid_levels_.size()) - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
   return absl::OkStatus();
 }
 

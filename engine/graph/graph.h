@@ -21,6 +21,8 @@
 #include "engine/geometry/row_level.h"
 #include "engine/graph/levels.h"
 #include "engine/tensor/farthest_points.h"
+#include "kernels/anchor_head.h"
+#include "kernels/center_head.h"
 #include "kernels/conv2d.h"
 #include "kernels/conv_geometry.h"
 #include "kernels/epilogue.h"
@@ -60,7 +62,7 @@ struct VoxelizeOp {
   bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
   std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
   std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
-  // VoxelOrigin::kRange: kernels::GridShape, within the key's limits.
+  // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
   std::optional<kernels::Axes> grid_shape;
   int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
   std::vector<InputFeature> features;    // at least one
@@ -112,16 +114,42 @@ struct ActivationOp {
   kernels::Activation activation = kernels::ActivationFunction::kRelu;
 };
 
-// Two inputs on one level with the same channels; x + x is fine.
-struct AddOp {};
+// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+struct AddOp {
+  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+};
 
-// Two or more inputs on one level; channels add up in their order.
-struct ConcatOp {};
+// Two or more inputs, likewise; channels add up in their order.
+struct ConcatOp {
+  std::vector<int> rulebooks;
+};
 
-// Inputs: a tensor on level 0, then the voxelize node.
+// The rows of a part of its input's sites.
+struct CropOp {
+  int rulebook = 0;  // SameSiteRulebook
+};
+
+// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+struct PruneOp {
+  int rulebook = 0;
+};
+
+// Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
 struct VoxelToPointOp {};
 
-// Of a voxel tensor; its result is labels, which only voxel_to_point reads.
+// Input: the voxelize node. Channels: its features'.
+struct PointFeaturesOp {};
+
+// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
+struct PointToVoxelOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+};
+
+// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
+struct DevoxelizeOp {};
+
+// Its result is labels, which only voxel_to_point and outputs read.
 struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
 };
@@ -175,9 +203,34 @@ struct Conv2dOp {
   HostTensorPtr bias;    // [out]; null: none
 };
 
+// CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
+// size.
+struct CenterHeadDecodeOp {
+  kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
+  bool has_velocity = false;
+};
+
+// SECOND's boxes. Inputs: scores, boxes (residuals), directions: images of one size.
+struct AnchorHeadDecodeOp {
+  kernels::AnchorHeadParams head;  // likewise
+};
+
+// Of decoded boxes, each input on its own.
+struct NmsOp {
+  float iou_threshold = 0;
+  int max_boxes_in = 0;  // of each input and sample; 0: all
+  int max_boxes_out = 1;
+};
+
 using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
                              VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
-                             FarthestPointSampleOp, ToDenseOp, FromDenseOp, Conv2dOp>;
+                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
+                             FromDenseOp, Conv2dOp, CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+
+// True for an operator that makes boxes of images.
+inline bool IsDecoder(const GraphOp& op) {
+  return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
+}
 
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
@@ -189,6 +242,7 @@ inline int PartnerOf(const GraphOp& op) {
 // The node that an operator names to have its sites; -1: none.
 inline int SitesOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
+  if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
   if (const auto* from_dense = std::get_if<FromDenseOp>(&op)) return from_dense->sites_of;
   return -1;
 }
@@ -208,11 +262,10 @@ struct GraphNode {
   GraphOp op = {};
 
   // What the node computes.
-  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel; of outputs: 0
+  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
   std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
   int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/box_rows.h), rows a sample; else 0
   int channels = 0;               // of labels: 1
-  bool is_per_point = false;      // [num_points, channels] of an output, else [rows, channels]
   bool is_labels = false;         // class ids, else float
 
   // Of kSampleLevel.
@@ -237,8 +290,8 @@ struct Graph {
   int voxelize = 0;  // index of the one VoxelizeOp
 
   // A network has labels, boxes or both; -1: none.
-  int labels_output = -1;       // index of a voxel_to_point of an argmax
-  int scores_output = -1;       // beside labels: index of a voxel_to_point of features with num_classes channels
+  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
   int boxes_output = -1;        // index of a node of boxes
   bool has_velocities = false;  // of boxes
   int num_classes = 0;          // ids of labels and boxes are below it

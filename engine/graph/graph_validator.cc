@@ -77,7 +77,9 @@ class Validator {
       partner_.push_back(kNone);
       const model::v1::SparseConv& conv = proto.sparse_conv();
       const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
-      const std::string& sites_of = proto.has_from_dense() ? proto.from_dense().sites_of() : conv.sites_of();
+      const std::string& sites_of = proto.has_from_dense()       ? proto.from_dense().sites_of()
+                                    : proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of()
+                                                                 : conv.sites_of();
       for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
         if (name.empty()) continue;
         partner_.back() = IndexOf(name);
@@ -180,34 +182,65 @@ class Validator {
       if (!model_.nodes(node).has_nms()) at.Add("this node is not an nms");
       return;
     }
-    if (!model_.nodes(node).has_voxel_to_point()) {
-      at.Add("this node is not a voxel_to_point");
-      return;
+    const GraphNode& made = graph_.nodes[*slot];
+    const GraphNode* const source = SourceOf(*slot);
+    if (source == nullptr) return;
+    if (made.level != kPointLevel || std::holds_alternative<FarthestPointSampleOp>(made.op)) {
+      at.Add("this node is neither a voxel_to_point nor on points");
+    } else if (made.is_labels != is_labels) {
+      at.Add(is_labels ? "KIND_LABELS needs an argmax; node " : "KIND_SCORES needs features; node ",
+             Quoted(source->name), is_labels ? " computes features" : " computes labels");
     }
-    const GraphNode* const source = InputOf(*slot);
-    if (source == nullptr || source->is_labels == is_labels) return;
-    at.Add(is_labels ? "KIND_LABELS needs the voxel_to_point of an argmax; node "
-                     : "KIND_SCORES needs the voxel_to_point of features; node ",
-           Quoted(source->name), is_labels ? " computes features" : " computes labels");
   }
 
-  // The first input of a graph node; null where it is not known.
-  const GraphNode* InputOf(int graph_index) const {
-    const std::vector<int>& inputs = graph_.nodes[graph_index].inputs;
-    return inputs.empty() || inputs[0] == kNone || graph_.nodes[inputs[0]].channels == 0 ? nullptr
-                                                                                         : &graph_.nodes[inputs[0]];
+  // What an output's values are of: a voxel_to_point copies its input's. Null where it is not known.
+  const GraphNode* SourceOf(int output) const {
+    const GraphNode& node = graph_.nodes[output];
+    if (node.channels == 0) return nullptr;
+    return std::holds_alternative<VoxelToPointOp>(node.op) ? &graph_.nodes[node.inputs[0]] : &node;
   }
 
   void CheckClasses() {
+    CheckLabelClasses();
+    CheckBoxClasses();
+  }
+
+  void CheckLabelClasses() {
     if (graph_.labels_output == kNone) return;
-    const GraphNode* const labels = InputOf(graph_.labels_output);
+    const GraphNode* const labels = SourceOf(graph_.labels_output);
     const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
     if (argmax == nullptr) return;
     graph_.num_classes = argmax->num_classes;
-    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : InputOf(graph_.scores_output);
+    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : SourceOf(graph_.scores_output);
     if (scores != nullptr && scores->channels != graph_.num_classes) {
       AtModel().Add("its scores have ", scores->channels, " channels (node ", Quoted(scores->name), "), its labels ",
                     graph_.num_classes, " classes (node ", Quoted(labels->name), ")");
+    }
+  }
+
+  // Ids of boxes are below the number of labels' classes, where there are labels.
+  void CheckBoxClasses() {
+    if (graph_.boxes_output == kNone) return;
+    const GraphNode& nms = graph_.nodes[graph_.boxes_output];
+    int largest_id = 0;
+    for (const int input : nms.inputs) {
+      if (input == kNone) continue;
+      const GraphOp& op = graph_.nodes[input].op;
+      const auto read_ids = [&](const auto& head) {
+        largest_id = std::max(largest_id, *std::max_element(head.class_ids.begin(), head.class_ids.end()));
+      };
+      if (const auto* center = std::get_if<CenterHeadDecodeOp>(&op)) {
+        read_ids(center->head);
+        graph_.has_velocities |= center->has_velocity;
+      } else if (const auto* anchors = std::get_if<AnchorHeadDecodeOp>(&op)) {
+        read_ids(anchors->head);
+      }
+    }
+    if (graph_.labels_output == kNone) {
+      graph_.num_classes = largest_id + 1;
+    } else if (largest_id >= graph_.num_classes) {
+      AtModel().Add("its boxes have class id ", largest_id, " (node ", Quoted(nms.name), "), its labels ",
+                    graph_.num_classes, " classes");
     }
   }
 

@@ -146,9 +146,8 @@ void NodeChecker::CheckFromDense(const model::v1::FromDense& proto, int sites_of
   } else if (input != nullptr && sites_of >= 0 && graph_.nodes[static_cast<size_t>(sites_of)].channels > 0) {
     const GraphNode& given = graph_.nodes[static_cast<size_t>(sites_of)];
     const std::optional<kernels::Axes> shape =
-        given.is_per_point || given.level < 0 ? std::nullopt
-                                              : graph_.levels.levels()[static_cast<size_t>(given.level)].spatial_shape;
-    if (given.is_per_point || given.level < 0) {
+        given.level < 0 ? std::nullopt : graph_.levels.levels()[static_cast<size_t>(given.level)].spatial_shape;
+    if (given.level < 0) {
       at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
     } else if (!shape) {
       at.Add("the sites of ", Quoted(given.name), " have no spatial shape");

@@ -7,9 +7,13 @@
 namespace voxserve {
 namespace {
 
-// True for an operator whose input leaves the network.
-bool IsHead(const GraphOp& op) {
-  return std::holds_alternative<ArgmaxOp>(op) || std::holds_alternative<VoxelToPointOp>(op);
+// Inputs whose rows it reads. The others, which follow them, say where: the voxelize, or whose sites.
+size_t NumInputsRead(const GraphNode& node) {
+  if (std::holds_alternative<PointFeaturesOp>(node.op) || std::holds_alternative<VoxelizeOp>(node.op)) return 0;
+  const bool has_place = std::holds_alternative<VoxelToPointOp>(node.op) ||
+                         std::holds_alternative<PointToVoxelOp>(node.op) ||
+                         std::holds_alternative<DevoxelizeOp>(node.op);
+  return has_place ? 1 : node.inputs.size();
 }
 
 // value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
@@ -34,15 +38,28 @@ Layers::Layers(const Graph& graph) : graph_(graph) {
   MarkOutputs();
 }
 
+bool Layers::IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
+
+bool Layers::IsPlainOutput(int node) const {
+  return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
+}
+
 bool Layers::IsReadByHeadAlone(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
-  return std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(Node(reader).op); });
+  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+    // Scores are only compared.
+    if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
+    return IsHead(reader);
+  });
 }
 
 void Layers::FindRead() {
   is_read_.assign(graph_.nodes.size(), false);
   for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
     if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+  }
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
   }
   for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
     if (!is_read_[node]) continue;
@@ -54,8 +71,9 @@ void Layers::FindConsumers() {
   consumers_.resize(graph_.nodes.size());
   for (size_t node = 0; node < graph_.nodes.size(); ++node) {
     if (!is_read_[node]) continue;
-    for (const int input : graph_.nodes[node].inputs) {
-      consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(node));
+    const size_t num_read = NumInputsRead(graph_.nodes[node]);
+    for (size_t input = 0; input < num_read; ++input) {
+      consumers_[static_cast<size_t>(graph_.nodes[node].inputs[input])].push_back(static_cast<int>(node));
     }
   }
 }
@@ -77,14 +95,17 @@ void Layers::Make() {
       Fold(*norm, layer);
     } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
       layer.activation = activation->activation;
-    } else if (std::holds_alternative<AddOp>(op)) {
-      layer.residual = LayerOf(Node(node).inputs[1]);
+    } else if (const auto* add = std::get_if<AddOp>(&op)) {
+      layer.is_union = !add->rulebooks.empty();
+      if (!layer.is_union) layer.residual = LayerOf(Node(node).inputs[1]);
     } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
       if (sample_norm->bias) layer.bias = sample_norm->bias->values;
       layer.has_scale = false;
     } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
       layer.has_scale = false;
       can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
+    } else if (std::holds_alternative<DevoxelizeOp>(op) || std::holds_alternative<VoxelToPointOp>(op)) {
+      layer.has_scale = false;
     } else {
       can_absorb = false;
     }
@@ -100,13 +121,13 @@ void Layers::Make() {
 void Layers::Absorb(Layer& layer) {
   for (;;) {
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    if (readers.size() != 1) return;
+    if (readers.size() != 1 || IsOutput(layer.result_node)) return;
     const int next = readers.front();
     const GraphOp& op = Node(next).op;
-    const bool sums_only = layer.residual < 0 && !layer.activation;
+    const bool sums_only = layer.residual < 0 && !layer.is_union && !layer.activation;
     if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
       Fold(*norm, layer);
-    } else if (std::holds_alternative<AddOp>(op) && sums_only) {
+    } else if (const auto* add = std::get_if<AddOp>(&op); add != nullptr && add->rulebooks.empty() && sums_only) {
       const std::vector<int>& inputs = Node(next).inputs;
       const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
       if (other < 0) return;  // not computed yet: its own layer absorbs the addition
@@ -123,7 +144,8 @@ void Layers::Absorb(Layer& layer) {
 
 std::vector<int> Layers::InputsOf(const Layer& layer) const {
   std::vector<int> inputs;
-  for (const int node : FirstNode(layer).inputs) inputs.push_back(LayerOf(node));
+  const GraphNode& node = FirstNode(layer);
+  for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
   if (layer.residual >= 0) inputs.push_back(layer.residual);
   return inputs;
 }
@@ -133,6 +155,9 @@ void Layers::MarkOutputs() {
     if (output >= 0) At(LayerOf(output)).is_for_all = true;
   }
   if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (const int score = ScoreOf(level); score >= 0) At(score).is_for_all = true;
+  }
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     for (const int input : InputsOf(*layer)) {
       At(input).is_for_all |= layer->is_for_all;

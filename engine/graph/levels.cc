@@ -1,8 +1,10 @@
 #include "engine/graph/levels.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "kernels/coordinate_key.h"
 #include "kernels/output_coordinates.h"
@@ -121,17 +123,81 @@ bool LevelTable::IsStrideBetween(int fine, int coarse, const ConvGeometry& geome
   });
 }
 
+std::optional<kernels::SiteRatio> LevelTable::RatioBetween(int from, int to) const {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const SiteUnit& in = levels_[from].unit;
+  const SiteUnit& out = levels_[to].unit;
+  kernels::SiteRatio ratio;
+  for (size_t axis = 0; axis < in.voxels.size(); ++axis) {
+    int64_t multiplier = in.voxels[axis], divisor = in.parts[axis];
+    if (multiplier == 0 || out.voxels[axis] == 0) return std::nullopt;
+    Scale(out.parts[axis], multiplier, divisor);
+    Scale(out.voxels[axis], divisor, multiplier);
+    if (multiplier == 0 || multiplier > kMost || divisor > kMost) return std::nullopt;
+    ratio.multiplier[axis] = static_cast<int32_t>(multiplier);
+    ratio.divisor[axis] = static_cast<int32_t>(divisor);
+  }
+  return ratio;
+}
+
+bool LevelTable::HaveOneUnit(int a, int b) const {
+  return a == b || IsStrideBetween(a, b, {.dimension = kernels::kMaxDimension});
+}
+
 int LevelTable::Apply(int parent, const SiteRule& rule) {
   const SiteRule canonical = Canonical(rule);
   if (KeepsSites(canonical)) return parent;
-  const auto found = std::find_if(levels_.begin() + 1, levels_.end(), [&](const CoordinateLevel& level) {
-    return level.parent == parent && level.from == canonical;
+  return FindOrAdd({.parent = parent,
+                    .from = canonical,
+                    .spatial_shape = KnownShape(levels_[parent].spatial_shape, canonical),
+                    .unit = UnitOf(levels_[parent].unit, canonical)});
+}
+
+int LevelTable::Filter(int parent, const SiteFilter& filter) {
+  return FindOrAdd({.parent = parent,
+                    .filter = filter,
+                    .spatial_shape = levels_[parent].spatial_shape,
+                    .unit = levels_[parent].unit});
+}
+
+int LevelTable::Union(const std::vector<int>& levels) {
+  // What is no union itself.
+  std::set<int> parts;
+  std::vector<int> open = levels;
+  while (!open.empty()) {
+    const int level = open.back();
+    open.pop_back();
+    const int other = levels_[level].united_with;
+    if (other < 0) {
+      parts.insert(level);
+    } else {
+      open.insert(open.end(), {levels_[level].parent, other});
+    }
+  }
+  return std::accumulate(std::next(parts.begin()), parts.end(), *parts.begin(),
+                         [this](int a, int b) { return UnionOfTwo(a, b); });
+}
+
+int LevelTable::UnionOfTwo(int a, int b) {
+  CoordinateLevel level{.parent = std::min(a, b), .united_with = std::max(a, b), .unit = levels_[a].unit};
+  const std::optional<Axes>& shape = levels_[a].spatial_shape;
+  const std::optional<Axes>& other = levels_[b].spatial_shape;
+  if (shape && other) {
+    level.spatial_shape = shape;
+    for (size_t axis = 0; axis < other->size(); ++axis) {
+      (*level.spatial_shape)[axis] = std::max((*shape)[axis], (*other)[axis]);
+    }
+  }
+  return FindOrAdd(level);
+}
+
+int LevelTable::FindOrAdd(const CoordinateLevel& level) {
+  const auto found = std::find_if(levels_.begin() + 1, levels_.end(), [&](const CoordinateLevel& other) {
+    return other.parent == level.parent && other.united_with == level.united_with && other.filter == level.filter &&
+           other.from == level.from;
   });
   if (found != levels_.end()) return static_cast<int>(found - levels_.begin());
-  levels_.push_back({.parent = parent,
-                     .from = canonical,
-                     .spatial_shape = KnownShape(levels_[parent].spatial_shape, canonical),
-                     .unit = UnitOf(levels_[parent].unit, canonical)});
+  levels_.push_back(level);
   return static_cast<int>(levels_.size()) - 1;
 }
 
@@ -141,6 +207,10 @@ int LevelTable::Rulebook(int in_level, int out_level, const ConvGeometry& geomet
   if (found != rulebooks_.end()) return static_cast<int>(found - rulebooks_.begin());
   rulebooks_.push_back(spec);
   return static_cast<int>(rulebooks_.size()) - 1;
+}
+
+int LevelTable::SameSiteRulebook(int in_level, int out_level, int dimension) {
+  return Rulebook(in_level, out_level, {.dimension = dimension});
 }
 
 }  // namespace voxserve

@@ -3,9 +3,10 @@
 // Which coordinate levels and rulebooks a network has, found by structure and not by name.
 //
 // A level is a set of sites that every sample gets: level 0 are the occupied voxels, every other one follows from its
-// parent by a rule. Two convolutions that make the same sites from the same parent share a level, and what else they
-// differ in (kernel size under FLOOR, channels, names) does not matter. A rulebook belongs to (input level, output
-// level, geometry) and is shared likewise; an inverse convolution uses that of its partner with the pairs swapped.
+// parent by a rule, is the union of two others or some of another's sites. Two convolutions that make the same sites
+// from the same parent share a level, and what else they differ in (kernel size under FLOOR, channels, names) does not
+// matter. A rulebook belongs to (input level, output level, geometry) and is shared likewise; an inverse convolution
+// uses that of its partner with the pairs swapped.
 //
 // Canonical geometry (what LevelTable compares):
 //  - an axis of kernel size 1 has dilation 1;
@@ -21,6 +22,8 @@
 #include <vector>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/site_filter.h"
+#include "kernels/site_position.h"
 
 namespace voxserve {
 
@@ -42,11 +45,24 @@ struct SiteUnit {
   std::array<int64_t, kernels::kMaxDimension> parts = {1, 1, 1, 1};
 };
 
+// Which of a level's sites stay.
+struct SiteFilter {
+  kernels::Axes lower = kernels::kLowestSite;  // lower <= c < upper, in the level's own units
+  kernels::Axes upper = kernels::kBeyondSites;
+  int score_node =
+      -1;  // of the graph: one channel on the level, where only scores above the threshold stay; -1: all do
+  float threshold = 0;
+
+  bool operator==(const SiteFilter&) const = default;
+};
+
 struct CoordinateLevel {
-  int parent = -1;     // a smaller level id; -1 for level 0
-  SiteRule from = {};  // how the sites follow from the parent's; of no meaning for level 0
+  int parent = -1;       // a smaller level id; -1 for level 0
+  SiteRule from = {};    // how the sites follow from the parent's; of no meaning for level 0 and the two below
+  int united_with = -1;  // of a union: the other parent, a level id between the parent's and this one
+  std::optional<SiteFilter> filter;  // of a part of the parent's sites
   // Sites lie in [0, spatial_shape) on every axis. Known below a voxelize with ORIGIN_RANGE, through FLOOR, PADDED and
-  // TRANSPOSED.
+  // TRANSPOSED, for parts of such levels and unions of them.
   std::optional<kernels::Axes> spatial_shape;
   SiteUnit unit;
 };
@@ -77,14 +93,32 @@ class LevelTable {
   // what a coordinate's key can hold.
   bool CanApply(int parent, const SiteRule& rule) const;
 
+  // The level of all sites that any of these has, new where there is none yet: that of more than two as a union of two,
+  // whatever their order and whichever of them are unions themselves. All are of one unit.
+  int Union(const std::vector<int>& levels);
+
+  // The level of some of the parent's sites, new where there is none yet.
+  int Filter(int parent, const SiteFilter& filter);
+
+  // True where a step on both is the same.
+  bool HaveOneUnit(int a, int b) const;
+
   // True where a convolution of this stride can lead from one level to the other: a step on `coarse` is `stride` steps
   // on `fine`.
   bool IsStrideBetween(int fine, int coarse, const kernels::ConvGeometry& geometry) const;
 
+  // A step on `from` in steps on `to`; none where it takes more than 31 bits.
+  std::optional<kernels::SiteRatio> RatioBetween(int from, int to) const;
+
   // The rulebook of these, new where there is none yet.
   int Rulebook(int in_level, int out_level, const kernels::ConvGeometry& geometry);
+  // That by which every site of the one finds itself on the other.
+  int SameSiteRulebook(int in_level, int out_level, int dimension);
 
  private:
+  int FindOrAdd(const CoordinateLevel& level);
+  int UnionOfTwo(int a, int b);
+
   std::vector<CoordinateLevel> levels_;
   std::vector<RulebookSpec> rulebooks_;
 };

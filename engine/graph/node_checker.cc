@@ -7,6 +7,7 @@
 
 #include "engine/base/quoted.h"
 #include "engine/graph/node_parameters.h"
+#include "kernels/rotated_nms.h"
 
 namespace voxserve {
 namespace {
@@ -30,9 +31,19 @@ InputCount InputCountOf(Node::OpCase op) {
     case Node::kAdd:
     case Node::kVoxelToPoint:
     case Node::kBroadcast:
+    case Node::kDevoxelize:
+    case Node::kPrune:
       return {2, 2};
+    case Node::kPointToVoxel:
+      return {1, 2};
     case Node::kConcat:
       return {2, kAnyNumber};
+    case Node::kCenterHeadDecode:
+      return {5, 6};
+    case Node::kAnchorHeadDecode:
+      return {3, 3};
+    case Node::kNms:
+      return {1, kernels::kMaxNmsInputs};
     case Node::OP_NOT_SET:
       return {0, kAnyNumber};
     default:
@@ -49,8 +60,11 @@ bool ReadsSites(Node::OpCase op) {
     case Node::kBroadcast:
     case Node::kInstanceNorm:
     case Node::kGroupNorm:
+    case Node::kDevoxelize:
     case Node::kToDense:
     case Node::kToBev:
+    case Node::kCrop:
+    case Node::kPrune:
       return true;
     default:
       return false;
@@ -93,10 +107,10 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckActivation(proto.activation(), &node, at);
       break;
     case Node::kAdd:
-      CheckAdd(&node, at);
+      CheckAdd(proto.add(), &node, at);
       break;
     case Node::kConcat:
-      CheckConcat(&node, at);
+      CheckConcat(proto.concat(), &node, at);
       break;
     case Node::kVoxelToPoint:
       CheckVoxelToPoint(&node, at);
@@ -122,6 +136,21 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
     case Node::kFarthestPointSample:
       CheckFarthestPointSample(proto.farthest_point_sample(), &node, at);
       break;
+    case Node::kPointFeatures:
+      CheckPointFeatures(&node, at);
+      break;
+    case Node::kPointToVoxel:
+      CheckPointToVoxel(proto.point_to_voxel(), partner, &node, at);
+      break;
+    case Node::kDevoxelize:
+      CheckDevoxelize(&node, at);
+      break;
+    case Node::kCrop:
+      CheckCrop(proto.crop(), &node, at);
+      break;
+    case Node::kPrune:
+      CheckPrune(proto.prune(), &node, at);
+      break;
     case Node::kToDense:
       CheckToDense(/*is_from_above=*/false, &node, at);
       break;
@@ -138,13 +167,14 @@ void NodeChecker::Check(const Node& proto, std::vector<int> inputs, int partner,
       CheckConvTranspose2d(proto.conv_transpose2d(), &node, at);
       break;
     case Node::kCenterHeadDecode:
+      CheckCenterHeadDecode(proto.center_head_decode(), &node, at);
+      break;
     case Node::kAnchorHeadDecode:
+      CheckAnchorHeadDecode(proto.anchor_head_decode(), &node, at);
+      break;
     case Node::kNms:
-    case Node::kCrop:
-    case Node::kPrune:
-    case Node::kPointFeatures:
-    case Node::kPointToVoxel:
-    case Node::kDevoxelize:
+      CheckNms(proto.nms(), &node, at);
+      break;
     case Node::OP_NOT_SET:
       at.Add("has no operator");
       break;
@@ -182,7 +212,7 @@ void NodeChecker::CheckVoxelize(const model::v1::Voxelize& proto, GraphNode* nod
 void NodeChecker::CheckFarthestPointSample(const model::v1::FarthestPointSampling& proto, GraphNode* node,
                                            const ProblemsAt& at) {
   node->op = ReadFarthestPointSample(proto, at).value_or(FarthestPointSampleOp());
-  node->is_per_point = true;
+  node->level = kPointLevel;
   node->channels = 1;
 }
 
@@ -237,22 +267,23 @@ void NodeChecker::CheckActivation(const model::v1::Activation& proto, GraphNode*
   node->channels = input->channels;
 }
 
-void NodeChecker::CheckAdd(GraphNode* node, const ProblemsAt& at) {
-  node->op = AddOp();
-  const std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
+void NodeChecker::CheckAdd(const model::v1::Add& proto, GraphNode* node, const ProblemsAt& at) {
+  AddOp op;
+  const std::vector<const GraphNode*> inputs = MeetInputs(proto.sites(), &op.rulebooks, node, at);
+  node->op = std::move(op);
   if (inputs.empty()) return;
   if (inputs[0]->channels != inputs[1]->channels) {
     at.Add("adds ", inputs[0]->channels, " channels of ", Quoted(inputs[0]->name), " and ", inputs[1]->channels, " of ",
            Quoted(inputs[1]->name));
     return;
   }
-  node->TakeRowsOf(*inputs[0]);
   node->channels = inputs[0]->channels;
 }
 
-void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
-  node->op = ConcatOp();
-  const std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
+void NodeChecker::CheckConcat(const model::v1::Concat& proto, GraphNode* node, const ProblemsAt& at) {
+  ConcatOp op;
+  const std::vector<const GraphNode*> inputs = MeetInputs(proto.sites(), &op.rulebooks, node, at);
+  node->op = std::move(op);
   if (inputs.empty()) return;
   int64_t channels = 0;
   for (const GraphNode* input : inputs) channels += input->channels;
@@ -260,29 +291,7 @@ void NodeChecker::CheckConcat(GraphNode* node, const ProblemsAt& at) {
     at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
     return;
   }
-  node->TakeRowsOf(*inputs[0]);
   node->channels = static_cast<int>(channels);
-}
-
-void NodeChecker::CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at) {
-  node->op = VoxelToPointOp();
-  node->is_per_point = true;
-  const GraphNode* const voxelize = Known(*node, 1);
-  if (voxelize != nullptr && !std::holds_alternative<VoxelizeOp>(voxelize->op)) {
-    at.Add("its second input ", Quoted(voxelize->name), " is not the voxelize");
-  }
-  const GraphNode* const input = Known(*node, 0);
-  if (input == nullptr) return;
-  if (input->is_per_point) {
-    at.Add("its first input ", Quoted(input->name), " has a row a point already");
-    return;
-  }
-  if (input->level != 0) {
-    at.Add("its first input ", Quoted(input->name), " is not on the voxelize's sites");
-    return;
-  }
-  node->channels = input->channels;
-  node->is_labels = input->is_labels;
 }
 
 void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
@@ -301,7 +310,7 @@ void NodeChecker::CheckArgmax(GraphNode* node, const ProblemsAt& at) {
 }
 
 const char* NodeChecker::RowsText(const GraphNode& node) {
-  if (node.is_per_point || node.level == kPointLevel) return "a row a point";
+  if (node.level == kPointLevel) return "a row a point";
   if (node.level >= 0) return "a row a site";
   return node.grid ? "a row a cell" : node.max_boxes > 0 ? "boxes" : "a row a sample";
 }
@@ -313,11 +322,13 @@ const GraphNode* NodeChecker::Known(const GraphNode& node, size_t input) const {
 
 const GraphNode* NodeChecker::FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const {
   const GraphNode* const source = Known(node, input);
-  if (source == nullptr || (!source->is_labels && !source->is_per_point && source->max_boxes == 0)) return source;
+  if (source == nullptr) return nullptr;
+  const bool is_sample = std::holds_alternative<FarthestPointSampleOp>(source->op);
+  if (!source->is_labels && !is_sample && source->max_boxes == 0) return source;
   at.Add("its input ", Quoted(source->name),
-         source->is_per_point ? " has a row a point; only outputs read that"
-         : source->is_labels  ? " computes labels; only voxel_to_point reads those"
-                              : " computes boxes; only nms and outputs read those");
+         is_sample           ? " is a sample of points; only voxelize reads that"
+         : source->is_labels ? " computes labels; only voxel_to_point reads those"
+                             : " computes boxes; only nms and outputs read those");
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 // A node whose result is not known, for a problem of its own or of an input, has 0 channels; whoever reads it is then
 // checked for its own parameters and tensors alone.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,11 +35,19 @@ class NodeChecker {
   void CheckBatchNorm(const model::v1::BatchNorm& proto, GraphNode* node, const ProblemsAt& at);
   void CheckLinear(const model::v1::Linear& proto, GraphNode* node, const ProblemsAt& at);
   void CheckActivation(const model::v1::Activation& proto, GraphNode* node, const ProblemsAt& at);
-  void CheckAdd(GraphNode* node, const ProblemsAt& at);
-  void CheckConcat(GraphNode* node, const ProblemsAt& at);
+  void CheckAdd(const model::v1::Add& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckConcat(const model::v1::Concat& proto, GraphNode* node, const ProblemsAt& at);
   void CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at);
   void CheckArgmax(GraphNode* node, const ProblemsAt& at);
+  void CheckPointFeatures(GraphNode* node, const ProblemsAt& at);
+  // Sites of `level` have units of the input's or coarser ones.
+  bool IsCoarsening(const GraphNode& input, int level, const ProblemsAt& at) const;
+  void CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node, const ProblemsAt& at);
+  void CheckDevoxelize(GraphNode* node, const ProblemsAt& at);
   void CheckPool(const model::v1::Pool& proto, int partner, GraphNode* node, const ProblemsAt& at);
+
+  void CheckCrop(const model::v1::Crop& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckPrune(const model::v1::Prune& proto, GraphNode* node, const ProblemsAt& at);
 
   void CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at);
   void CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* node, const ProblemsAt& at);
@@ -59,6 +68,20 @@ class NodeChecker {
   // The size of an image that a convolution makes, and its channels; a problem where it has none.
   void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at);
 
+  void CheckCenterHeadDecode(const model::v1::CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckAnchorHeadDecode(const model::v1::AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at);
+  void CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at);
+  struct HeadImage {
+    const char* name;  // for messages
+    int channels;      // 0: not known
+  };
+  // The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
+  // where they do not fit.
+  std::optional<GridShape> HeadImages(const GraphNode& node, const std::vector<HeadImage>& images,
+                                      const ProblemsAt& at) const;
+  // The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
+  const VoxelizeOp* RangeOfBoxes(const ProblemsAt& at) const;
+
   // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceOnGivenSites(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
@@ -72,6 +95,12 @@ class NodeChecker {
   const GraphNode* FeaturesInput(const GraphNode& node, size_t input, const ProblemsAt& at) const;
   // All inputs, on one coordinate level; empty, and a problem unless there was one before, otherwise.
   std::vector<const GraphNode*> FeaturesOnOneLevel(const GraphNode& node, const ProblemsAt& at) const;
+  // True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
+  bool IsVoxelize(const GraphNode& node, size_t input, const char* which, const ProblemsAt& at) const;
+  // All inputs of an addition or concatenation; node has its rows then, and rulebooks are those of AddOp. Empty, and a
+  // problem unless there was one before, where they cannot meet.
+  std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks, GraphNode* node,
+                                           const ProblemsAt& at);
   // What its rows are, for messages: "a row a site".
   static const char* RowsText(const GraphNode& node);
   // Null where unknown.

@@ -33,8 +33,12 @@ int ReadGroups(uint32_t groups, int in_channels, int out_channels, const Problem
 
 std::optional<ActivationOp> ReadActivation(const model::v1::Activation& proto, const ProblemsAt& at);
 
+std::optional<kernels::PoolReduce> ReadReduce(model::v1::Pool::Reduce reduce, const ProblemsAt& at);
+
 // Likewise of a pool, and its reduce.
 std::optional<PoolOp> ReadPool(const model::v1::Pool& proto, int dimension, const ProblemsAt& at);
+
+std::optional<SiteFilter> ReadCrop(const model::v1::Crop& proto, int dimension, const ProblemsAt& at);
 
 // 0 where it is not in 1..kMaxChannels.
 int ReadOutChannels(uint32_t out_channels, const ProblemsAt& at);

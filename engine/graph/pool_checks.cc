@@ -25,12 +25,6 @@ std::optional<kernels::PoolReduce> ReduceOf(Pool::Reduce reduce) {
   }
 }
 
-std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
-  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
-  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
-  return read;
-}
-
 // The convolution that reads what the pool reads.
 model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   model::v1::SparseConv conv;
@@ -53,6 +47,12 @@ bool IsStrided(const GraphOp& op) {
 }
 
 }  // namespace
+
+std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
+  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
+  return read;
+}
 
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);

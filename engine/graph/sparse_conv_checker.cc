@@ -102,7 +102,7 @@ bool NodeChecker::PlaceOnGivenSites(const GraphNode& input, int partner, SparseC
                                     const ProblemsAt& at) {
   if (partner < 0 || graph_.nodes[partner].channels == 0) return false;
   const GraphNode& given = graph_.nodes[partner];
-  if (given.is_per_point || given.level < 0) {
+  if (given.level < 0) {
     at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
     return false;
   }

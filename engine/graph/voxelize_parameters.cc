@@ -33,7 +33,11 @@ class VoxelizeReader {
       Report("max_points_per_voxel is ", proto_.max_points_per_voxel(), "; it belongs to REDUCE_MEAN alone");
     }
     op_.max_points_per_voxel = proto_.max_points_per_voxel();
+    if (proto_.spatial_shape_size() > 0 && proto_.origin() != Voxelize::ORIGIN_RANGE) {
+      Report("spatial_shape belongs to ORIGIN_RANGE alone");
+    }
     if (is_ok_ && op_.origin == kernels::VoxelOrigin::kRange) ReadGridShape();
+    if (op_.grid_shape) ReadSpatialShape();
     if (!is_ok_) return std::nullopt;
     return std::move(op_);
   }
@@ -123,7 +127,7 @@ class VoxelizeReader {
     std::copy(op_.range_max.begin(), op_.range_max.end(), params.range_max);
     int64_t cells[kernels::kMaxDimension];
     kernels::GridShape(params, cells);
-    const int64_t most = int64_t{kernels::CoordinateKey(dimension_).max_coordinate()} + 1;
+    const int64_t most = MostCells();
     kernels::Axes shape = {1, 1, 1, 1};
     for (int axis = 0; axis < dimension_; ++axis) {
       if (cells[axis] < 1 || cells[axis] > most) {
@@ -135,6 +139,23 @@ class VoxelizeReader {
     }
     op_.grid_shape = shape;
   }
+
+  // Widens the grid's shape; points stay where their range puts them.
+  void ReadSpatialShape() {
+    if (proto_.spatial_shape_size() == 0 || !HasOnePerAxis("spatial_shape", proto_.spatial_shape_size())) return;
+    kernels::Axes& shape = *op_.grid_shape;
+    for (int axis = 0; axis < dimension_; ++axis) {
+      const int64_t cells = proto_.spatial_shape(axis);
+      if (cells < shape[axis] || cells > MostCells()) {
+        Report("spatial_shape[", axis, "] is ", cells, "; the range has ", shape[axis], " voxels there, and at most ",
+               MostCells(), " are possible in ", dimension_, " dimensions");
+        continue;
+      }
+      shape[axis] = static_cast<int32_t>(cells);
+    }
+  }
+
+  int64_t MostCells() const { return int64_t{kernels::CoordinateKey(dimension_).max_coordinate()} + 1; }
 
   void ReadFeatures() {
     if (proto_.features_size() == 0) Report("has no features");

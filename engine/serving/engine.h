@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine_observer.h"
+#include "engine/tensor/box.h"
 #include "engine/tensor/farthest_points.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/point_counts.h"
@@ -30,12 +31,16 @@ struct InferResult {
   std::string model;
   int64_t version = 0;
   std::string device;           // "cpu", "cuda:0"
+  bool has_labels = true;       // of the model: what follows, to scores
   std::vector<uint8_t> labels;  // [num_points of the cloud * bytes_per_label], little endian
   int bytes_per_label = 1;
   int ignore_label = 255;
   int num_classes = 0;
-  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
-  PointCounts counts;         // of all points that ran: those of every sweep
+  std::vector<float> scores;             // [num_points, num_classes] logits; empty unless asked for
+  bool has_boxes = false;                // of the model: the next two
+  std::vector<Box> boxes;                // in the order in which the network keeps them
+  std::vector<std::string> class_names;  // by class_id; ids beyond it have no name
+  PointCounts counts;                    // of all points that ran: those of every sweep
   // Of InferTask::sample: indices into the cloud, in the order of selection.
   std::vector<int32_t> sampled_points;
   // queue, copy_in, sample, voxelize, geometry, features, head, copy_out, as far as they ran.
@@ -95,6 +100,9 @@ struct ModelVersionInfo {
   int64_t num_parameters = 0;
   int priority_levels = 1;
   bool has_scores = false;  // beside labels
+  bool has_labels = true;
+  bool has_boxes = false;
+  bool has_velocities = false;  // of the boxes
   std::string device;
   std::string digest;
   std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"

@@ -64,6 +64,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
   info.num_parameters = graph.num_parameters;
   info.priority_levels = model->batching.priority_levels;
   info.has_scores = model->program().has_scores;
+  info.has_labels = model->program().has_labels;
+  info.has_boxes = model->program().has_boxes;
+  info.has_velocities = model->program().has_velocities;
   info.device = JoinIds(*options_.devices);
   info.digest = graph.digest;
   return model;

@@ -138,8 +138,10 @@ absl::Status CheckPriority(const ModelVersionInfo& info, int priority) {
 
 absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores) {
   if (!return_scores || info.has_scores) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("model \"", info.name, "\" has no scores output")),
-                    error_reason::kUnsupportedOutput);
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("model \"", info.name, "\" has no scores per point to return",
+                                              info.has_boxes ? "; its boxes have their own" : "")),
+      error_reason::kUnsupportedOutput);
 }
 
 absl::StatusOr<ModelHandle> ServedModels::Find(std::string_view name, int64_t version) const {

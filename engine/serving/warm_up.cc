@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/graph/point_sample.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/tensor/point_cloud.h"
 #include "kernels/gemm_warm_up.h"
@@ -21,6 +22,9 @@ namespace {
 
 // The largest first: memory is then taken once.
 constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
+
+// That requests may ask for: its kernels follow the cloud's size, not this one.
+constexpr uint64_t kNumSampled = 64;
 
 // For products, of which the largest are left out.
 constexpr int64_t kProductBytes = int64_t{256} << 20;
@@ -116,6 +120,17 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     first_failure.Update(output.status);
     if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
     RETURN_IF_ERROR(output.status);
+    // A request may have a sample. The network sees no more than that here, since it has run.
+    const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
+                             .restricts_network = true};
+    const SampleInput sampled{.cloud = &cloud, .sample = few};
+    if (CheckSample(program.voxelize, sampled).ok()) {
+      const BatchOutput ran = shared_memory.RunOnce({.plans = plans}, [&](const RunOptions& options) {
+        return executor.Run(program, {&sampled, 1}, limits, options);
+      });
+      first_failure.Update(ran.status);
+      if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
+    }
     if (latency == nullptr || !output.samples[0].status.ok()) continue;
     // The second run: the first may have loaded code.
     latency->Observe(

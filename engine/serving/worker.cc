@@ -22,16 +22,23 @@ absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
 InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
                        absl::Duration queued, const std::string& device) {
   const ServedModel& model = *task.model;
-  InferResult result{.model = model.info.name,
-                     .version = model.info.version,
+  const ModelVersionInfo& info = model.info;
+  InferResult result{.model = info.name,
+                     .version = info.version,
                      .device = device,
+                     .has_labels = info.has_labels,
                      .labels = std::move(sample.labels),
                      .bytes_per_label = static_cast<int>(SizeOf(model.program().label_dtype)),
                      .ignore_label = model.limits.ignore_label,
                      .num_classes = model.program().num_classes,
                      .scores = std::move(sample.scores),
+                     .has_boxes = info.has_boxes,
+                     .boxes = std::move(sample.boxes),
                      .counts = sample.counts,
                      .sampled_points = std::move(sample.sampled_points)};
+  if (info.has_boxes) {
+    for (const ClassInfo& named : info.classes) result.class_names.push_back(named.name);
+  }
   result.stages.push_back({"queue", queued});
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
   return result;

@@ -53,6 +53,21 @@ class BenchRunTest : public testing::Test {
   BenchOptions options_;
 };
 
+TEST_F(BenchRunTest, ModelsWithBoxesAreModels) {
+  options_.model = "detector";
+  const BenchResult calls = Run();
+  EXPECT_EQ(calls.summary.num_requests, 30u);
+  EXPECT_EQ(calls.summary.ok.count, 30u);
+  options_.num_streams = 2;
+  options_.frame_rate = 500;
+  options_.policy = "queue";
+  const BenchResult frames = Run();
+  EXPECT_GT(frames.summary.ok.count, 0u);
+  EXPECT_EQ(frames.num_broken_streams, 0u);
+  options_.model = "mute";
+  EXPECT_EQ(Run().summary.ok.count, 0u) << "an answer with neither labels nor boxes is none";
+}
+
 TEST_F(BenchRunTest, ClosedLoopKeepsItsCallersBusyAndSendsEveryScan) {
   options_.concurrency = 4;
   const BenchResult result = Run();

@@ -42,22 +42,30 @@ grpc::Status Error(grpc::StatusCode code, const std::string& message, const std:
   return grpc::Status(code, message, details.SerializeAsString());
 }
 
+const char* const kClassNames[] = {"road", "car", "person"};
+
+bool HasBoxes(const std::string& model) { return model == "detector" || model == "both" || model == "crooked"; }
+bool HasLabels(const std::string& model) { return model == "both" || (!HasBoxes(model) && model != "mute"); }
+
 v1::ModelVersion Describe(const std::string& name, int64_t version) {
   v1::ModelVersion model;
   model.set_name(name);
   model.set_version(version);
   model.set_state(v1::MODEL_STATE_READY);
   model.set_ignore_label(kIgnoreLabel);
+  model.set_has_labels(HasLabels(name));
+  model.set_has_scores(HasLabels(name));
+  model.set_has_boxes(HasBoxes(name));
+  model.set_has_velocities(HasBoxes(name));
   model.set_num_parameters(5441036);
   model.set_device("cpu");
   model.set_max_points(2000000);
   for (int i = 0; i < 3; ++i) model.add_voxel_size(0.05f);
-  const char* names[] = {"road", "car", "person"};
   const uint32_t colors[] = {0x804080, 0x285aff, 0xffff00};
   for (uint32_t i = 0; i < 3; ++i) {
     v1::ClassInfo* info = model.add_classes();
     info->set_id(i);
-    info->set_name(names[i]);
+    info->set_name(kClassNames[i]);
     info->set_color_rgb(colors[i]);
   }
   for (const char* axis : {"x", "y", "z"}) {
@@ -219,7 +227,8 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return grpc::Status::CANCELLED;
     }
-    const std::set<std::string> known = {"segmenter", "wide", "liar", "sampler", "far"};
+    const std::set<std::string> known = {"segmenter", "wide", "liar",    "sampler", "far",
+                                         "detector",  "both", "crooked", "mute"};
     if (known.count(model) == 0) return ModelNotFound(model);
     Answer(*request, response);
     return grpc::Status::OK;
@@ -364,14 +373,12 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     Answer(request, result->mutable_response());
   }
 
-  static void Answer(const v1::InferRequest& request, v1::InferResponse* response) {
+  static void AnswerLabels(const v1::InferRequest& request, v1::Segmentation* segmentation) {
     const v1::PointCloud& cloud = request.cloud();
     const bool is_wide = request.model() == "wide";
     std::string labels, scores;
-    uint64_t num_invalid = 0;
     for (uint64_t i = 0; i < cloud.num_points(); ++i) {
       const float x = ValueOfX(cloud, i);
-      num_invalid += std::isnan(x);
       const uint32_t own = static_cast<uint32_t>(std::isnan(x) ? 0 : std::abs(x)) % 3;
       const uint32_t label = std::isnan(x) ? kIgnoreLabel : own + (is_wide ? 300 : 0);
       labels += static_cast<char>(label & 0xff);
@@ -382,16 +389,44 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       }
     }
     if (request.model() == "liar" && !labels.empty()) labels.pop_back();
-    response->set_model(request.model());
-    response->set_version(request.version() > 0 ? request.version() : 2);
-    response->set_request_id(request.request_id());
-    response->set_device("cpu");
-    v1::Segmentation* segmentation = response->mutable_segmentation();
     segmentation->set_labels(labels);
     segmentation->set_scores(scores);
     segmentation->set_bytes_per_label(is_wide ? 2 : 1);
     segmentation->set_ignore_label(kIgnoreLabel);
     segmentation->set_num_classes(3);
+  }
+
+  static void AnswerBoxes(const v1::InferRequest& request, v1::Detections* detections) {
+    for (uint64_t i = 0; i < request.cloud().num_points(); ++i) {
+      const float x = ValueOfX(request.cloud(), i);
+      if (std::isnan(x)) continue;
+      const uint32_t class_id = static_cast<uint32_t>(std::abs(x)) % 3;
+      v1::Box& box = *detections->add_boxes();
+      box.set_class_id(class_id);
+      box.set_class_name(kClassNames[class_id]);
+      box.set_score(1 / (1 + static_cast<float>(i)));
+      box.set_x(x);
+      box.set_y(x / 2);
+      box.set_z(1);
+      box.set_length(4);
+      box.set_width(2);
+      box.set_height(1.5);
+      box.set_yaw(request.model() == "crooked" ? std::nanf("") : 0.5f);
+      box.set_velocity_x(3);
+      box.set_velocity_y(4);
+    }
+  }
+
+  static void Answer(const v1::InferRequest& request, v1::InferResponse* response) {
+    const v1::PointCloud& cloud = request.cloud();
+    if (HasLabels(request.model())) AnswerLabels(request, response->mutable_segmentation());
+    if (HasBoxes(request.model())) AnswerBoxes(request, response->mutable_detections());
+    uint64_t num_invalid = 0;
+    for (uint64_t i = 0; i < cloud.num_points(); ++i) num_invalid += std::isnan(ValueOfX(cloud, i));
+    response->set_model(request.model());
+    response->set_version(request.version() > 0 ? request.version() : 2);
+    response->set_request_id(request.request_id());
+    response->set_device("cpu");
     response->mutable_counts()->set_used(cloud.num_points() - num_invalid);
     response->mutable_counts()->set_invalid(num_invalid);
     response->mutable_counts()->set_voxels((cloud.num_points() + 1) / 2);

@@ -74,6 +74,45 @@ TEST_F(ToolTest, LabelsAScanAndWritesWhatIsAsked) {
   EXPECT_EQ(server_.last_request().cloud().data(), folder_.Read("scan.bin"));
 }
 
+TEST_F(ToolTest, FindsBoxesAndWritesWhatIsAsked) {
+  const std::string scan = Scan("scan.bin", {0, 1, 4, 7});
+  const std::string at = folder_.path() + "/";
+  const Outcome outcome = RunAtServer(
+      absl::StrCat("infer --model detector ", scan, " --save ", at, "boxes.csv --picture ", at, "bev.png --preview"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("scan.bin: 4 points in 2 voxels, 4 boxes found by detector version 2 on cpu"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +3 +0.50"));
+  EXPECT_THAT(outcome.out, ContainsRegex("road +1 +1.00"));
+  EXPECT_THAT(outcome.out, ContainsRegex("car +0.25 +7.00 +3.50 +1.00 +4.00 +2.00 +1.50 +29 +5.0"));
+  EXPECT_THAT(outcome.out, HasSubstr("c car"));  // the preview
+  EXPECT_THAT(folder_.Read("boxes.csv"), HasSubstr("\n1,car,0.25,7,3.5,1,4,2,1.5,0.5,3,4\n"));
+  EXPECT_THAT(folder_.Read("bev.png"), testing::StartsWith("\x89PNG"));
+
+  Scan("drive/a.bin", {1});
+  Scan("drive/b.bin", {1, 2});
+  const Outcome many = RunAtServer(absl::StrCat("infer --model detector ", at, "drive --save ", at, "saved"));
+  EXPECT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_THAT(many.out, ContainsRegex("car +2 +1.00"));
+  EXPECT_TRUE(std::filesystem::exists(at + "saved/b.npy"));
+  const Outcome json = RunAtServer("infer --json --model detector " + scan);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["boxes"][3]["class_name"], "car");
+}
+
+TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
+  const std::string scan = Scan("scan.bin", {0});
+  for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--model detector --save a.label", "detector answers with boxes, written as .json, .csv or .npy"},
+           {"--model detector --truth " + scan, "--truth compares labels, but detector answers with boxes"},
+           {"--model segmenter --save a.json", "segmenter answers with labels, written as .npy or .label"}}) {
+    const Outcome outcome = RunAtServer(absl::StrCat("infer ", scan, " ", arguments));
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+  EXPECT_EQ(server_.num_infer_calls(), 0u);
+  EXPECT_THAT(RunAtServer("models detector").out, HasSubstr("answers      boxes with velocities"));
+  EXPECT_THAT(RunAtServer("models both").out, HasSubstr("answers      labels, with scores on request; boxes with"));
+}
+
 TEST_F(ToolTest, ColoursAndUnicodeFollowTheFlagAndTheLocale) {
   const std::string infer = absl::StrCat("infer --model segmenter ", Scan("scan.bin", {0, 1, 2}));
   EXPECT_THAT(RunAtServer(infer + " --color always --preview").out, HasSubstr("\x1b[38;2;"));

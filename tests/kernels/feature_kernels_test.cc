@@ -296,16 +296,16 @@ TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
   const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9});  // two rows of two, a pitch of three
   const DeviceArray<float> point_scores(GetParam(), 10);
   VoxelToPointParams params{.num_points = 5, .point_to_voxel = rows.data()};
-  params.voxels = scores.data();
-  params.voxel_pitch_bytes = 12;
+  params.rows = scores.data();
+  params.pitch_bytes = 12;
   params.row_bytes = 8;
   params.points = point_scores.data();
   RunVoxelToPoint(GetParam(), params);
   EXPECT_THAT(point_scores.ToHost(), testing::ElementsAre(3, 4, 0, 0, 1, 2, 3, 4, 0, 0));
 
   const DeviceArray<uint8_t> bytes(GetParam(), {7, 0, 0, 0, 8, 0, 0, 0}), point_bytes(GetParam(), 5);
-  params.voxels = bytes.data();
-  params.voxel_pitch_bytes = 4;
+  params.rows = bytes.data();
+  params.pitch_bytes = 4;
   params.row_bytes = 1;
   params.fill_label = 255;
   params.points = point_bytes.data();
@@ -313,13 +313,28 @@ TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
   EXPECT_THAT(point_bytes.ToHost(), testing::ElementsAre(8, 255, 7, 8, 255));
 
   const DeviceArray<uint16_t> words(GetParam(), {700, 800}), point_words(GetParam(), 5);
-  params.voxels = words.data();
-  params.voxel_pitch_bytes = 2;
+  params.rows = words.data();
+  params.pitch_bytes = 2;
   params.row_bytes = 2;
   params.fill_label = 65535;
   params.points = point_words.data();
   RunVoxelToPoint(GetParam(), params);
   EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
+}
+
+TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
+  SKIP_WITHOUT(GetParam());
+  const DeviceArray<int32_t> voxels(GetParam(), {9, -1, 0, -3});
+  const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9});  // a pitch of three
+  const DeviceArray<float> answered(GetParam(), 8);
+  RunVoxelToPoint(GetParam(), {.num_points = 4,
+                               .point_to_voxel = voxels.data(),
+                               .rows_are_points = true,
+                               .rows = scores.data(),
+                               .pitch_bytes = 12,
+                               .row_bytes = 8,
+                               .points = answered.data()});
+  EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
 }
 
 TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
@@ -341,8 +356,8 @@ TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
       const DeviceArray<float> device_voxels(GetParam(), voxels), points(GetParam(), expected.size());
       RunVoxelToPoint(GetParam(), {.num_points = num_points,
                                    .point_to_voxel = device_rows.data(),
-                                   .voxels = device_voxels.data(),
-                                   .voxel_pitch_bytes = 4 * pitch,
+                                   .rows = device_voxels.data(),
+                                   .pitch_bytes = 4 * pitch,
                                    .row_bytes = 4 * channels,
                                    .points = points.data()});
       EXPECT_EQ(points.ToHost(), expected) << num_points << " points, " << channels << " channels";

@@ -2,8 +2,9 @@
 
 Written from the contracts in proto/voxserve/model/v1/model.proto and from nothing else: no engine code, no exporter
 code. Walks the nodes of model.textproto in order, in float32, without folding or fusing anything. Serves the operators
-that MinkUNet is made of: voxelize (HALF_EVEN, MINIMUM, FIRST), submanifold, FLOOR-strided and inverse convolutions of
-three axes, batch norm, linear, ReLU, add, concat, argmax and voxel_to_point.
+that MinkUNet and SPVCNN are made of: voxelize (HALF_EVEN, MINIMUM, FIRST), submanifold, FLOOR-strided and inverse
+convolutions of three axes, batch norm, linear, ReLU, add, concat, argmax, voxel_to_point, and between sites of levels
+devoxelize and point_to_voxel.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from voxserve import wire
 
 @dataclass(frozen=True)
 class Sparse:
-    """Sites in lexicographic order [M, 3], each with its row of features [M, C]."""
+    """Sites in lexicographic order [M, 3], each with its row of features [M, C]. A step is `unit` voxels on all axes."""
 
     sites: np.ndarray
     features: np.ndarray
+    unit: int = 1
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -61,6 +63,8 @@ class MinkUNet:
         values: dict[str, Sparse] = {}
         for node in self._model.nodes:
             inputs = [values[name] for name in node.inputs]
+            if node.WhichOneof("op") == "point_to_voxel":
+                inputs.append(values[node.point_to_voxel.sites_of])
             op = node.WhichOneof("op")
             values[node.name] = getattr(self, f"_{op}")(node, points if op == "voxelize" else None, *inputs)
         return values
@@ -89,7 +93,7 @@ class MinkUNet:
         out = np.zeros((len(x.sites), weight.shape[2]), np.float32)
         for k, (hit, rows) in enumerate(self._neighbours_of(x.sites, tuple(kernel))):
             out[hit] += x.features[rows] @ weight[k]
-        return Sparse(x.sites, out)
+        return Sparse(x.sites, out, x.unit)
 
     def _neighbours_of(self, sites, kernel):
         """For each cell of a centred kernel: the sites with that neighbour, and its rows. Searched once a level."""
@@ -111,7 +115,7 @@ class MinkUNet:
             rows = _find(x.sites, sites * stride + delta)
             hit = rows >= 0
             out[hit] += x.features[rows[hit]] @ weight[k]
-        return Sparse(sites, out)
+        return Sparse(sites, out, x.unit * stride[0])
 
     def _inverse(self, x, weight, sites, stride):
         out = np.zeros((len(sites), weight.shape[2]), np.float32)
@@ -119,33 +123,52 @@ class MinkUNet:
         for k, delta in enumerate(itertools.product(*map(range, stride))):
             hit = (sites % stride == delta).all(axis=1)
             out[hit] = x.features[parents[hit]] @ weight[k]
-        return Sparse(sites, out)
+        return Sparse(sites, out, x.unit // stride[0])
 
     def _batch_norm(self, node, _, x):
         mean, variance, weight, bias = (
             self._tensors[f"{node.name}.{key}"] for key in ("running_mean", "running_var", "weight", "bias")
         )
         scaled = (x.features - mean) / np.sqrt(variance + np.float32(node.batch_norm.epsilon))
-        return Sparse(x.sites, scaled * weight + bias)
+        return Sparse(x.sites, scaled * weight + bias, x.unit)
 
     def _linear(self, node, _, x):
         bias = self._tensors[f"{node.name}.bias"] if node.linear.bias else np.float32(0)
-        return Sparse(x.sites, x.features @ self._tensors[f"{node.name}.weight"].T + bias)
+        return Sparse(x.sites, x.features @ self._tensors[f"{node.name}.weight"].T + bias, x.unit)
 
     def _activation(self, _node, _, x):
-        return Sparse(x.sites, np.maximum(x.features, 0))
+        return Sparse(x.sites, np.maximum(x.features, 0), x.unit)
 
     def _add(self, _node, _, a, b):
-        return Sparse(a.sites, a.features + b.features)
+        return Sparse(a.sites, a.features + b.features, a.unit)
 
     def _concat(self, _node, _, *parts):
-        return Sparse(parts[0].sites, np.concatenate([p.features for p in parts], axis=1))
+        return Sparse(parts[0].sites, np.concatenate([p.features for p in parts], axis=1), parts[0].unit)
 
     def _argmax(self, _node, _, x):
         return Sparse(x.sites, x.features.argmax(axis=1).astype(np.uint8)[:, None])
 
     def _voxel_to_point(self, _node, _, x, _voxels):
         return Sparse(x.sites[self._inverse_map], x.features[self._inverse_map])
+
+    def _devoxelize(self, _node, _, x, onto):
+        position = onto.sites * onto.unit / x.unit
+        low = np.floor(position).astype(np.int64)
+        out, total = np.zeros((len(position), x.features.shape[1])), np.zeros((len(position), 1))
+        for corner in itertools.product((0, 1), repeat=3):
+            rows = _find(x.sites, low + corner)
+            weight = np.prod(1 - np.abs(position - (low + corner)), axis=1)[:, None] * (rows >= 0)[:, None]
+            out += weight * x.features[rows]
+            total += weight
+        return Sparse(onto.sites, (out / (total + 1e-8)).astype(np.float32), onto.unit)
+
+    def _point_to_voxel(self, node, _, x, onto):
+        assert node.point_to_voxel.reduce == wire.message_class("voxserve.model.v1.Pool").REDUCE_AVERAGE
+        rows = _find(onto.sites, x.sites * x.unit // onto.unit)
+        out = np.zeros((len(onto.sites), x.features.shape[1]))
+        np.add.at(out, rows, x.features)
+        count = np.bincount(rows, minlength=len(out))[:, None]
+        return Sparse(onto.sites, (out / np.maximum(count, 1)).astype(np.float32), onto.unit)
 
 
 def _find(sites: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -211,6 +211,56 @@ TEST(EncodeResultTest, AnEmptyResultHasASegmentation) {
   EXPECT_TRUE(response.segmentation().scores().empty());
 }
 
+TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
+  InferResult result;
+  result.has_labels = false;
+  result.has_boxes = true;
+  result.class_names = {"car", "", "cone"};
+  result.boxes = {{.class_id = 2,
+                   .score = 0.75f,
+                   .x = 1,
+                   .y = -2,
+                   .z = 3,
+                   .length = 4,
+                   .width = 5,
+                   .height = 6,
+                   .yaw = -0.5f,
+                   .velocity_x = 7,
+                   .velocity_y = -8},
+                  {.class_id = 3}};
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+  EXPECT_FALSE(response.has_segmentation());
+  ASSERT_EQ(response.detections().boxes_size(), 2);
+  const v1::Box& box = response.detections().boxes(0);
+  EXPECT_EQ(box.class_id(), 2u);
+  EXPECT_EQ(box.class_name(), "cone");
+  EXPECT_EQ(box.score(), 0.75f);
+  EXPECT_EQ(box.x(), 1);
+  EXPECT_EQ(box.y(), -2);
+  EXPECT_EQ(box.z(), 3);
+  EXPECT_EQ(box.length(), 4);
+  EXPECT_EQ(box.width(), 5);
+  EXPECT_EQ(box.height(), 6);
+  EXPECT_EQ(box.yaw(), -0.5f);
+  EXPECT_EQ(box.velocity_x(), 7);
+  EXPECT_EQ(box.velocity_y(), -8);
+  EXPECT_EQ(response.detections().boxes(1).class_name(), "") << "the configuration names fewer";
+}
+
+TEST(EncodeResultTest, NoBoxesAreThere) {
+  InferResult result;
+  result.has_boxes = true;
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+  EXPECT_TRUE(response.has_segmentation()) << "a model may have both";
+  EXPECT_TRUE(response.has_detections());
+  EXPECT_EQ(response.detections().boxes_size(), 0);
+  v1::InferResponse of_labels;
+  EncodeResult(InferResult(), &of_labels);
+  EXPECT_FALSE(of_labels.has_detections());
+}
+
 TEST(EncodeModelTest, RepeatsTheModel) {
   ModelVersionInfo info;
   info.name = "m";
@@ -240,6 +290,16 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_EQ(message.num_parameters(), 9u);
   EXPECT_EQ(message.priority_levels(), 3u);
   EXPECT_TRUE(message.has_scores());
+  EXPECT_TRUE(message.has_labels());
+  EXPECT_FALSE(message.has_boxes());
+
+  info.has_labels = false;
+  info.has_boxes = true;
+  info.has_velocities = true;
+  EncodeModel(info, &message);
+  EXPECT_FALSE(message.has_labels());
+  EXPECT_TRUE(message.has_boxes());
+  EXPECT_TRUE(message.has_velocities());
 
   info.state = ModelState::kLoading;
   EncodeModel(info, &message);

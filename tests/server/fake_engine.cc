@@ -116,8 +116,18 @@ absl::Status FakeEngine::CheckModel(const std::string& model, int64_t version) c
   return absl::OkStatus();
 }
 
+void FakeEngine::DescribeOutputs(ModelVersionInfo* info) const {
+  info->has_labels = !options_.has_boxes;
+  info->has_scores = !options_.has_boxes && options_.scores_per_point > 0;
+  info->has_boxes = info->has_velocities = options_.has_boxes;
+}
+
 absl::Status FakeEngine::Check(const InferTask& task) const {
   if (absl::Status status = CheckModel(task.model, task.version); !status.ok()) return status;
+  ModelVersionInfo outputs;
+  outputs.name = task.model;
+  DescribeOutputs(&outputs);
+  if (absl::Status status = CheckOutputs(outputs, task.return_scores); !status.ok()) return status;
   if (absl::Now() >= task.deadline) {
     return WithReason(absl::DeadlineExceededError("too late"), error_reason::kDeadlineExpired);
   }
@@ -262,10 +272,10 @@ std::vector<ModelVersionInfo> FakeEngine::ListModels() const {
                       .voxel_size = {0.05f, 0.05f, 0.05f},
                       .num_parameters = 42,
                       .priority_levels = 2,
-                      .has_scores = options_.scores_per_point > 0,
                       .device = "cpu",
                       .digest = "abc",
                       .plan_source = "default"});
+    DescribeOutputs(&models.back());
   }
   return models;
 }
@@ -331,7 +341,21 @@ absl::StatusOr<InferResult> FakeEngine::Answer(const InferTask& task) const {
   result.version = task.version == 0 ? 2 : task.version;
   result.device = "cpu";
   result.num_classes = static_cast<int>(options_.scores_per_point);
-  for (int64_t i = 0; i < num_points; ++i) result.labels.push_back(static_cast<uint8_t>(i % 3));
+  result.has_labels = !options_.has_boxes;
+  result.has_boxes = options_.has_boxes;
+  if (options_.has_boxes) result.class_names = {"car"};
+  for (int64_t i = 0; i < num_points; ++i) {
+    if (options_.has_boxes) {
+      result.boxes.push_back({.class_id = static_cast<int32_t>(i % 3),
+                              .score = 0.5f,
+                              .x = static_cast<float>(i),
+                              .length = 4,
+                              .width = 2,
+                              .height = 1.5f});
+    } else {
+      result.labels.push_back(static_cast<uint8_t>(i % 3));
+    }
+  }
   if (task.return_scores) result.scores.assign(num_points * options_.scores_per_point, 0.5f);
   result.counts = {.used = num_points, .voxels = num_points};
   result.stages = {{"queue", absl::Microseconds(5)}, {"features", absl::Milliseconds(2)}};

@@ -5,7 +5,8 @@
 // until the test ends it; so do loads and unloads, of which the last counts, and which change nothing.
 //
 // Models: "fake" versions 1 and 2 (ready when loading has finished), "broken" version 1 (failed). Labels are the
-// point's index modulo 3.
+// point's index modulo 3; with Options::has_boxes there are boxes in their place, one a point, with that class and the
+// point's index as x.
 
 #include <cstdint>
 #include <deque>
@@ -38,6 +39,7 @@ class FakeEngine final : public Engine {
     int64_t max_queue_requests = 4;
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
+    bool has_boxes = false;
     bool ends_cancelled_tunes = true;  // false: a cancelled search goes on until FinishTune
   };
 
@@ -103,6 +105,7 @@ class FakeEngine final : public Engine {
   };
 
   absl::Status CheckModel(const std::string& model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DescribeOutputs(ModelVersionInfo* info) const;
   absl::Status Check(const InferTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(ModelCall call);
   bool Await(const int64_t* counter, int64_t at_least);

@@ -38,6 +38,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnStage("net", "features", absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
   metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
+  metrics_.OnBoxes("net", 7);
   metrics_.OnDropped("net", "queue_full");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
@@ -55,6 +56,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_total{fate="out_of_range",model="net"} 2)",
            R"(voxserve_points_total{fate="unsampled",model="net"} 4)",
            R"(voxserve_points_total{fate="dropped",model="net"} 3)",
+           R"(voxserve_boxes_total{model="net"} 7)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.0001"} 0)",
@@ -105,6 +107,14 @@ TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
   EXPECT_THAT(text, HasSubstr("voxserve_requests_total{code=\"NOT_FOUND\",model=\"net\",version=\"_unknown\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("voxserve_frames_dropped_total{model=\"_unknown\",reason=\"draining\"} 100\n"));
   EXPECT_THAT(text, HasSubstr("voxserve_refusal_duration_seconds_count{model=\"_unknown\"} 100\n"));
+}
+
+TEST_F(MetricsTest, OnlyModelsWithBoxesHaveBoxes) {
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("voxserve_boxes_total{")));
+  metrics_.OnBoxes("net", 0);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_boxes_total{model=\"net\"} 0\n"));
+  metrics_.OnBoxes("net", 5);
+  EXPECT_EQ(metrics_.StatisticsOf("net").boxes, 5);
 }
 
 TEST_F(MetricsTest, AFastRefusalIsNoFastFrame) {

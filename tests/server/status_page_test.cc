@@ -117,6 +117,20 @@ TEST(StatusPageTest, ShowsWhatAnOperatorAsks) {
   ExpectWellFormed(html);
 }
 
+TEST(StatusPageTest, SaysWhatAModelAnswersBesideLabels) {
+  ServerStatus status = Example();
+  EXPECT_THAT(RenderHtml(status), Not(HasSubstr("boxes")));
+  ModelVersionInfo& info = status.models[0].info;
+  info.has_boxes = true;
+  info.has_velocities = true;
+  status.models[0].statistics.boxes = 1234;
+  EXPECT_THAT(RenderHtml(status), HasSubstr("&middot; labels and boxes with velocities"));
+  EXPECT_THAT(RenderHtml(status), HasSubstr("boxes found"));
+  info.has_labels = info.has_velocities = false;
+  EXPECT_THAT(RenderHtml(status), HasSubstr("&middot; boxes &middot; plan"));
+  ExpectWellFormed(RenderHtml(status));
+}
+
 TEST(StatusPageTest, NeedsNothingFromElsewhere) {
   const std::string html = RenderHtml(Example());
   EXPECT_THAT(html, Not(HasSubstr("http://")));

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "client/cpp/frame_encoding.h"
+#include "client/cpp/response.h"
 #include "client/cpp/stream_call.h"
 
 namespace voxserve::client {
@@ -24,7 +25,7 @@ class StreamLoad::Vehicle {
   absl::Status Open(const StreamOptions& options, const std::shared_ptr<Channels>& channels) {
     absl::StatusOr<std::unique_ptr<StreamCall>> call =
         StreamCall::Open(channels, options,
-                         {.on_result = [this](FrameOutcome outcome) { TakeDown(std::move(outcome)); },
+                         {.on_result = [this](StreamCall::Outcome outcome) { TakeDown(std::move(outcome)); },
                           .on_end = [this](absl::Status status) { TakeEnd(std::move(status)); }});
     if (!call.ok()) return call.status();
     call_ = *std::move(call);
@@ -75,7 +76,7 @@ class StreamLoad::Vehicle {
   }
 
  private:
-  void TakeDown(FrameOutcome outcome) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void TakeDown(StreamCall::Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_) {
     const absl::Time ended = absl::Now();
     BenchRequest request;
     {
@@ -84,12 +85,15 @@ class StreamLoad::Vehicle {
       request = found->second;
       under_way_.erase(found);
     }
-    if (!outcome.result.ok()) {
-      recorder_->AddFailure(request, ended, outcome.result.status());
+    absl::Status status = outcome.response.status();
+    if (status.ok()) status = CheckResponse(*outcome.response, outcome.asked);
+    if (!status.ok()) {
+      recorder_->AddFailure(request, ended, status);
       return;
     }
-    const Segmentation& result = *outcome.result;
-    recorder_->AddAnswer(request, ended, NameAnswerer(result.model, result.version, result.device), result.stages);
+    const v1::InferResponse& response = *outcome.response;
+    recorder_->AddAnswer(request, ended, NameAnswerer(response.model(), response.version(), response.device()),
+                         StagesOf(response));
   }
 
   void TakeEnd(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {

@@ -17,6 +17,7 @@ absl::string_view AdviceFor(absl::string_view reason) {
   if (reason == "MODEL_NOT_FOUND" || reason == "VERSION_NOT_FOUND")
     return "voxserve-client models lists what is served";
   if (reason == "MODEL_FAILED") return "voxserve-client models NAME shows its problems";
+  if (reason == kUnsupportedOutput) return "voxserve-client models NAME shows what the model answers";
   if (reason == "BAD_MODEL") return "what was in service stays; mend the files and load it again";
   if (reason == "QUEUE_FULL") return "try again with a lower --concurrency";
   if (reason == "ALREADY_TUNING") return "one search of a model at a time: wait for it to end";

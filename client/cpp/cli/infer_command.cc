@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/box_report.h"
 #include "client/cpp/cli/command.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/scan_jobs.h"
+#include "client/cpp/io/box_file.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/view/count_text.h"
@@ -55,13 +57,15 @@ struct InferArguments {
                    "structured NPY files, which name their fields, an entry sets the scale and shift of its field.",
                    &fields),
         StringFlag("save", "FILE|FOLDER",
-                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI). A folder gets "
-                   "one .npy per scan.",
+                   "Writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: "
+                   ".json, .csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, "
+                   "velocity_y). A folder gets one .npy per scan.",
                    &paths.save),
         StringFlag("picture", "FILE|FOLDER",
-                   "Draws the labelled scan from above: a .png, or a folder for one per scan.", &paths.picture),
+                   "Draws the labelled scan or the boxes from above: a .png, or a folder for one per scan.",
+                   &paths.picture),
         StringFlag("truth", "FILE|FOLDER",
-                   "Compares with the labels of people: one byte a point (255 = none), .label or .npy. In a folder: "
+                   "Compares labels with those of people: one byte a point (255 = none), .label or .npy. In a folder: "
                    "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy.",
                    &paths.truth),
         IntFlag("sample", "N",
@@ -74,7 +78,8 @@ struct InferArguments {
                    "What --sample is for: to be told which points they are, or to let the network see no others, which "
                    "are not labelled then. Default return.",
                    &sample_use),
-        SwitchFlag("preview", "Shows the labelled scan from above in the terminal. One scan only.", &preview),
+        SwitchFlag("preview", "Shows the labelled scan or the boxes from above in the terminal. One scan only.",
+                   &preview),
         SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
         StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
         IntFlag("concurrency", "N", "Scans under way at once, where there are several. Default 4.", 1, 256,
@@ -85,7 +90,8 @@ struct InferArguments {
   }
 };
 
-// Labels scans of one command line and writes what it asks for. Thread-safe.
+// Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
+// Thread-safe.
 class Labeller {
  public:
   Labeller(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
@@ -113,34 +119,57 @@ class Labeller {
                                   .timeout = arguments_.connection.timeout,
                                   .sample = arguments_.Sample()};
     const PointCloud drawn = is_drawn ? *cloud : PointCloud();
-    absl::StatusOr<Segmentation> result = client_->Infer(options, *std::move(cloud));
-    if (!result.ok()) return result.status();
-    report.result = *std::move(result);
-    const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
-    report.classes = CountClasses(report.result.labels, report.result.ignore_label, classes);
-    if (!job.truth.empty()) {
-      report.agreement = Compare(report.result.labels, truth, report.result.ignore_label, classes);
-      report.agreement->file = job.truth;
-    }
-    if (!job.save.empty()) {
-      const absl::Status status = WriteLabels(job.save, report.result.labels, report.result.bytes_per_label);
-      if (!status.ok()) return status;
-      report.written.push_back(job.save);
-    }
+    std::vector<uint16_t> labels;
+    const absl::Status status = model_.has_boxes() ? Detect(options, *std::move(cloud), job, &report)
+                                                   : Segment(options, *std::move(cloud), truth, job, &report, &labels);
+    if (!status.ok()) return status;
     if (is_drawn) {
-      if (absl::Status status = Draw(job, drawn, &report, preview); !status.ok()) return status;
+      absl::StatusOr<LabelledScan> scan = report.boxes ? LabelledScan::WithBoxes(drawn, *report.boxes, model_)
+                                                       : LabelledScan::Create(drawn, std::move(labels), model_);
+      if (!scan.ok()) return scan.status();
+      if (absl::Status drawing = Draw(job, *scan, &report, preview); !drawing.ok()) return drawing;
     }
-    report.result.labels = {};  // folders are long
     return report;
   }
 
  private:
-  absl::Status Draw(const ScanJob& job, const PointCloud& cloud, ScanReport* report, std::string* preview) const {
-    absl::StatusOr<LabelledScan> scan = LabelledScan::Create(cloud, std::move(report->result.labels), model_);
-    if (!scan.ok()) return scan.status();
-    if (arguments_.preview) *preview = DrawPreview(*scan, {.color = terminal_.out_color && terminal_.out_unicode});
+  absl::Status Segment(const InferOptions& options, PointCloud cloud, const std::vector<uint16_t>& truth,
+                       const ScanJob& job, ScanReport* report, std::vector<uint16_t>* labels) const {
+    absl::StatusOr<Segmentation> result = client_->Infer(options, std::move(cloud));
+    if (!result.ok()) return result.status();
+    const std::vector<v1::ClassInfo> classes(model_.classes().begin(), model_.classes().end());
+    report->classes = CountClasses(result->labels, result->ignore_label, classes);
+    if (!job.truth.empty()) {
+      report->agreement = Compare(result->labels, truth, result->ignore_label, classes);
+      report->agreement->file = job.truth;
+    }
+    if (!job.save.empty()) {
+      if (absl::Status status = WriteLabels(job.save, result->labels, result->bytes_per_label); !status.ok()) {
+        return status;
+      }
+      report->written.push_back(job.save);
+    }
+    *labels = std::move(result->labels);
+    report->result = *std::move(result);
+    return absl::OkStatus();
+  }
+
+  absl::Status Detect(const InferOptions& options, PointCloud cloud, const ScanJob& job, ScanReport* report) const {
+    absl::StatusOr<Detections> result = client_->Detect(options, std::move(cloud));
+    if (!result.ok()) return result.status();
+    if (!job.save.empty()) {
+      if (absl::Status status = WriteBoxes(job.save, result->boxes); !status.ok()) return status;
+      report->written.push_back(job.save);
+    }
+    report->boxes = std::move(result->boxes);
+    report->result = *std::move(result);
+    return absl::OkStatus();
+  }
+
+  absl::Status Draw(const ScanJob& job, const LabelledScan& scan, ScanReport* report, std::string* preview) const {
+    if (arguments_.preview) *preview = DrawPreview(scan, {.color = terminal_.out_color && terminal_.out_unicode});
     if (job.picture.empty()) return absl::OkStatus();
-    const Segmentation& result = report->result;
+    const Answer& result = report->result;
     absl::Duration server;
     for (const Stage& stage : result.stages) server += stage.duration;
     const PictureText text = {.title = absl::StrCat(result.model, " v", result.version),
@@ -148,7 +177,7 @@ class Labeller {
                                         absl::StrCat(WithSeparators(report->num_points), " points, ",
                                                      WithSeparators(result.counts.voxels()), " voxels"),
                                         absl::StrCat(FormatTime(server), " on ", result.device)}};
-    if (absl::Status status = DrawPicture(*scan, text).WritePng(job.picture); !status.ok()) return status;
+    if (absl::Status status = DrawPicture(scan, text).WritePng(job.picture); !status.ok()) return status;
     report->written.push_back(job.picture);
     return absl::OkStatus();
   }
@@ -198,11 +227,12 @@ struct Totals {
   std::vector<absl::Duration> round_trips;
   uint64_t num_points = 0;
   std::map<int, ClassCount> counts;
+  std::optional<std::vector<BoxCount>> boxes;
   std::optional<Agreement> agreement;
   size_t num_written = 0;
   std::vector<std::string> failures;
 
-  void Add(const ScanReport& report) {
+  void Add(const ScanReport& report, const std::vector<v1::ClassInfo>& classes) {
     round_trips.push_back(report.result.round_trip);
     num_points += report.num_points;
     num_written += report.written.size();
@@ -210,6 +240,10 @@ struct Totals {
       ClassCount& sum =
           counts.try_emplace(count.id, ClassCount{count.id, count.name, count.color_rgb, 0, 0}).first->second;
       sum.num_points += count.num_points;
+    }
+    if (report.boxes) {
+      if (!boxes) boxes.emplace();
+      AddCounts(CountBoxes(*report.boxes, classes), &*boxes);
     }
     if (!report.agreement) return;
     if (!agreement) agreement.emplace();
@@ -228,7 +262,8 @@ struct Totals {
   }
 };
 
-void PrintTotals(Totals totals, absl::Duration elapsed, const v1::ModelVersion& model, const Terminal& terminal) {
+void PrintTotals(Totals totals, absl::Duration elapsed, const std::vector<v1::ClassInfo>& classes,
+                 const Terminal& terminal) {
   if (totals.round_trips.empty()) return;
   std::sort(totals.round_trips.begin(), totals.round_trips.end());
   const double scans = static_cast<double>(totals.round_trips.size());
@@ -236,13 +271,15 @@ void PrintTotals(Totals totals, absl::Duration elapsed, const v1::ModelVersion& 
             << FormatTime(elapsed) << " (" << absl::StrFormat("%.1f", scans / absl::ToDoubleSeconds(elapsed))
             << " scans/s), round trip p50 " << FormatTime(totals.round_trips[totals.round_trips.size() / 2])
             << ", longest " << FormatTime(totals.round_trips.back()) << "\n"
-            << FormatClasses(totals.Sorted(), totals.agreement, totals.num_points,
-                             {model.classes().begin(), model.classes().end()}, terminal);
+            << (totals.boxes ? FormatBoxCounts(*totals.boxes, terminal)
+                             : FormatClasses(totals.Sorted(), totals.agreement, totals.num_points, classes, terminal));
   if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
 }
 
 int LabelMany(const InferArguments& arguments, const Terminal& terminal, const std::vector<ScanJob>& jobs,
               Labeller* labeller) {
+  const auto& listed = labeller->model().classes();
+  const std::vector<v1::ClassInfo> classes(listed.begin(), listed.end());
   Totals totals;
   std::mutex mutex;  // of totals and stdout
   std::atomic<size_t> next{0};
@@ -253,7 +290,7 @@ int LabelMany(const InferArguments& arguments, const Terminal& terminal, const s
       const absl::StatusOr<ScanReport> report = labeller->Label(jobs[i], nullptr);
       const std::lock_guard<std::mutex> lock(mutex);
       if (report.ok()) {
-        totals.Add(*report);
+        totals.Add(*report, classes);
         if (arguments.json) std::cout << FormatJson(*report) << std::flush;
       } else {
         totals.failures.push_back(absl::StrCat(jobs[i].input, ": ", Advise(report.status())));
@@ -268,7 +305,7 @@ int LabelMany(const InferArguments& arguments, const Terminal& terminal, const s
   for (std::thread& thread : threads) thread.join();
   progress.Finish();
   const std::vector<std::string> failures = totals.failures;
-  if (!arguments.json) PrintTotals(std::move(totals), absl::Now() - start, labeller->model(), terminal);
+  if (!arguments.json) PrintTotals(std::move(totals), absl::Now() - start, classes, terminal);
   if (failures.empty()) return kExitOk;
   std::cerr << "voxserve-client: " << failures.size() << " of " << jobs.size() << " scans failed:\n";
   for (const std::string& failure : failures) std::cerr << "  " << failure << "\n";
@@ -302,6 +339,20 @@ absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
   return absl::OkStatus();
 }
 
+// What only the model decides.
+absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& arguments,
+                      const std::vector<ScanJob>& jobs) {
+  if (model.has_boxes() && !arguments.paths.truth.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
+  }
+  const std::string& save = jobs.front().save;  // all of one extension
+  if (save.empty() || (model.has_boxes() ? IsBoxFile(save) : IsLabelFile(save))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--save ", save, ": ", model.name(), " answers with ",
+                   model.has_boxes() ? "boxes, written as .json, .csv or .npy" : "labels, written as .npy or .label"));
+}
+
 int Run(const std::vector<std::string>& words, const Terminal& detected) {
   InferArguments arguments;
   Terminal terminal = detected;
@@ -320,6 +371,7 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
   if (!client.ok()) return Fail(client.status());
   absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(arguments.model, arguments.version);
   if (!model.ok()) return Fail(model.status());
+  if (absl::Status status = CheckFor(*model, arguments, *jobs); !status.ok()) return FailUsage("infer", status);
   Labeller labeller(arguments, terminal, client->get(), *std::move(model));
   return jobs->size() == 1 ? LabelOne(arguments, terminal, jobs->front(), &labeller)
                            : LabelMany(arguments, terminal, *jobs, &labeller);
@@ -329,8 +381,9 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
 
 Command InferCommand() {
   return {
-      {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans: a class for every point",
-       "Reads scans, sends them to the server, and prints how many points each class has and what the time went to. "
+      {"infer", "--model NAME SCAN|FOLDER... [FLAGS]", "labels scans or finds boxes in them, as the model does",
+       "Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were "
+       "found (of a model with both, the boxes), and what the time went to. "
        "Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, "
        "binary, binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.\n"
        "A folder stands for the scans in it; several are under way at once, failures are listed at the end and make "
@@ -338,6 +391,7 @@ Command InferCommand() {
        "  voxserve-client infer --model minkunet scan.bin --preview\n"
        "  voxserve-client infer --model minkunet scan.bin --save labels.npy --picture bev.png\n"
        "  voxserve-client infer --model minkunet drive/ --save labels/ --picture pictures/\n"
+       "  voxserve-client infer --model centerpoint scan.bin --save boxes.json --picture bev.png\n"
        "  voxserve-client infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree\n"
        "  voxserve-client infer --model minkunet waymo.bin \\\n"
        "      --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point\n"

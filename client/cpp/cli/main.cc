@@ -48,7 +48,7 @@ std::vector<Command> Commands() {
 
 std::string Overview() {
   std::string text =
-      "voxserve-client: labels LiDAR scans with a voxserve server\n\n"
+      "voxserve-client: labels LiDAR scans, or finds boxes in them, with a voxserve server\n\n"
       "  voxserve-client COMMAND [FLAGS] [ARGUMENTS]\n\n"
       "Commands:\n";
   for (const Command& command : Commands())

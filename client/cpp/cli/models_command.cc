@@ -41,6 +41,14 @@ std::string VoxelSize(const v1::ModelVersion& model) {
                       " m");
 }
 
+// "" of a server that does not say.
+std::string AnswersOf(const v1::ModelVersion& model) {
+  std::vector<std::string> answers;
+  if (model.has_labels()) answers.push_back(model.has_scores() ? "labels, with scores on request" : "labels");
+  if (model.has_boxes()) answers.push_back(model.has_velocities() ? "boxes with velocities" : "boxes");
+  return absl::StrJoin(answers, "; ");
+}
+
 std::string FormatTable(const std::vector<v1::ModelVersion>& models) {
   if (models.empty()) return "no models\n";
   std::string text = absl::StrFormat("  %-20s %7s  %-8s %8s %12s  %s\n", "model", "version", "state", "classes",
@@ -63,6 +71,7 @@ std::string FormatDetails(const v1::ModelVersion& model, const Terminal& termina
   row("parameters", WithSeparators(model.num_parameters()));
   if (model.voxel_size_size() > 0) row("voxels", VoxelSize(model));
   if (model.max_points() > 0) row("limit", absl::StrCat(WithSeparators(model.max_points()), " points a request"));
+  row("answers", AnswersOf(model));
   row("digest", model.digest());
   std::vector<std::string> features;
   for (const v1::FeatureInfo& feature : model.features()) {
@@ -78,7 +87,10 @@ std::string FormatDetails(const v1::ModelVersion& model, const Terminal& termina
     absl::StrAppendFormat(&text, "    %s%3d  %-20s #%06x\n", Swatch(info.color_rgb(), terminal), info.id(), info.name(),
                           info.color_rgb());
   }
-  if (model.classes_size() > 0) absl::StrAppendFormat(&text, "    %d  not labelled\n", model.ignore_label());
+  const bool is_labelled = model.has_labels() || !model.has_boxes();
+  if (model.classes_size() > 0 && is_labelled) {
+    absl::StrAppendFormat(&text, "    %d  not labelled\n", model.ignore_label());
+  }
   return text;
 }
 
@@ -117,7 +129,7 @@ Command ModelsCommand() {
   return {
       {"models", "[NAME] [FLAGS]", "lists the server's models, or describes one",
        "Without a name: every version of every model, its state, and of a failed one every problem. With a name: its "
-       "classes and colours, the fields that it reads of a point, its limits.",
+       "classes and colours, what it answers, the fields that it reads of a point, its limits.",
        "  voxserve-client models\n"
        "  voxserve-client models minkunet\n"
        "  voxserve-client models minkunet --version 1 --address truck-7:8500\n"},

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/cli/box_report.h"
+#include "client/cpp/io/box_file.h"
 #include "client/cpp/view/count_text.h"
 
 namespace voxserve::client {
@@ -16,16 +18,6 @@ constexpr uint16_t kNoTruth = 255;
 constexpr int kBarWidth = 24;
 
 using Json = nlohmann::ordered_json;
-
-// `share` of kBarWidth characters, in eighths where the terminal can.
-std::string Bar(double share, const Terminal& terminal) {
-  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * kBarWidth * 8));
-  if (!terminal.out_unicode) return std::string(static_cast<size_t>((eighths + 4) / 8), '#');
-  static constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  std::string bar;
-  for (int i = 0; i < eighths / 8; ++i) bar += "█";
-  return bar + kParts[eighths % 8];
-}
 
 std::string Percent(uint64_t part, uint64_t whole) {
   return whole == 0 ? "-" : absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
@@ -44,7 +36,7 @@ std::vector<ClassCount> RowsOf(std::vector<ClassCount> counts, const std::option
   return counts;
 }
 
-std::string FormatStages(const Segmentation& result, const Terminal& terminal) {
+std::string FormatStages(const Answer& result, const Terminal& terminal) {
   absl::Duration total;
   for (const Stage& stage : result.stages) total += stage.duration;
   std::string text = absl::StrFormat("\n  %-14s %9s\n", "stage", "ms");
@@ -59,6 +51,14 @@ std::string FormatStages(const Segmentation& result, const Terminal& terminal) {
   row("round trip", result.round_trip,
       absl::StrCat("network and gRPC ", FormatTime(std::max(result.round_trip - total, absl::ZeroDuration()))));
   return text;
+}
+
+Json JsonOf(const std::vector<ClassCount>& counts) {
+  Json classes = Json::array();
+  for (const ClassCount& count : counts) {
+    classes.push_back({{"id", count.id}, {"name", count.name}, {"points", count.num_points}, {"share", count.share}});
+  }
+  return classes;
 }
 
 Json JsonOf(const Agreement& agreement) {
@@ -117,6 +117,15 @@ std::string FormatTime(absl::Duration duration) {
   return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(duration));
 }
 
+std::string Bar(double share, const Terminal& terminal) {
+  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * kBarWidth * 8));
+  if (!terminal.out_unicode) return std::string(static_cast<size_t>((eighths + 4) / 8), '#');
+  static constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string bar;
+  for (int i = 0; i < eighths / 8; ++i) bar += "█";
+  return bar + kParts[eighths % 8];
+}
+
 std::string Swatch(uint32_t color_rgb, const Terminal& terminal) {
   if (!terminal.out_color) return "";
   return absl::StrFormat("\x1b[38;2;%d;%d;%dm■\x1b[0m ", color_rgb >> 16 & 0xff, color_rgb >> 8 & 0xff,
@@ -160,18 +169,26 @@ std::string FormatClasses(const std::vector<ClassCount>& counts, const std::opti
 
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes,
                          const Terminal& terminal) {
-  const Segmentation& result = report.result;
+  const Answer& result = report.result;
+  const std::string what =
+      report.boxes ? absl::StrCat(WithSeparators(report.boxes->size()), " boxes found") : "labelled";
   std::string text = absl::StrCat(report.file, ": ", WithSeparators(report.num_points), " points in ",
-                                  WithSeparators(result.counts.voxels()), " voxels, labelled by ", result.model,
+                                  WithSeparators(result.counts.voxels()), " voxels, ", what, " by ", result.model,
                                   " version ", result.version, " on ", result.device, "\n");
-  absl::StrAppend(&text, FormatClasses(report.classes, report.agreement, report.num_points, classes, terminal));
+  if (report.boxes) {
+    absl::StrAppend(&text, FormatBoxCounts(CountBoxes(*report.boxes, classes), terminal),
+                    FormatBoxes(*report.boxes, classes, terminal));
+  } else {
+    absl::StrAppend(&text, FormatClasses(report.classes, report.agreement, report.num_points, classes, terminal));
+  }
   const v1::PointCounts& counts = result.counts;
   std::vector<std::string> lost;
   if (counts.invalid() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.invalid()), " NaN or infinite"));
   if (counts.out_of_range() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.out_of_range()), " out of range"));
   if (counts.dropped() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.dropped()), " beyond the voxel limit"));
   if (counts.unsampled() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.unsampled()), " not in the sample"));
-  if (!lost.empty()) absl::StrAppend(&text, "\nnot labelled: ", absl::StrJoin(lost, ", "), "\n");
+  if (!lost.empty())
+    absl::StrAppend(&text, report.boxes ? "\nnot used: " : "\nnot labelled: ", absl::StrJoin(lost, ", "), "\n");
   if (!result.sampled_points.empty()) {
     absl::StrAppend(&text, "\nsampled: ", WithSeparators(result.sampled_points.size()), " farthest points\n");
   }
@@ -181,7 +198,7 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
 }
 
 std::string FormatJson(const ScanReport& report) {
-  const Segmentation& result = report.result;
+  const Answer& result = report.result;
   const v1::PointCounts& counts = result.counts;
   Json json = {{"file", report.file},         {"model", result.model},
                {"version", result.version},   {"device", result.device},
@@ -192,11 +209,11 @@ std::string FormatJson(const ScanReport& report) {
     json["unsampled"] = counts.unsampled();
     json["sampled_points"] = result.sampled_points;
   }
-  Json classes = Json::array();
-  for (const ClassCount& count : report.classes) {
-    classes.push_back({{"id", count.id}, {"name", count.name}, {"points", count.num_points}, {"share", count.share}});
+  if (report.boxes) {
+    json["boxes"] = JsonOf(*report.boxes);
+  } else {
+    json["classes"] = JsonOf(report.classes);
   }
-  json["classes"] = std::move(classes);
   if (report.agreement) json["truth"] = JsonOf(*report.agreement);
   Json stages = Json::object();
   for (const Stage& stage : result.stages) stages[stage.name] = absl::ToDoubleMilliseconds(stage.duration);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a person or a program is told about labelled scans.
+// What a person or a program is told about labelled scans, and those in which boxes were found.
 
 #include <map>
 #include <optional>
@@ -35,14 +35,15 @@ Agreement Compare(const std::vector<uint16_t>& labels, const std::vector<uint16_
 // One scan, or several added up.
 struct ScanReport {
   std::string file;
-  Segmentation result;  // its labels may have been moved out
+  Answer result;
   uint64_t num_points = 0;
-  std::vector<ClassCount> classes;  // most points first
+  std::vector<ClassCount> classes;  // of labels, most points first
   std::optional<Agreement> agreement;
-  std::vector<std::string> written;  // files
+  std::optional<std::vector<Box>> boxes;  // of a model with boxes, in place of labels
+  std::vector<std::string> written;       // files
 };
 
-// The table of classes, agreement, times and files.
+// The table of classes, agreement or boxes, times and files.
 std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassInfo>& classes, const Terminal& terminal);
 
 // The table of classes and agreement alone, of many scans.
@@ -55,6 +56,9 @@ std::string FormatJsonError(const std::string& file, const absl::Status& status)
 
 // "12.3 ms", "1.24 s"
 std::string FormatTime(absl::Duration duration);
+
+// `share` of a bar, in eighths of characters where the terminal can.
+std::string Bar(double share, const Terminal& terminal);
 
 // A square of the class's colour and a space; "" without colours.
 std::string Swatch(uint32_t color_rgb, const Terminal& terminal);

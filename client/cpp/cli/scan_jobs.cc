@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/io/box_file.h"
 #include "client/cpp/io/label_file.h"
 #include "client/cpp/io/point_cloud_reader.h"
 
@@ -106,7 +107,8 @@ absl::StatusOr<std::vector<ScanJob>> PlanJobs(const ScanPaths& paths) {
   std::set<std::string> outputs;
   std::vector<ScanJob> jobs;
   for (const std::string& scan : *scans) {
-    absl::StatusOr<std::string> save = OutputFor("--save", paths.save, IsLabelFile(paths.save), scan, ".npy", is_only);
+    const bool saves_file = IsLabelFile(paths.save) || IsBoxFile(paths.save);
+    absl::StatusOr<std::string> save = OutputFor("--save", paths.save, saves_file, scan, ".npy", is_only);
     if (!save.ok()) return save.status();
     absl::StatusOr<std::string> picture =
         OutputFor("--picture", paths.picture, IsPng(paths.picture), scan, ".png", is_only);

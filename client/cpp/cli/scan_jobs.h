@@ -12,7 +12,7 @@ namespace voxserve::client {
 struct ScanPaths {
   std::vector<std::string> inputs;  // files and folders (their scans, by name; not those of folders within)
   // Each a file, or a folder (made if need be) that gets one file per scan, named after it; "" for none.
-  std::string save;     // .npy or .label; in a folder .npy
+  std::string save;     // of labels .npy or .label, of boxes .json, .csv or .npy; in a folder .npy
   std::string picture;  // .png
   std::string truth;    // read; in a folder: STEM.truth.u8, STEM.u8, STEM.label or STEM.npy
 };

@@ -218,7 +218,7 @@ absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents) {
 }
 
 std::string MakeNpyHeader(absl::string_view dtype, uint64_t num_items) {
-  std::string dict = absl::StrCat("{'descr': '", dtype, "', 'fortran_order': False, 'shape': (", num_items, ",), }");
+  std::string dict = absl::StrCat("{'descr': ", dtype, ", 'fortran_order': False, 'shape': (", num_items, ",), }");
   constexpr size_t kPreambleBytes = 10, kAlignment = 64;  // so that the data is aligned
   dict.append((kAlignment - (kPreambleBytes + dict.size() + 1) % kAlignment) % kAlignment, ' ');
   dict += '\n';

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/view/boxes_from_above.h"
 
 namespace voxserve::client {
 namespace {
@@ -47,13 +49,20 @@ absl::StatusOr<LabelledScan> LabelledScan::Create(const PointCloud& cloud, std::
   if (labels.size() != cloud.num_points()) {
     return absl::InvalidArgumentError(absl::StrCat(labels.size(), " labels for ", cloud.num_points(), " points"));
   }
+  absl::StatusOr<LabelledScan> scan = WithBoxes(cloud, {}, model);
+  if (scan.ok()) scan->labels = std::move(labels);
+  return scan;
+}
+
+absl::StatusOr<LabelledScan> LabelledScan::WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
+                                                     const v1::ModelVersion& model) {
   LabelledScan scan;
   for (auto [axis, values] : {std::pair("x", &scan.x), std::pair("y", &scan.y), std::pair("z", &scan.z)}) {
     absl::StatusOr<std::vector<float>> read = FieldValues(cloud, axis);
     if (!read.ok()) return read.status();
     *values = *std::move(read);
   }
-  scan.labels = std::move(labels);
+  scan.boxes = std::move(boxes);
   scan.ignore_label = static_cast<uint16_t>(model.ignore_label());
   scan.classes.assign(model.classes().begin(), model.classes().end());
   return scan;
@@ -96,7 +105,15 @@ Extent DenseExtent(const LabelledScan& scan) {
     along_x[cell.first] += weight;
     along_y[cell.second] += weight;
   }
-  const Range x = WithoutTails(along_x), y = WithoutTails(along_y);
+  Range x = WithoutTails(along_x), y = WithoutTails(along_y);
+  for (const Box& box : scan.boxes) {
+    const std::optional<Footprint> footprint = FootprintOf(box);
+    if (!footprint) continue;
+    for (const GroundPoint& corner : footprint->corners) {
+      x = {std::min(x.min, corner.x - kMargin), std::max(x.max, corner.x + kMargin)};
+      y = {std::min(y.min, corner.y - kMargin), std::max(y.max, corner.y + kMargin)};
+    }
+  }
   return {x.min, x.max, y.min, y.max};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A scan with its labels, ready to be counted and looked at.
+// A scan with its labels or boxes, ready to be counted and looked at.
 
 #include <cstdint>
 #include <string>
@@ -14,12 +14,15 @@ namespace voxserve::client {
 // x forward, y left, z up, metres, the sensor at the origin.
 struct LabelledScan {
   std::vector<float> x, y, z;
-  std::vector<uint16_t> labels;  // [num_points]
+  std::vector<uint16_t> labels;  // [num_points]; empty of a scan with boxes alone
   uint16_t ignore_label = 255;
+  std::vector<Box> boxes;
   std::vector<v1::ClassInfo> classes;
 
   static absl::StatusOr<LabelledScan> Create(const PointCloud& cloud, std::vector<uint16_t> labels,
                                              const v1::ModelVersion& model);
+  static absl::StatusOr<LabelledScan> WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
+                                                const v1::ModelVersion& model);
 };
 
 struct ClassCount {
@@ -44,7 +47,7 @@ struct Extent {
 };
 
 // Leaves out the few far points that would make everything small: keeps the bulk of the occupied square metres, each
-// weighing the root of its points, because points crowd near the sensor.
+// weighing the root of its points, because points crowd near the sensor, and every box that can be drawn.
 Extent DenseExtent(const LabelledScan& scan);
 
 }  // namespace voxserve::client

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/view/boxes_from_above.h"
 #include "client/cpp/view/count_text.h"
 #include "client/cpp/view/stroke_font.h"
 
@@ -107,9 +109,10 @@ void DrawPoints(const LabelledScan& scan, const std::vector<ClassCount>& counts,
     Layer layer{std::vector<float>(num_pixels, 0.0f), std::vector<float>(num_pixels, 0.0f)};
     // Rare classes get a broader pen, so that a person of forty points is seen.
     const float emphasis = share < 0.01f ? 1.45f : share < 0.05f ? 1.2f : 1.0f;
-    for (size_t i = 0; i < scan.labels.size(); ++i) {
+    for (size_t i = 0; i < scan.x.size(); ++i) {
       const float x = scan.x[i], y = scan.y[i], z = scan.z[i];
-      if (scan.labels[i] != id || !std::isfinite(x) || !std::isfinite(y) || !std::isfinite(z)) continue;
+      const int label = scan.labels.empty() ? scan.ignore_label : scan.labels[i];
+      if (label != id || !std::isfinite(x) || !std::isfinite(y) || !std::isfinite(z)) continue;
       const PixelPoint at = projection(x, y);
       if (at.x < -8 || at.y < -8 || at.x > static_cast<float>(projection.width) + 8 ||
           at.y > static_cast<float>(projection.height) + 8) {
@@ -124,6 +127,26 @@ void DrawPoints(const LabelledScan& scan, const std::vector<ClassCount>& counts,
   };
   draw(scan.ignore_label, {0.35f, 0.37f, 0.40f}, 1);
   for (const ClassCount& count : counts) draw(count.id, ColorOf(count.color_rgb), static_cast<float>(count.share));
+}
+
+// The surest last, over the others.
+void DrawBoxes(const LabelledScan& scan, const Projection& projection, Image* image) {
+  std::vector<const Box*> boxes;
+  for (const Box& box : scan.boxes) boxes.push_back(&box);
+  std::stable_sort(boxes.begin(), boxes.end(), [](const Box* a, const Box* b) { return a->score < b->score; });
+  for (const Box* box : boxes) {
+    const std::optional<Footprint> footprint = FootprintOf(*box);
+    if (!footprint) continue;
+    const Color color = ColorOf(RgbOf(*box, scan.classes));
+    const float alpha = 0.4f + 0.6f * std::clamp(box->score, 0.0f, 1.0f);
+    const auto line = [&](GroundPoint from, GroundPoint to) {
+      const PixelPoint a = projection(from.x, from.y), b = projection(to.x, to.y);
+      image->DrawLine(a, b, 5, kBackground, 0.5f * alpha);
+      image->DrawLine(a, b, 2.4f, color, alpha);
+    };
+    for (size_t i = 0; i < 4; ++i) line(footprint->corners[i], footprint->corners[(i + 1) % 4]);
+    line(footprint->centre, footprint->front);
+  }
 }
 
 float RingStep(const Extent& extent) {
@@ -179,16 +202,34 @@ std::string Shorten(std::string text, float size, float width) {
   return absl::StrCat(text, "...");
 }
 
-void DrawLegendRow(const ClassCount& count, double largest_share, float left, float right, float y, Image* image) {
-  const Color color = ColorOf(count.color_rgb);
+struct LegendRow {
+  std::string name;
+  uint32_t color_rgb = 0;
+  uint64_t number = 0;  // of points or boxes
+  std::string note;
+};
+
+std::vector<LegendRow> LegendRows(const LabelledScan& scan, const std::vector<ClassCount>& counts) {
+  std::vector<LegendRow> rows;
+  for (const BoxCount& count : CountBoxes(scan.boxes, scan.classes)) {
+    rows.push_back({count.name, count.color_rgb, count.num_boxes, absl::StrFormat("%.2f", count.best_score)});
+  }
+  for (const ClassCount& count : counts) {
+    rows.push_back({count.name, count.color_rgb, count.num_points,
+                    count.share < 0.001 ? "<0.1%" : absl::StrFormat("%.1f%%", 100 * count.share)});
+  }
+  return rows;
+}
+
+void DrawLegendRow(const LegendRow& row, uint64_t largest, float left, float right, float y, Image* image) {
+  const Color color = ColorOf(row.color_rgb);
   constexpr float kSize = 17;
   image->FillRectangle(left, y - 16, left + 18, y + 2, 5, color, 1);
-  const std::string percent = count.share < 0.001 ? "<0.1%" : absl::StrFormat("%.1f%%", 100 * count.share);
-  const std::string points = WithSeparators(count.num_points);
-  DrawText(Shorten(count.name, kSize, 190), {left + 32, y}, kSize, kInk, 1, image);
-  DrawText(points, {right - 86 - TextWidth(points, kSize), y}, kSize, kFaintInk, 1, image);
-  DrawText(percent, {right - TextWidth(percent, kSize), y}, kSize, kInk, 1, image);
-  const float bar = (right - left - 32) * static_cast<float>(count.share / largest_share);
+  const std::string number = WithSeparators(row.number);
+  DrawText(Shorten(row.name, kSize, 190), {left + 32, y}, kSize, kInk, 1, image);
+  DrawText(number, {right - 86 - TextWidth(number, kSize), y}, kSize, kFaintInk, 1, image);
+  DrawText(row.note, {right - TextWidth(row.note, kSize), y}, kSize, kInk, 1, image);
+  const float bar = (right - left - 32) * static_cast<float>(row.number) / static_cast<float>(largest);
   image->FillRectangle(left + 32, y + 9, right, y + 13, 2, kFaintInk, 0.13f);
   image->FillRectangle(left + 32, y + 9, left + 32 + std::max(bar, 4.0f), y + 13, 2, color, 0.95f);
 }
@@ -209,14 +250,16 @@ void DrawLegend(const LabelledScan& scan, const std::vector<ClassCount>& counts,
   y += 62;
   constexpr float kRow = 46;
   const size_t fitting = static_cast<size_t>((static_cast<float>(image->height()) - y - 70) / kRow);
-  const size_t shown = std::min(counts.size(), fitting);
-  for (size_t i = 0; i < shown; ++i, y += kRow) {
-    DrawLegendRow(counts[i], counts.front().share, left, right, y, image);
-  }
+  const std::vector<LegendRow> rows = LegendRows(scan, counts);
+  const size_t shown = std::min(rows.size(), fitting);
+  uint64_t largest = 1;
+  for (const LegendRow& row : rows) largest = std::max(largest, row.number);
+  for (size_t i = 0; i < shown; ++i, y += kRow) DrawLegendRow(rows[i], largest, left, right, y, image);
   uint64_t unlabelled = scan.labels.size();
   for (const ClassCount& count : counts) unlabelled -= count.num_points;
   std::string rest;
-  if (shown < counts.size()) rest = absl::StrCat(counts.size() - shown, " more classes");
+  if (!scan.boxes.empty()) rest = "boxes, and the best score";
+  if (shown < rows.size()) absl::StrAppend(&rest, rest.empty() ? "" : ", ", rows.size() - shown, " more classes");
   if (unlabelled > 0) {
     absl::StrAppend(&rest, rest.empty() ? "" : ", ", WithSeparators(unlabelled), " points not labelled");
   }
@@ -236,6 +279,7 @@ Image DrawPicture(const LabelledScan& scan, const PictureText& text) {
   DrawPoints(scan, counts, projection, &image);
   image.Glow(5, 0.35f, projection.width);
   DrawRingLabels(extent, projection, &image);
+  DrawBoxes(scan, projection, &image);
   DrawSensor(projection, &image);
   DrawLegend(scan, counts, text, &image);
   return image;

@@ -4,19 +4,45 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/view/boxes_from_above.h"
 
 namespace voxserve::client {
 namespace {
 
-// The class that is drawn in each cell of a grid. Square cells in a colour terminal; a character otherwise.
+constexpr int kGroundId = -1;
+constexpr uint32_t kGroundRgb = 0x6b7078;
+
+// What is told apart: a class of points or of boxes, or points without labels.
+struct Kind {
+  int id = 0;  // of the class, or kGroundId: what boxes are drawn over
+  std::string name;
+  uint32_t color_rgb = 0;
+  double num_points = 0;
+};
+
+std::vector<Kind> KindsOf(const LabelledScan& scan) {
+  std::vector<Kind> kinds;
+  for (const ClassCount& count : CountClasses(scan.labels, scan.ignore_label, scan.classes)) {
+    kinds.push_back({count.id, count.name, count.color_rgb, static_cast<double>(count.num_points)});
+  }
+  if (!scan.labels.empty()) return kinds;
+  for (const BoxCount& count : CountBoxes(scan.boxes, scan.classes)) {
+    kinds.push_back({count.id, count.name, count.color_rgb});
+  }
+  if (!scan.x.empty()) kinds.push_back({kGroundId, "points", kGroundRgb, static_cast<double>(scan.x.size())});
+  return kinds;
+}
+
+// The kind that is drawn in each cell of a grid. Square cells in a colour terminal; a character otherwise.
 struct Cell {
-  int class_index = -1;  // into the counts; -1 for nothing
-  float strength = 0;    // 0..1, by how many points lie there
+  int kind = -1;       // -1 for nothing
+  float strength = 0;  // 0..1, by how many points lie there
 };
 
 struct Grid {
@@ -28,66 +54,108 @@ struct Grid {
   const Cell& at(int x, int y) const { return cells[static_cast<size_t>(y) * width + x]; }
 };
 
-// cell_aspect: a cell's height by its width.
-Grid MakeGrid(const LabelledScan& scan, const std::vector<ClassCount>& counts, int width, int height,
-              float cell_aspect) {
-  Extent extent = DenseExtent(scan);
-  const bool forward_right = extent.length() > extent.width();
-  const float across = forward_right ? extent.length() : extent.width();
-  const float down = forward_right ? extent.width() : extent.length();
-  const float metres_per_column =
-      std::max(across / static_cast<float>(width), down / (static_cast<float>(height) * cell_aspect));
-  const float metres_per_row = metres_per_column * cell_aspect;
-  const float middle_x = (extent.min_x + extent.max_x) / 2, middle_y = (extent.min_y + extent.max_y) / 2;
-  const auto column_of = [&](float x, float y) {
-    const float offset = forward_right ? x - middle_x : middle_y - y;
-    return static_cast<int>(std::floor(static_cast<float>(width) / 2 + offset / metres_per_column));
-  };
-  const auto row_of = [&](float x, float y) {
-    const float offset = forward_right ? middle_y - y : middle_x - x;
-    return static_cast<int>(std::floor(static_cast<float>(height) / 2 + offset / metres_per_row));
-  };
+// From the ground to cells.
+struct Projection {
+  bool forward_right = false;
+  float middle_x = 0, middle_y = 0;
+  float metres_per_column = 1, metres_per_row = 1;
+  float width = 0, height = 0;
 
-  std::map<int, int> index_of;  // class id -> place in counts
-  for (size_t i = 0; i < counts.size(); ++i) index_of[counts[i].id] = static_cast<int>(i);
-  Grid grid{width, height, std::vector<Cell>(static_cast<size_t>(width) * height), column_of(0, 0), row_of(0, 0), ""};
-  std::vector<std::map<int, int>> points(grid.cells.size());  // per cell, of each class
-  for (size_t i = 0; i < scan.labels.size(); ++i) {
-    const auto index = index_of.find(scan.labels[i]);
-    const float reach = 2 * std::max(across, down);
-    if (index == index_of.end() || !(std::abs(scan.x[i]) < reach) || !(std::abs(scan.y[i]) < reach)) continue;
-    const int column = column_of(scan.x[i], scan.y[i]), row = row_of(scan.x[i], scan.y[i]);
-    if (column < 0 || row < 0 || column >= width || row >= height) continue;
-    ++points[static_cast<size_t>(row) * width + column][index->second];
+  float column(float x, float y) const {
+    return width / 2 + (forward_right ? x - middle_x : middle_y - y) / metres_per_column;
+  }
+  float row(float x, float y) const {
+    return height / 2 + (forward_right ? middle_y - y : middle_x - x) / metres_per_row;
+  }
+};
+
+Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
+  const float column = std::floor(projection.column(x, y)), row = std::floor(projection.row(x, y));
+  const bool is_inside = column >= 0 && row >= 0 && column < projection.width && row < projection.height;  // not of NaN
+  if (!is_inside) return nullptr;
+  return &grid->cells[static_cast<size_t>(row) * grid->width + static_cast<size_t>(column)];
+}
+
+// A class weighs by how much of it lies in a cell, not by points alone: else walls and roads hide all else.
+void DrawPoints(const LabelledScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+  std::map<int, int> kind_of;  // by class id
+  for (size_t i = 0; i < kinds.size(); ++i) kind_of[kinds[i].id] = static_cast<int>(i);
+  std::vector<std::map<int, int>> points(grid->cells.size());  // per cell, of each kind
+  for (size_t i = 0; i < scan.x.size(); ++i) {
+    const auto kind = kind_of.find(scan.labels.empty() ? kGroundId : scan.labels[i]);
+    if (kind == kind_of.end()) continue;
+    const Cell* cell = CellAt(projection, scan.x[i], scan.y[i], grid);
+    if (cell != nullptr) ++points[cell - grid->cells.data()][kind->second];
   }
   for (size_t i = 0; i < points.size(); ++i) {
-    // A class weighs by how much of it lies here, not by points alone: else walls and roads hide all else.
-    float best = 0;
+    double best = 0;
     int total = 0;
-    for (const auto& [index, num_points] : points[i]) {
-      const float weight = static_cast<float>(num_points) / std::sqrt(static_cast<float>(counts[index].num_points));
+    for (const auto& [kind, num_points] : points[i]) {
+      const double weight = num_points / std::sqrt(kinds[kind].num_points);
       if (weight > best) {
         best = weight;
-        grid.cells[i].class_index = index;
+        grid->cells[i].kind = kind;
       }
       total += num_points;
     }
-    grid.cells[i].strength = std::min(1.0f, 0.45f + 0.15f * std::log2(1.0f + static_cast<float>(total)));
+    grid->cells[i].strength = std::min(1.0f, 0.45f + 0.15f * std::log2(1.0f + static_cast<float>(total)));
   }
+}
+
+void DrawBoxes(const LabelledScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+  for (const Box& box : scan.boxes) {
+    const std::optional<Footprint> footprint = FootprintOf(box);
+    if (!footprint) continue;
+    const auto is_its = [&](const Kind& kind) { return kind.id == static_cast<int>(box.class_id); };
+    const auto kind = static_cast<int>(std::find_if(kinds.begin(), kinds.end(), is_its) - kinds.begin());
+    const auto line = [&](GroundPoint from, GroundPoint to) {
+      const float step = std::min(projection.metres_per_column, projection.metres_per_row) / 2;
+      const int num_steps = static_cast<int>(std::hypot(to.x - from.x, to.y - from.y) / step) + 1;
+      for (int i = 0; i <= num_steps; ++i) {
+        const float t = static_cast<float>(i) / static_cast<float>(num_steps);
+        Cell* cell = CellAt(projection, from.x + t * (to.x - from.x), from.y + t * (to.y - from.y), grid);
+        if (cell != nullptr) *cell = {.kind = kind, .strength = 1};
+      }
+    };
+    for (size_t i = 0; i < 4; ++i) line(footprint->corners[i], footprint->corners[(i + 1) % 4]);
+    line(footprint->centre, footprint->front);
+  }
+}
+
+// cell_aspect: a cell's height by its width.
+Grid MakeGrid(const LabelledScan& scan, const std::vector<Kind>& kinds, int width, int height, float cell_aspect) {
+  const Extent extent = DenseExtent(scan);
+  Projection projection{.forward_right = extent.length() > extent.width(),
+                        .middle_x = (extent.min_x + extent.max_x) / 2,
+                        .middle_y = (extent.min_y + extent.max_y) / 2,
+                        .width = static_cast<float>(width),
+                        .height = static_cast<float>(height)};
+  const float across = projection.forward_right ? extent.length() : extent.width();
+  const float down = projection.forward_right ? extent.width() : extent.length();
+  projection.metres_per_column = std::max(across / projection.width, down / (projection.height * cell_aspect));
+  projection.metres_per_row = projection.metres_per_column * cell_aspect;
+  Grid grid{width, height, std::vector<Cell>(static_cast<size_t>(width) * height), -1, -1, ""};
+  if (const Cell* sensor = CellAt(projection, 0, 0, &grid)) {
+    const auto place = static_cast<int>(sensor - grid.cells.data());
+    grid.sensor_x = place % width;
+    grid.sensor_y = place / width;
+  }
+  DrawPoints(scan, kinds, projection, &grid);
+  DrawBoxes(scan, kinds, projection, &grid);
   grid.caption =
-      absl::StrFormat("from above, forward is %s, %.0f m x %.0f m\n", forward_right ? "right" : "up",
-                      static_cast<float>(width) * metres_per_column, static_cast<float>(height) * metres_per_row);
+      absl::StrFormat("from above, forward is %s, %.0f m x %.0f m\n", projection.forward_right ? "right" : "up",
+                      projection.width * projection.metres_per_column, projection.height * projection.metres_per_row);
   return grid;
 }
 
-std::string ColorPreview(const Grid& grid, const std::vector<ClassCount>& counts) {
+std::string ColorPreview(const Grid& grid, const std::vector<Kind>& kinds) {
   const auto rgb_of = [&](int x, int y) -> uint32_t {
     if (x == grid.sensor_x && y == grid.sensor_y) return 0xffffff;
     const Cell& cell = grid.at(x, y);
-    if (cell.class_index < 0) return 0x0b0e14;
+    if (cell.kind < 0) return 0x0b0e14;
     uint32_t rgb = 0;
     for (const int shift : {16, 8, 0}) {
-      const float channel = static_cast<float>(counts[cell.class_index].color_rgb >> shift & 0xff);
+      const float channel = static_cast<float>(kinds[cell.kind].color_rgb >> shift & 0xff);
       rgb |= static_cast<uint32_t>(channel * cell.strength) << shift;
     }
     return rgb;
@@ -110,13 +178,13 @@ std::string ColorPreview(const Grid& grid, const std::vector<ClassCount>& counts
   return text;
 }
 
-// A letter of each class's name that no class before it has taken; digits when they run out.
-std::vector<char> LettersOf(const std::vector<ClassCount>& counts) {
+// A letter of each kind's name that none before it has taken; digits when they run out. The ground is a full stop.
+std::vector<char> LettersOf(const std::vector<Kind>& kinds) {
   std::vector<char> letters;
   const auto is_free = [&](char letter) { return std::find(letters.begin(), letters.end(), letter) == letters.end(); };
-  for (const ClassCount& count : counts) {
-    char chosen = '?';
-    for (const char c : absl::StrCat(count.name, "abcdefghijklmnopqrstuvwxyz0123456789")) {
+  for (const Kind& kind : kinds) {
+    char chosen = kind.id == kGroundId ? '.' : '?';
+    for (const char c : kind.id == kGroundId ? "" : absl::StrCat(kind.name, "abcdefghijklmnopqrstuvwxyz0123456789")) {
       if (absl::ascii_isalnum(static_cast<unsigned char>(c)) && is_free(c)) {
         chosen = c;
         break;
@@ -127,20 +195,20 @@ std::vector<char> LettersOf(const std::vector<ClassCount>& counts) {
   return letters;
 }
 
-std::string PlainPreview(const Grid& grid, const std::vector<ClassCount>& counts) {
-  const std::vector<char> letters = LettersOf(counts);
+std::string PlainPreview(const Grid& grid, const std::vector<Kind>& kinds) {
+  const std::vector<char> letters = LettersOf(kinds);
   std::string text;
   for (int y = 0; y < grid.height; ++y) {
     std::string line;
     for (int x = 0; x < grid.width; ++x) {
-      const int index = grid.at(x, y).class_index;
+      const int index = grid.at(x, y).kind;
       line += x == grid.sensor_x && y == grid.sensor_y ? '@' : index < 0 ? ' ' : letters[static_cast<size_t>(index)];
     }
     absl::StrAppend(&text, std::string(absl::StripTrailingAsciiWhitespace(line)), "\n");
   }
   absl::StrAppend(&text, "@ sensor");
-  for (size_t i = 0; i < counts.size(); ++i)
-    absl::StrAppend(&text, "  ", std::string(1, letters[i]), " ", counts[i].name);
+  for (size_t i = 0; i < kinds.size(); ++i)
+    absl::StrAppend(&text, "  ", std::string(1, letters[i]), " ", kinds[i].name);
   absl::StrAppend(&text, "\n");
   return text;
 }
@@ -148,13 +216,13 @@ std::string PlainPreview(const Grid& grid, const std::vector<ClassCount>& counts
 }  // namespace
 
 std::string DrawPreview(const LabelledScan& scan, const PreviewOptions& options) {
-  const std::vector<ClassCount> counts = CountClasses(scan.labels, scan.ignore_label, scan.classes);
+  const std::vector<Kind> kinds = KindsOf(scan);
   if (options.color) {
-    const Grid grid = MakeGrid(scan, counts, options.columns, 2 * options.rows, 1);
-    return absl::StrCat(ColorPreview(grid, counts), grid.caption);
+    const Grid grid = MakeGrid(scan, kinds, options.columns, 2 * options.rows, 1);
+    return absl::StrCat(ColorPreview(grid, kinds), grid.caption);
   }
-  const Grid grid = MakeGrid(scan, counts, options.columns, options.rows, 2);
-  return absl::StrCat(PlainPreview(grid, counts), grid.caption);
+  const Grid grid = MakeGrid(scan, kinds, options.columns, options.rows, 2);
+  return absl::StrCat(PlainPreview(grid, kinds), grid.caption);
 }
 
 }  // namespace voxserve::client

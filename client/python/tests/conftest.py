@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 # Scans that may not be part of the repository; tests that need them skip where they are missing.
 SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 START_SECONDS = 120  # loading a model on a busy machine
+BOX_MODELS = frozenset({"detector", "both", "crooked"})
 _METHODS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -89,6 +91,12 @@ class FakeServer:
         answer = response.segmentation
         answer.bytes_per_label, answer.ignore_label, answer.num_classes = 1, 255, 2
         answer.labels = (np.arange(num_points) % 2).astype(np.uint8).tobytes()
+        if request.model in BOX_MODELS:
+            add_boxes(response, num_points)
+        if request.model in BOX_MODELS - {"both"} | {"mute"}:
+            response.ClearField("segmentation")
+        if request.model == "crooked":
+            response.detections.boxes[0].yaw = math.nan
         response.counts.used, response.counts.voxels = num_points, max(0, num_points - 1)
         response.stages.extend([wire.StageDuration(name="voxelize", microseconds=1500)])
         if request.return_scores:
@@ -178,6 +186,8 @@ class FakeServer:
     def _model(self, name: str, version: int, state: int) -> Any:
         model = wire.ModelVersion(name=name, version=version, state=state, description="two classes", device="cpu")
         model.ignore_label, model.max_points, model.num_parameters, model.digest = 255, 2_000_000, 1234, "abc"
+        model.has_boxes = model.has_velocities = name in BOX_MODELS
+        model.has_labels = model.has_scores = name not in BOX_MODELS - {"both"}
         model.voxel_size.extend([0.5, 0.5, 0.25])
         model.classes.extend(
             [wire.ClassInfo(id=i, name=name, color_rgb=rgb) for i, (name, rgb) in enumerate(self.classes)]
@@ -204,6 +214,15 @@ def _handlers(service: str, methods: dict[str, Any]) -> grpc.GenericRpcHandler:
             for name, (method, request, takes_stream, gives_stream) in methods.items()
         },
     )
+
+
+def add_boxes(response: Any, num_points: int) -> None:
+    """A box for each point, with classes car and road in turns; the second has none of the names."""
+    response.detections.SetInParent()
+    for i in range(num_points):
+        box = response.detections.boxes.add(class_id=1 - i % 2, class_name="" if i == 1 else ("car", "road")[i % 2])
+        box.score, box.x, box.y, box.z, box.length, box.width, box.height = 1 / (1 + i), i, -i, 0.5, 4, 2, 1.5
+        box.yaw, box.velocity_x, box.velocity_y = 0.25, 3, 4
 
 
 def answer(request: Any, **changes: Any) -> Any:

@@ -111,6 +111,49 @@ def test_save(run: Run, scan: Path, tmp_path: Path, name: str, dtype: str | None
     np.testing.assert_array_equal(labels, np.arange(NUM_POINTS) % 2)
 
 
+def test_boxes(run: Run, scan: Path, tmp_path: Path) -> None:
+    saved, drawn = tmp_path / "boxes.json", tmp_path / "bev.png"
+    status, out, err = run("infer", "--model", "detector", scan, "--save", saved, "--picture", drawn, "--preview")
+    assert (status, err) == (0, "")
+    assert f"{scan}: 10 points in 9 voxels, 10 boxes found by detector version 3 on cpu" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("  ")]
+    assert ["car", "5", "1.00"] in [row[:3] for row in rows]
+    assert ["car", "0.33", "2.00", "-2.00", "0.50", "4.00", "2.00", "1.50", "14", "5.0"] in rows
+    assert len(json.loads(saved.read_text())) == 10
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert "c car" in out
+    line = json.loads(run("infer", "--json", "--model", "detector", scan)[1])
+    assert (len(line["boxes"]), line["boxes"][2]["class_name"], "classes" in line) == (10, "car", False)
+
+
+def test_boxes_of_a_folder_are_added_up(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        write_scan(tmp_path / f"{name}.bin", 30)
+    status, out, _ = run("infer", "--model", "detector", tmp_path, "--save", tmp_path / "out")
+    assert status == 0
+    assert ["car", "30", "1.00"] in [line.split()[:3] for line in out.splitlines()]
+    assert np.load(tmp_path / "out" / "b.npy").shape == (30,)
+    assert "10 more; --json and --save have all" in run("infer", "--model", "detector", tmp_path / "a.bin")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("detector", "--save", "a.label"), "detector answers with boxes, written as .json, .csv or .npy"),
+        (("detector", "--truth", "SCAN"), "--truth compares labels, but detector answers with boxes"),
+        (("minkunet", "--save", "a.csv"), "minkunet answers with labels, written as .npy or .label"),
+    ],
+)
+def test_what_is_not_of_the_model(
+    run: Run, server: FakeServer, scan: Path, words: tuple[str, ...], message: str
+) -> None:
+    status, _, err = run("infer", scan, "--model", *(scan if word == "SCAN" else word for word in words))
+    assert status == 2
+    assert message in err
+    assert server.requests == []
+    assert "answers      boxes with velocities" in run("models", "detector")[1]
+
+
 def test_picture_and_preview(run: Run, scan: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     picture = tmp_path / "bev.png"

@@ -25,10 +25,11 @@ from voxserve.export import (
     kernel_order,
     model_folder,
     safetensors_file,
-    torchsparse_minkunet,
 )
-from voxserve.export.__main__ import main, read_state_dict
+from voxserve.export.__main__ import main
+from voxserve.export.input_files import read_state_dict
 from voxserve.export.model_folder import config_textproto
+from voxserve.export.networks import minkunet
 
 State = dict[str, np.ndarray[Any, Any]]
 
@@ -80,7 +81,7 @@ def make_state(cs: Sequence[int] = (2, 2, 3, 4, 5, 5, 4, 3, 3), inputs: int = 4,
 
 
 def build(state: State, **options: Any) -> Any:
-    return torchsparse_minkunet.build(state, name="n", **options)
+    return minkunet.build(state, name="n", **options)
 
 
 def parse(network: Any) -> Any:
@@ -148,8 +149,12 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     network.broadcast("gate", "x", "global", "MULTIPLY")
     network.instance_norm("instance", "x", {}, 1e-5)
     network.group_norm("group", "x", affine, 1e-3, 2)
+    network.point_features("points", "voxels")
+    network.point_to_voxel("fine", "points", "voxels", "MAX")
+    network.point_to_voxel("coarse", "points", "voxels", "AVERAGE", sites_of="pool")
+    network.devoxelize("back", "coarse", "voxels")
     network.to_dense("cells", "x")
-    network.from_dense("back", "cells", "x")
+    network.from_dense("kept", "cells", "x")
     nodes = {node.name: node for node in parse(network).nodes}
     functions = wire.message_class("voxserve.model.v1.Activation")
     pool = wire.message_class("voxserve.model.v1.Pool")
@@ -167,9 +172,32 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     assert nodes["gate"].broadcast.function == broadcast.FUNCTION_MULTIPLY
     assert not nodes["instance"].instance_norm.affine
     assert (nodes["group"].group_norm.num_groups, nodes["group"].group_norm.affine) == (2, True)
+    assert (list(nodes["points"].inputs), nodes["points"].WhichOneof("op")) == (["voxels"], "point_features")
+    assert (nodes["fine"].point_to_voxel.reduce, nodes["fine"].point_to_voxel.sites_of) == (pool.REDUCE_MAX, "")
+    assert (nodes["coarse"].point_to_voxel.reduce, nodes["coarse"].point_to_voxel.sites_of) == (
+        pool.REDUCE_AVERAGE,
+        "pool",
+    )
+    assert (list(nodes["back"].inputs), nodes["back"].WhichOneof("op")) == (["coarse", "voxels"], "devoxelize")
     assert nodes["cells"].WhichOneof("op") == "to_dense"
-    assert (list(nodes["back"].inputs), nodes["back"].from_dense.sites_of) == (["cells"], "x")
+    assert (list(nodes["kept"].inputs), nodes["kept"].from_dense.sites_of) == (["cells"], "x")
     assert set(network.tensors) == {"group.weight", "group.bias"}
+
+
+def test_sites_that_are_made_of_others() -> None:
+    network = model_folder.Network("net")
+    network.crop("part", "x", (1, 2, -3), (4, 5, 6))
+    network.crop("half", "x", upper=(4, 5, 6))
+    network.prune("kept", "x", "score", 0.25)
+    network.add("sum", ["part", "half"], union=True)
+    network.concat("both", ["part", "half"], union=True)
+    network.add("same", ["x", "y"])
+    nodes = {node.name: node for node in parse(network).nodes}
+    union = 2  # SITES_UNION
+    assert (list(nodes["part"].crop.lower_bound), list(nodes["part"].crop.upper_bound)) == ([1, 2, -3], [4, 5, 6])
+    assert (list(nodes["half"].crop.lower_bound), list(nodes["half"].crop.upper_bound)) == ([], [4, 5, 6])
+    assert (list(nodes["kept"].inputs), nodes["kept"].prune.threshold) == (["x", "score"], 0.25)
+    assert (nodes["sum"].add.sites, nodes["both"].concat.sites, nodes["same"].add.sites) == (union, union, 0)
 
 
 def test_shortcuts_stand_where_the_channels_change() -> None:
@@ -362,8 +390,9 @@ def test_torch_files_are_exported_byte_for_byte_alike(tmp_path: Path) -> None:
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
     torch.save(tensors, tmp_path / "w.pt")
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "w.pth")
+    torch.save({"model_state": tensors, "it": 3}, tmp_path / "pcdet.pth")
     torch.save({"model": tensors}, tmp_path / "w.ckpt")
-    for index, path in enumerate([weights, *(tmp_path / f"w.{kind}" for kind in ("pt", "pth", "ckpt"))]):
+    for index, path in enumerate([weights, *(tmp_path / n for n in ("w.pt", "w.pth", "pcdet.pth", "w.ckpt"))]):
         output = tmp_path / str(index)
         assert main(["torchsparse-minkunet", str(path), "--output", str(output), "--name", "unet"]) == 0
         for name in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):

@@ -74,6 +74,9 @@ def _message(message: DescriptorProto, indent: str) -> list[str]:
     inner = indent + "    "
     for enum in message.enum_type:
         lines.append(_enum(enum, inner))
+    for nested in message.nested_type:
+        if not nested.options.map_entry:
+            lines.extend(_message(nested, inner)[:-1])
     entries = {f".{nested.name}": nested for nested in message.nested_type if nested.options.map_entry}
     parameters = []
     for field in message.field:

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Text("inputs: [\"both\"]", "inputs: [\"sample\"]")(model);
                       model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }";
                     },
-                    {"node \"head\": its input \"sample\" has a row a point; only outputs read that"}},
+                    {"node \"head\": its input \"sample\" is a sample of points; only voxelize reads that"}},
         BrokenModel{"IdleSample",
                     Append("nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }"),
                     {"node \"sample\": no output depends on it"}},
@@ -153,15 +153,13 @@ INSTANTIATE_TEST_SUITE_P(
             "UnknownNode", Text("node: \"scores\"", "node: \"score\""), {"output \"score\": this node does not exist"}},
         BrokenModel{"NotPerPoint",
                     Text("node: \"scores\"", "node: \"head\""),
-                    {"output \"head\": this node is not a voxel_to_point"}},
+                    {"output \"head\": this node is neither a voxel_to_point nor on points"}},
         BrokenModel{"LabelsOfFeatures",
                     Text("KIND_LABELS node: \"labels\"", "KIND_LABELS node: \"scores\""),
-                    {"output \"scores\": KIND_LABELS needs the voxel_to_point of an argmax; node \"head\" computes "
-                     "features"}},
+                    {"output \"scores\": KIND_LABELS needs an argmax; node \"head\" computes features"}},
         BrokenModel{"ScoresOfLabels",
                     Text("KIND_SCORES node: \"scores\"", "KIND_SCORES node: \"labels\""),
-                    {"output \"labels\": KIND_SCORES needs the voxel_to_point of features; node \"best\" computes "
-                     "labels"}},
+                    {"output \"labels\": KIND_SCORES needs features; node \"best\" computes labels"}},
         BrokenModel{"ClassesDiffer",
                     Text("[\"head\", \"voxels\"]", "[\"both\", \"voxels\"]"),
                     {"model.textproto: its scores have 8 channels (node \"both\"), its labels 3 classes (node "
@@ -185,8 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "nodes { name: \"a\" inputs: \"a\" add {} } outputs { kind: KIND_LABELS node: \"a\" }";
                     },
                     {"model.textproto: nodes form a cycle, each depending on the next: \"a\" -> \"a\"",
-                     "node \"a\": has 1 inputs; it needs 2", "model.textproto: no node is a voxelize",
-                     "output \"a\": this node is not a voxel_to_point"}},
+                     "node \"a\": has 1 inputs; it needs 2", "model.textproto: no node is a voxelize"}},
         BrokenModel{"SizeLength",
                     Text("[0.5, 0.5, 1]", "[0.5, 0.5]"),
                     {"node \"voxels\": voxel_size has 2 values; the network has 3 axes"}},
@@ -223,6 +220,20 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NoVoxelInRange",
                     Text("voxel_size: [0.5, 0.5, 1]", "voxel_size: [0.5, 0.5, 100]"),
                     {"node \"voxels\": axis 2 has 0 voxels in its range; 1 to 130944 are possible in 3 dimensions"}},
+        BrokenModel{"SpatialShapeOfAnotherOrigin",
+                    [](TestModel& model) {
+                      model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_ZERO spatial_shape: [32, 32, 8]");
+                    },
+                    {"node \"voxels\": spatial_shape belongs to ORIGIN_RANGE alone"}},
+        BrokenModel{"SpatialShapeLength",
+                    Text("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: 33"),
+                    {"node \"voxels\": spatial_shape has 1 values; the network has 3 axes"}},
+        BrokenModel{"SpatialShapeOutOfBounds",
+                    Text("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: [31, 32, 130945]"),
+                    {"node \"voxels\": spatial_shape[0] is 31; the range has 32 voxels there, and at most 130944 are "
+                     "possible in 3 dimensions",
+                     "node \"voxels\": spatial_shape[2] is 130945; the range has 8 voxels there, and at most 130944 "
+                     "are possible in 3 dimensions"}},
         BrokenModel{"NoFeatures",
                     [](TestModel& model) {
                       model.Replace("features { name: \"x\" unit: \"m\" }", "")
@@ -526,9 +537,9 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ReadsLabels",
                     Append("nodes { name: \"late\" inputs: \"best\" activation { function: FUNCTION_RELU } }"),
                     {"node \"late\": its input \"best\" computes labels; only voxel_to_point reads those"}},
-        BrokenModel{"ReadsPoints",
-                    Append("nodes { name: \"late\" inputs: \"scores\" activation { function: FUNCTION_RELU } }"),
-                    {"node \"late\": its input \"scores\" has a row a point; only outputs read that"}},
+        BrokenModel{"ReadsLabelsOfPoints",
+                    Append("nodes { name: \"late\" inputs: \"labels\" activation { function: FUNCTION_RELU } }"),
+                    {"node \"late\": its input \"labels\" computes labels; only voxel_to_point reads those"}},
         BrokenModel{"PointsTwice",
                     Append("nodes { name: \"late\" inputs: [\"labels\", \"voxels\"] voxel_to_point {} }"),
                     {"node \"late\": its first input \"labels\" has a row a point already"}},

@@ -2,6 +2,7 @@
 
 // Graphs for tests, as the loader leaves them: random weights, two coordinate levels.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -171,6 +172,38 @@ class GraphBuilder {
     for (const int input : inputs) channels += Channels(input);
     return Add("concat", inputs, ConcatOp(), Level(inputs[0]), channels);
   }
+  // Where the inputs are on one level, these are Sum and Concat.
+  int UnionSum(int a, int b) {
+    AddOp op;
+    const int level = Meet({a, b}, &op.rulebooks);
+    return Add("union_add", {a, b}, op, level, Channels(a));
+  }
+  int UnionConcat(const std::vector<int>& inputs) {
+    ConcatOp op;
+    const int level = Meet(inputs, &op.rulebooks);
+    int channels = 0;
+    for (const int input : inputs) channels += Channels(input);
+    return Add("union_concat", inputs, op, level, channels);
+  }
+  int Crop(int input, const kernels::Axes& lower, const kernels::Axes& upper) {
+    const int level = graph_.levels.Filter(Level(input), {.lower = lower, .upper = upper});
+    return Add("crop", {input}, CropOp{SameSites(input, level)}, level, Channels(input));
+  }
+  // A graph with prunes keeps the nodes that nothing reads.
+  int Prune(int input, int scores, float threshold) {
+    has_prunes_ = true;
+    const int level = graph_.levels.Filter(Level(input), {.score_node = scores, .threshold = threshold});
+    return Add("prune", {input, scores}, PruneOp{SameSites(input, level)}, level, Channels(input));
+  }
+  // A convolution onto the sites of another node of the same unit.
+  int Onto(int input, int sites, int out_channels) {
+    SparseConvOp op;
+    op.kind = SparseConvOp::Kind::kStrided;
+    op.sites_of = sites;
+    op.sites.geometry = Cube(3, 1, 1);
+    op.rulebook = graph_.levels.Rulebook(Level(input), Level(sites), op.geometry());
+    return AddConv(input, std::move(op), out_channels, true, Level(sites));
+  }
   int Linear(int input, int out_channels, bool bias) {
     const int in_channels = Channels(input);
     return Add("linear", {input},
@@ -181,27 +214,71 @@ class GraphBuilder {
                Level(input), out_channels);
   }
 
-  // Ends the graph: scores and labels of `head`, on the fine level.
+  // Rows of points.
+  int PointFeatures() { return Add("point_features", {0}, PointFeaturesOp(), kPointLevel, Channels(0)); }
+  int VoxelToPoint(int input) {
+    return Add("voxel_to_point", {input, 0}, VoxelToPointOp(), kPointLevel, Channels(input));
+  }
+  // positions: -1 for points, or a tensor on sites.
+  int Devoxelize(int input, int positions = -1) {
+    return Add("devoxelize", {input, positions < 0 ? 0 : positions}, DevoxelizeOp(),
+               positions < 0 ? kPointLevel : Level(positions), Channels(input));
+  }
+  // input: on points, or on sites, which are the points then.
+  int PointToVoxel(int input, kernels::PoolReduce reduce, int sites_of = -1) {
+    std::vector<int> inputs = {input};
+    if (Level(input) == kPointLevel) inputs.push_back(0);
+    return Add("point_to_voxel", std::move(inputs), PointToVoxelOp{.reduce = reduce, .sites_of = sites_of},
+               sites_of < 0 ? kFine : Level(sites_of), Channels(input));
+  }
+  // Of the voxels; half to even unless it is called.
+  void Floor() { std::get<VoxelizeOp>(graph_.nodes[0].op).rounding = kernels::VoxelRounding::kFloor; }
+
+  // Ends the graph: scores and labels of `head`, on the fine level or on points.
   Graph Finish(int head) {
     AddScores(head);
     AddLabels(head);
     return FinishOutputs();
   }
-  void AddScores(int head) {
-    graph_.scores_output = Add("scores", {head, 0}, VoxelToPointOp(), kFine, Channels(head));
-    graph_.nodes.back().is_per_point = true;
-  }
+  void AddScores(int head) { graph_.scores_output = Level(head) == kPointLevel ? head : VoxelToPoint(head); }
   void AddLabels(int head) {
     graph_.num_classes = Channels(head);
-    const int argmax = Add("argmax", {head}, ArgmaxOp{.num_classes = Channels(head)}, kFine, 1);
+    const int argmax = Add("argmax", {head}, ArgmaxOp{.num_classes = Channels(head)}, Level(head), 1);
     graph_.nodes.back().is_labels = true;
-    graph_.labels_output = Add("labels", {argmax, 0}, VoxelToPointOp(), kFine, 1);
-    graph_.nodes.back().is_per_point = true;
+    graph_.labels_output = Level(head) == kPointLevel ? argmax : VoxelToPoint(argmax);
     graph_.nodes.back().is_labels = true;
   }
   // Takes out the nodes that nothing reads.
   Graph FinishOutputs() {
-    RemoveUnread();
+    if (!has_prunes_) RemoveUnread();
+    return graph_;
+  }
+
+  // Of images of one size; their own size is filled in, and the boxes lie on the voxels' grid of unit cells.
+  int CenterHead(const std::vector<int>& images, kernels::CenterHead head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    return AddBoxes("center_head", images, CenterHeadDecodeOp{.head = head, .has_velocity = images.size() > 5},
+                    head.max_boxes);
+  }
+  int AnchorHead(const std::vector<int>& images, kernels::AnchorHeadParams head) {
+    head.num_rows = Grid(images[0]).size[0];
+    head.num_columns = Grid(images[0]).size[1];
+    head.range_max = {static_cast<float>(kShape[0]), static_cast<float>(kShape[1])};
+    return AddBoxes("anchor_head", images, AnchorHeadDecodeOp{.head = head}, head.max_boxes);
+  }
+  int Nms(const std::vector<int>& boxes, const NmsOp& op) {
+    int max_boxes = 0;
+    for (const int input : boxes) {
+      const int rows = graph_.nodes[static_cast<size_t>(input)].max_boxes;
+      max_boxes += std::min(op.max_boxes_in == 0 ? rows : std::min(rows, op.max_boxes_in), op.max_boxes_out);
+    }
+    return AddBoxes("nms", boxes, op, max_boxes);
+  }
+  // Ends a graph all of whose nodes are read: its output is boxes alone.
+  Graph FinishBoxes(int nms, int num_classes) {
+    graph_.boxes_output = nms;
+    graph_.num_classes = num_classes;
     return graph_;
   }
 
@@ -218,6 +295,16 @@ class GraphBuilder {
             .padding = {padding, padding, padding, 0}};
   }
   kernels::Axes ShapeOf(int level) const { return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape; }
+  int SameSites(int input, int level) { return graph_.levels.SameSiteRulebook(Level(input), level, 3); }
+  // The level of the inputs' union, and how each of them comes to it, where they are not all there.
+  int Meet(const std::vector<int>& inputs, std::vector<int>* rulebooks) {
+    std::vector<int> levels;
+    for (const int input : inputs) levels.push_back(Level(input));
+    const int level = graph_.levels.Union(levels);
+    if (std::all_of(levels.begin(), levels.end(), [level](int other) { return other == level; })) return level;
+    for (const int input : inputs) rulebooks->push_back(SameSites(input, level));
+    return level;
+  }
   HostTensorPtr RandomTensor(const std::vector<int64_t>& shape) {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
@@ -243,6 +330,12 @@ class GraphBuilder {
     graph_.nodes.push_back(std::move(node));
     return num_nodes() - 1;
   }
+  int AddBoxes(const std::string& name, const std::vector<int>& inputs, GraphOp op, int max_boxes) {
+    const int node = Add(name, inputs, std::move(op), kSampleLevel, kernels::kBoxColumns);
+    graph_.nodes.back().grid = std::nullopt;
+    graph_.nodes.back().max_boxes = max_boxes;
+    return node;
+  }
   void RemoveUnread() {
     std::vector<bool> is_read(graph_.nodes.size());
     is_read[static_cast<size_t>(graph_.scores_output)] = is_read[static_cast<size_t>(graph_.labels_output)] = true;
@@ -250,7 +343,7 @@ class GraphBuilder {
       if (!is_read[i]) continue;
       for (const int input : graph_.nodes[i].inputs) is_read[static_cast<size_t>(input)] = true;
       if (const int partner = PartnerOf(graph_.nodes[i].op); partner >= 0) is_read[static_cast<size_t>(partner)] = true;
-      if (const int named = SitesOf(graph_.nodes[i].op); named >= 0) is_read[static_cast<size_t>(named)] = true;
+      if (const int given = SitesOf(graph_.nodes[i].op); given >= 0) is_read[static_cast<size_t>(given)] = true;
     }
     std::vector<int> moved(graph_.nodes.size(), -1);
     std::vector<GraphNode> kept;
@@ -262,11 +355,17 @@ class GraphBuilder {
       if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->paired_with >= 0) {
         conv->paired_with = moved[static_cast<size_t>(conv->paired_with)];
       }
+      if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->sites_of >= 0) {
+        conv->sites_of = moved[static_cast<size_t>(conv->sites_of)];
+      }
       if (auto* pool = std::get_if<PoolOp>(&node.op); pool && pool->paired_with >= 0) {
         pool->paired_with = moved[static_cast<size_t>(pool->paired_with)];
       }
       if (auto* from_dense = std::get_if<FromDenseOp>(&node.op)) {
         from_dense->sites_of = moved[static_cast<size_t>(from_dense->sites_of)];
+      }
+      if (auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op); to_voxel && to_voxel->sites_of >= 0) {
+        to_voxel->sites_of = moved[static_cast<size_t>(to_voxel->sites_of)];
       }
       kept.push_back(std::move(node));
     }
@@ -277,6 +376,7 @@ class GraphBuilder {
 
   std::mt19937 random_;
   const kernels::CoordinateRule rule_;
+  bool has_prunes_ = false;
   Graph graph_;
 };
 

@@ -4,9 +4,11 @@
 // the oracle of compiled programs.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -15,13 +17,13 @@
 
 namespace voxserve {
 
-// One point a voxel: x, y, z are the site and the features are x, y, z, f.
+// The features are x, y, z, f; voxels are 1 m wide.
 struct Points {
   std::vector<float> values;  // [n, 4]
   size_t size() const { return values.size() / 4; }
 };
 
-// dimension 2: all z are 0.
+// One point a voxel: x, y, z are the site. dimension 2: all z are 0.
 inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   std::mt19937 random(seed);
   std::set<Site> sites = {{0, 0, 0}};  // so that the minimum is 0 and sites are the points
@@ -36,17 +38,44 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   return points;
 }
 
-// Where the row of a tensor with one row a sample stands. Those of a grid's cells stand where they are.
+// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it.
+inline Points RandomScan(uint32_t seed, int num_points = 90) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> unit(0, 1);
+  Points points;
+  for (int i = 0; i < num_points; ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) {
+      points.values.push_back(unit(random) * static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f));
+    }
+    if (i % 11 == 3) points.values[points.values.size() - 2] = std::nanf("");
+    if (i % 13 == 5) points.values[points.values.size() - 3] = -0.25f;
+    points.values.push_back(2 * unit(random) - 1);
+  }
+  return points;
+}
+
+// Where the row of a tensor with one row a sample stands, and that of point i of one on kPointLevel. Those of a grid's
+// cells stand where they are.
 inline constexpr Site kSampleRow = {-1, -1, -1};
+inline Site PointRow(size_t i) { return {-2, static_cast<int32_t>(i), 0}; }
 
 class Interpreter {
  public:
   Interpreter(const Graph& graph, const Points& points) : graph_(graph) {
     for (size_t i = 0; i < points.size(); ++i) {
       const float* p = points.values.data() + i * 4;
-      const Site site = {static_cast<int32_t>(p[0]), static_cast<int32_t>(p[1]), static_cast<int32_t>(p[2])};
-      voxels_[site] = {p[0], p[1], p[2], p[3]};
+      points_.push_back({p[0], p[1], p[2], p[3]});
+      sites_.push_back(SiteOf(points_.back()));
+      // A voxel has its first point's features.
+      if (sites_.back()) voxels_.try_emplace(*sites_.back(), points_.back());
     }
+  }
+
+  // What a point gets of a node on points or voxels; none where it has no voxel.
+  std::optional<std::vector<double>> EvaluateAt(int node, size_t point) {
+    if (!sites_[point]) return std::nullopt;
+    const bool is_on_points = graph_.nodes[static_cast<size_t>(node)].level == kPointLevel;
+    return Evaluate(node).at(is_on_points ? PointRow(point) : *sites_[point]);
   }
 
   const Values& Evaluate(int node) {
@@ -56,9 +85,37 @@ class Interpreter {
   }
 
  private:
+  // The voxel of a point.
+  std::optional<Site> SiteOf(const std::vector<double>& point) const {
+    const bool floors = graph_.voxelize_op().rounding == kernels::VoxelRounding::kFloor;
+    Site site;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      if (!(point[axis] >= 0 && point[axis] < kShape[axis])) return std::nullopt;
+      site[axis] = static_cast<int32_t>(floors ? std::floor(point[axis]) : std::nearbyint(point[axis]));
+      if (site[axis] >= kShape[axis]) return std::nullopt;
+    }
+    return site;
+  }
+
   Values Compute(const GraphNode& node) {
     if (std::holds_alternative<VoxelizeOp>(node.op)) return voxels_;
+    if (std::holds_alternative<PointFeaturesOp>(node.op)) {
+      Values out;
+      for (size_t i = 0; i < points_.size(); ++i) {
+        out[PointRow(i)] = sites_[i] ? points_[i] : std::vector<double>(points_[i].size());
+      }
+      return out;
+    }
     const Values in = Evaluate(node.inputs[0]);
+    if (std::holds_alternative<VoxelToPointOp>(node.op)) {
+      Values out;
+      for (size_t i = 0; i < points_.size(); ++i) {
+        out[PointRow(i)] = sites_[i] ? in.at(*sites_[i]) : std::vector<double>(static_cast<size_t>(node.channels));
+      }
+      return out;
+    }
+    if (std::holds_alternative<DevoxelizeOp>(node.op)) return Devoxelize(node, in);
+    if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&node.op)) return PointToVoxel(*to_voxel, node, in);
     if (const auto* conv = std::get_if<SparseConvOp>(&node.op)) return Convolve(*conv, node, in);
     if (const auto* pool = std::get_if<PoolOp>(&node.op)) return Pool(*pool, node, in);
     if (const auto* global = std::get_if<GlobalPoolOp>(&node.op)) {
@@ -86,6 +143,14 @@ class Interpreter {
       return sites;
     }
     if (const auto* conv = std::get_if<Conv2dOp>(&node.op)) return ConvolveImage(*conv, node, in);
+    if (std::holds_alternative<CropOp>(node.op) || std::holds_alternative<PruneOp>(node.op)) {
+      Values out = Sites(node.level);
+      for (auto& [site, row] : out) row = in.at(site);
+      return out;
+    }
+    const auto* const add = std::get_if<AddOp>(&node.op);
+    const auto* const concat = std::get_if<ConcatOp>(&node.op);
+    if ((add && !add->rulebooks.empty()) || (concat && !concat->rulebooks.empty())) return Unite(node);
     Values out = in;
     for (auto& [site, row] : out) {
       if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
@@ -194,12 +259,25 @@ class Interpreter {
   }
 
   // Of the level, without values.
-  Values Sites(int level) const {
+  Values Sites(int index) {
+    const CoordinateLevel& level = graph_.levels.levels()[static_cast<size_t>(index)];
     Values sites;
-    if (level == kCoarse) {
-      for (const Site& site : coarse_) sites[site];
-    } else {
+    if (index == kFine) {
       for (const auto& [site, unused] : voxels_) sites[site];
+    } else if (level.united_with >= 0) {
+      sites = Sites(level.parent);
+      sites.merge(Sites(level.united_with));
+    } else if (level.filter) {
+      for (const auto& [site, unused] : Sites(level.parent)) {
+        bool stays = true;
+        for (size_t axis = 0; axis < 3; ++axis) {
+          stays &= site[axis] >= level.filter->lower[axis] && site[axis] < level.filter->upper[axis];
+        }
+        const int scores = level.filter->score_node;
+        if (stays && (scores < 0 || Evaluate(scores).at(site)[0] > level.filter->threshold)) sites[site];
+      }
+    } else {
+      for (const Site& site : coarse_) sites[site];
     }
     return sites;
   }
@@ -253,8 +331,27 @@ class Interpreter {
     return out;
   }
 
+  Values Unite(const GraphNode& node) {
+    Values out = Sites(node.level);
+    for (auto& [site, row] : out) {
+      for (const int input : node.inputs) {
+        const Values& values = Evaluate(input);
+        const auto found = values.find(site);
+        const std::vector<double> none(static_cast<size_t>(graph_.nodes[static_cast<size_t>(input)].channels));
+        const std::vector<double>& added = found == values.end() ? none : found->second;
+        if (std::holds_alternative<ConcatOp>(node.op)) {
+          row.insert(row.end(), added.begin(), added.end());
+        } else {
+          row.resize(added.size());
+          for (size_t c = 0; c < row.size(); ++c) row[c] += added[c];
+        }
+      }
+    }
+    return out;
+  }
+
   Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) {
-    if (conv.kind == SparseConvOp::Kind::kStrided) coarse_ = CoarseSites(conv.sites);
+    if (conv.kind == SparseConvOp::Kind::kStrided && conv.sites_of < 0) coarse_ = CoarseSites(conv.sites);
     Values out = Sites(node.level);
     for (auto& [site, row] : out) {
       row.assign(static_cast<size_t>(conv.out_channels), 0.0);
@@ -288,6 +385,7 @@ class Interpreter {
 
   static Values Normalize(const SampleNormOp& norm, const Values& in) {
     Values out = in;
+    if (in.empty()) return out;
     const size_t channels = in.begin()->second.size(), group = channels / static_cast<size_t>(norm.num_groups);
     for (size_t first = 0; first < channels; first += group) {
       const auto average = [&](const auto& value_of) {
@@ -320,7 +418,82 @@ class Interpreter {
     return out;
   }
 
+  double UnitOf(int level, size_t axis) const {
+    const SiteUnit& unit = graph_.levels.levels()[static_cast<size_t>(level)].unit;
+    return static_cast<double>(unit.voxels[axis]) / static_cast<double>(unit.parts[axis]);
+  }
+
+  // position: in voxels.
+  std::vector<double> Interpolate(const Values& in, int level, const std::array<double, 3>& position, int channels) {
+    std::vector<double> out(static_cast<size_t>(channels));
+    double sum = 0;
+    for (int n = 0; n < 8; ++n) {
+      double weight = 1;
+      Site site;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        const double at = position[axis] / UnitOf(level, axis);
+        site[axis] = static_cast<int32_t>(std::floor(at)) + (n >> axis & 1);
+        weight *= 1 - std::abs(at - site[axis]);
+      }
+      const auto found = in.find(site);
+      if (found == in.end()) continue;
+      sum += weight;
+      for (size_t c = 0; c < out.size(); ++c) out[c] += weight * found->second[c];
+    }
+    for (double& value : out) value /= sum + 1e-8;
+    return out;
+  }
+
+  Values Devoxelize(const GraphNode& node, const Values& in) {
+    const int level = graph_.nodes[static_cast<size_t>(node.inputs[0])].level;
+    Values out;
+    if (node.level == kPointLevel) {
+      for (size_t i = 0; i < points_.size(); ++i) {
+        const std::vector<double>& p = points_[i];
+        out[PointRow(i)] = sites_[i] ? Interpolate(in, level, {p[0], p[1], p[2]}, node.channels)
+                                     : std::vector<double>(static_cast<size_t>(node.channels));
+      }
+      return out;
+    }
+    for (const auto& [site, unused] : Evaluate(node.inputs[1])) {
+      std::array<double, 3> position;
+      for (size_t axis = 0; axis < 3; ++axis) position[axis] = site[axis] * UnitOf(node.level, axis);
+      out[site] = Interpolate(in, level, position, node.channels);
+    }
+    return out;
+  }
+
+  Values PointToVoxel(const PointToVoxelOp& op, const GraphNode& node, const Values& in) {
+    Values out = op.sites_of < 0 ? voxels_ : Evaluate(op.sites_of);
+    for (auto& [site, row] : out) {
+      std::vector<std::vector<double>> rows;
+      if (node.inputs.size() == 1) {
+        const int fine = graph_.nodes[static_cast<size_t>(node.inputs[0])].level;
+        for (const auto& [point, values] : in) {
+          bool is_here = true;
+          for (size_t axis = 0; axis < 3; ++axis) {
+            is_here = is_here && std::floor(point[axis] * UnitOf(fine, axis) / UnitOf(node.level, axis)) == site[axis];
+          }
+          if (is_here) rows.push_back(values);
+        }
+        row = Reduce(op.reduce, rows, static_cast<size_t>(node.channels));
+        continue;
+      }
+      for (size_t i = 0; i < points_.size(); ++i) {
+        bool is_here = sites_[i].has_value();
+        for (size_t axis = 0; axis < 3 && is_here; ++axis) {
+          is_here = std::floor((*sites_[i])[axis] / UnitOf(node.level, axis)) == site[axis];
+        }
+        if (is_here) rows.push_back(in.at(PointRow(i)));
+      }
+      row = Reduce(op.reduce, rows, static_cast<size_t>(node.channels));
+    }
+    return out;
+  }
+
   const Graph& graph_;
+  std::vector<std::vector<double>> points_;
+  std::vector<std::optional<Site>> sites_;  // by point
   Values voxels_;
   std::set<Site> coarse_;  // of the strided convolutions and pools, which share their level
   std::map<int, Values> values_;

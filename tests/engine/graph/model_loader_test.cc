@@ -81,7 +81,7 @@ TEST(LoadGraphTest, ResolvesTheSmallModel) {
   EXPECT_EQ(OpOf<ArgmaxOp>(graph, "best").num_classes, 3);
   EXPECT_EQ(graph.nodes[IndexOf(graph, "both")].channels, 8);
   EXPECT_TRUE(graph.nodes[IndexOf(graph, "labels")].is_labels);
-  EXPECT_TRUE(graph.nodes[IndexOf(graph, "labels")].is_per_point);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "labels")].level, kPointLevel);
   EXPECT_FALSE(graph.nodes[IndexOf(graph, "scores")].is_labels);
 }
 
@@ -100,6 +100,17 @@ TEST(LoadGraphTest, VoxelizeTakesASample) {
   model.graph = graph + "nodes { name: \"sample\" farthest_point_sample { num_points: 1 seed: 0 } }";
   EXPECT_EQ(LoadValid(model).voxelize_op().sample->seed, 0U);
   EXPECT_FALSE(LoadValid(SmallModel()).voxelize_op().sample.has_value());
+}
+
+TEST(LoadGraphTest, SpatialShapesFollowFromTheStatedOne) {
+  TestModel model = SmallModel();
+  model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_RANGE spatial_shape: [32, 33, 9]");
+  const Graph graph = LoadValid(model);
+  EXPECT_EQ(graph.voxelize_op().grid_shape, (kernels::Axes{32, 33, 9, 1}));
+  EXPECT_EQ(graph.voxelize_op().range_max[2], 4.0F);
+  ASSERT_EQ(graph.levels.levels().size(), 2U);
+  EXPECT_EQ(graph.levels.levels()[0].spatial_shape, (kernels::Axes{32, 33, 9, 1}));
+  EXPECT_EQ(graph.levels.levels()[1].spatial_shape, (kernels::Axes{16, 17, 5, 1}));
 }
 
 TEST(LoadGraphTest, ResolvesConvolutions) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -19,9 +20,8 @@
 namespace voxserve {
 
 // On the CPU with any dataflow and search; on a GPU in float32 with what it has of them.
-inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
+inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points, Dataflow dataflow,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
-  const Points points = RandomPoints(seed, graph.dimension);
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
   Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
@@ -36,19 +36,24 @@ inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t see
   ASSERT_TRUE(sample.status.ok()) << sample.status;
 
   Interpreter interpreter(graph, points);
-  const auto input_of = [&](int node) { return graph.nodes[static_cast<size_t>(node)].inputs[0]; };
-  const Values expected = interpreter.Evaluate(input_of(graph.scores_output));
-  const Values labelled = interpreter.Evaluate(input_of(input_of(graph.labels_output)));
+  const int argmax = std::holds_alternative<ArgmaxOp>(graph.nodes[static_cast<size_t>(graph.labels_output)].op)
+                         ? graph.labels_output
+                         : graph.nodes[static_cast<size_t>(graph.labels_output)].inputs[0];
+  const int labelled = graph.nodes[static_cast<size_t>(argmax)].inputs[0];
   const auto classes = static_cast<size_t>(graph.num_classes);
   ASSERT_EQ(sample.scores.size(), points.size() * classes);
+  ASSERT_EQ(sample.labels.size(), points.size());
   for (size_t i = 0; i < points.size(); ++i) {
-    const float* p = points.values.data() + i * 4;
-    const Site site = {static_cast<int32_t>(p[0]), static_cast<int32_t>(p[1]), static_cast<int32_t>(p[2])};
-    const std::vector<double>& row = expected.at(site);
+    const std::optional<std::vector<double>> row = interpreter.EvaluateAt(graph.scores_output, i);
     for (size_t c = 0; c < classes; ++c) {
-      ASSERT_NEAR(sample.scores[i * classes + c], row[c], 1e-3 * std::max(1.0, std::abs(row[c]))) << i << " " << c;
+      const double expected = row ? (*row)[c] : 0.0;
+      ASSERT_NEAR(sample.scores[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected))) << i << " " << c;
     }
-    std::vector<double> values = labelled.at(site);
+    if (!row) {
+      EXPECT_EQ(sample.labels[i], 255) << i;
+      continue;
+    }
+    std::vector<double> values = *interpreter.EvaluateAt(labelled, i);
     const auto best = std::max_element(values.begin(), values.end());
     const auto label = best - values.begin();
     const double best_value = *best;
@@ -98,6 +103,12 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
     for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores[i], 1e-2f) << i;
   }
   EXPECT_TRUE(fell_back);
+}
+
+// Of one point a voxel.
+inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
+                        kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
+  ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), dataflow, map_search, max_grid_bytes);
 }
 
 }  // namespace voxserve

@@ -42,6 +42,42 @@ TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
   EXPECT_TRUE(Run({}, 2000, true).ok());
 }
 
+// Counts the runs of a sample of farthest points.
+class CountingExecutor final : public Executor {
+ public:
+  explicit CountingExecutor(Executor& executor) : executor_(executor) {}
+
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                  const RunOptions& options) override {
+    BatchOutput output = executor_.Run(program, inputs, limits, options);
+    num_sampled += inputs[0].sample && output.status.ok() && output.samples[0].status.ok();
+    return output;
+  }
+  int64_t allocated_bytes() const override { return executor_.allocated_bytes(); }
+
+  int num_sampled = 0;
+
+ private:
+  Executor& executor_;
+};
+
+TEST_P(WarmUpTest, SamplesFarthestPointsWhereRequestsMay) {
+  auto runner = *DeviceRunner::Create({.device = GetParam()});
+  const auto model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+  SharedMemory shared;
+  BatchRoom room;
+  const SharedContext shared_context(shared, runner->context().cuda.get());
+  CountingExecutor requests_may(runner->executor());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, requests_may, room, nullptr).ok());
+  EXPECT_EQ(requests_may.num_sampled, 9) << "one of each size";
+  program.voxelize.sample = FarthestPoints{.num_points = 10};
+  CountingExecutor samples_itself(runner->executor());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, samples_itself, room, nullptr).ok());
+  EXPECT_EQ(samples_itself.num_sampled, 0);
+}
+
 TEST_P(WarmUpTest, SaysWhatFailed) {
   if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the CPU has no limit";
   auto runner = *DeviceRunner::Create({.device = GetParam(), .device_memory_limit = int64_t{96} << 20});

@@ -121,6 +121,24 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   EXPECT_EQ(latency.EstimateVoxels(20), 20) << "which is known from then on";
 }
 
+TEST_P(WorkerTest, AResultSaysWhatTheModelHas) {
+  Start(0, 0);
+  const absl::StatusOr<InferResult> labelled = Run(Row(5));
+  ASSERT_TRUE(labelled.ok()) << labelled.status();
+  EXPECT_TRUE(labelled->has_labels);
+  EXPECT_FALSE(labelled->has_boxes);
+  EXPECT_TRUE(labelled->class_names.empty());
+  ASSERT_GT(model_->info.classes.size(), 1u);
+  model_->info.has_labels = false;
+  model_->info.has_boxes = true;
+  const absl::StatusOr<InferResult> detected = Run(Row(5));
+  ASSERT_TRUE(detected.ok()) << detected.status();
+  EXPECT_FALSE(detected->has_labels);
+  EXPECT_TRUE(detected->has_boxes);
+  ASSERT_EQ(detected->class_names.size(), model_->info.classes.size());
+  EXPECT_EQ(detected->class_names[1], model_->info.classes[1].name);
+}
+
 TEST_P(WorkerTest, ACloudOfMoreVoxelsThanABatchMayHaveRunsAlone) {
   Start(0, 10);
   const auto results = Run({Row(30), Row(1), Row(1)});

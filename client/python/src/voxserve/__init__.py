@@ -1,9 +1,10 @@
-"""voxserve: a LiDAR scan in, a label per point out.
+"""voxserve: a LiDAR scan in, a label per point or boxes out.
 
 import voxserve
 
 client = voxserve.Client("localhost:8500")
 labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: uint8 [N]
+found = client.detect("centerpoint", points)  # found.boxes: float32 [M, 7], found.scores, found.names
 """
 
 from voxserve import aio
@@ -27,6 +28,7 @@ from voxserve.pose import Pose
 from voxserve.readers import read
 from voxserve.results import (
     ClassInfo,
+    Detections,
     FeatureInfo,
     FrameResult,
     ModelState,
@@ -49,6 +51,7 @@ __all__ = [
     "ClassInfo",
     "Client",
     "DeadlineExceededError",
+    "Detections",
     "FailedPreconditionError",
     "FarthestPoints",
     "FeatureInfo",

@@ -21,7 +21,7 @@ from voxserve.aio_stream import Stream
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
-from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
 
 
@@ -79,6 +79,36 @@ class Client(ClientBase[grpc.aio.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            read=answers.read_segmentation,
+        )
+        return await self._run(call, timeout)
+
+    async def detect(
+        self,
+        model: str,
+        points: PointsLike,
+        *,
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        priority: int = 0,
+        sample: FarthestPoints | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> Detections:
+        """Boxes; see voxserve.Client.detect."""
+        call = protocol.infer(
+            self._options,
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=False,
+            request_id=request_id,
+            priority=priority,
+            sample=sample,
+            read=answers.read_detections,
         )
         return await self._run(call, timeout)
 

@@ -3,7 +3,7 @@
 async with client.stream("minkunet") as stream:
     sender = asyncio.create_task(drive(stream))  # await stream.send(frame_id, points) for every scan
     async for result in stream:
-        ...  # result.frame_id, result.segmentation or result.error
+        ...  # result.frame_id, result.segmentation, result.detections or result.error
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
@@ -11,6 +13,7 @@ from voxserve import errors, wire
 from voxserve.farthest_points import FarthestPoints
 from voxserve.results import (
     ClassInfo,
+    Detections,
     FeatureInfo,
     ModelState,
     ModelVersion,
@@ -23,11 +26,21 @@ from voxserve.results import (
 )
 
 
-def read_segmentation(
-    response: wire.InferResponse, num_points: int, wants_scores: bool, sample: FarthestPoints | None, start: float
-) -> Segmentation:
-    """The answer, checked against the request. start: time.perf_counter() when the call began."""
-    answer, counts = response.segmentation, response.counts
+@dataclass(frozen=True)
+class Asked:
+    """What an answer is to."""
+
+    num_points: int
+    start: float  # time.perf_counter() when the call began
+    wants_scores: bool = False
+    sample: FarthestPoints | None = None
+
+
+def read_segmentation(response: wire.InferResponse, asked: Asked) -> Segmentation:
+    """The answer, checked against the request. UNSUPPORTED_OUTPUT where there are boxes in place of labels."""
+    if not response.HasField("segmentation"):
+        raise _other_output(response, "detections", "boxes", "labels", "detect")
+    answer, num_points, wants_scores = response.segmentation, asked.num_points, asked.wants_scores
     width = answer.bytes_per_label
     if width not in (1, 2):
         raise malformed(f"labels of {width} bytes")
@@ -36,27 +49,72 @@ def read_segmentation(
     shape = (num_points, answer.num_classes)
     if len(answer.scores) != (4 * shape[0] * shape[1] if wants_scores else 0):
         raise malformed(f"{len(answer.scores)} bytes of scores for {shape[0]} points of {shape[1]} classes")
-    sampled = np.array(response.sampled_points, np.uint32)
-    if len(sampled) != (0 if sample is None else sample.num_points):
-        raise malformed(f"{len(sampled)} sampled points in place of {0 if sample is None else sample.num_points}")
-    if len(sampled) and sampled.max() >= num_points:
-        raise malformed(f"point {sampled.max()} sampled of {num_points}")
     return Segmentation(
+        **_read_common(response, asked),
         labels=np.frombuffer(answer.labels, "u1" if width == 1 else "<u2").copy(),
         scores=np.frombuffer(answer.scores, "<f4").reshape(shape).copy() if wants_scores else None,
         ignore_label=answer.ignore_label,
         num_classes=answer.num_classes,
-        counts=PointCounts(
+    )
+
+
+def read_detections(response: wire.InferResponse, asked: Asked) -> Detections:
+    """The answer, checked against the request. UNSUPPORTED_OUTPUT where there are labels in place of boxes."""
+    if not response.HasField("detections"):
+        raise _other_output(response, "segmentation", "labels", "boxes", "infer or segment")
+    boxes = response.detections.boxes
+    numbers = np.array(
+        [(b.x, b.y, b.z, b.length, b.width, b.height, b.yaw, b.velocity_x, b.velocity_y, b.score) for b in boxes],
+        np.float32,
+    ).reshape(len(boxes), 10)
+    finite = np.isfinite(numbers).all(axis=1)
+    if not finite.all():
+        raise malformed(f"box {finite.argmin()} is not finite")
+    return Detections(
+        **_read_common(response, asked),
+        boxes=numbers[:, :7].copy(),
+        velocities=numbers[:, 7:9].copy(),
+        scores=numbers[:, 9].copy(),
+        class_ids=np.array([b.class_id for b in boxes], np.uint32),
+        names=tuple(b.class_name for b in boxes),
+    )
+
+
+def read_outputs(response: wire.InferResponse, asked: Asked) -> tuple[Segmentation | None, Detections | None]:
+    """What the model has of both; MALFORMED_RESPONSE where it has neither."""
+    detections = read_detections(response, asked) if response.HasField("detections") else None
+    if detections is not None and not response.HasField("segmentation"):
+        return None, detections
+    return read_segmentation(response, asked), detections
+
+
+def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
+    """The fields of an Answer."""
+    counts, num_sampled = response.counts, 0 if asked.sample is None else asked.sample.num_points
+    sampled = np.array(response.sampled_points, np.uint32)
+    if len(sampled) != num_sampled:
+        raise malformed(f"{len(sampled)} sampled points in place of {num_sampled}")
+    if len(sampled) and sampled.max() >= asked.num_points:
+        raise malformed(f"point {sampled.max()} sampled of {asked.num_points}")
+    return {
+        "counts": PointCounts(
             counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels, counts.unsampled
         ),
-        stages=tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
-        model=response.model,
-        version=response.version,
-        device=response.device,
-        request_id=response.request_id,
-        round_trip=time.perf_counter() - start,
-        sampled_points=None if sample is None else sampled,
-    )
+        "stages": tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
+        "model": response.model,
+        "version": response.version,
+        "device": response.device,
+        "request_id": response.request_id,
+        "round_trip": time.perf_counter() - asked.start,
+        "sampled_points": None if asked.sample is None else sampled,
+    }
+
+
+def _other_output(response: wire.InferResponse, field: str, has: str, lacks: str, calls: str) -> errors.InferenceError:
+    if not response.HasField(field):
+        return malformed("neither labels nor boxes")
+    message = f"model '{response.model}' answers {has} and no {lacks}; ask it with {calls}"
+    return errors.make(grpc.StatusCode.INVALID_ARGUMENT, message, "UNSUPPORTED_OUTPUT")
 
 
 def read_model(model: wire.ModelVersion) -> ModelVersion:
@@ -78,6 +136,10 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         num_parameters=model.num_parameters,
         device=model.device,
         digest=model.digest,
+        has_labels=model.has_labels or not model.has_boxes,  # servers before boxes say neither
+        has_scores=model.has_scores,
+        has_boxes=model.has_boxes,
+        has_velocities=model.has_velocities,
     )
 
 

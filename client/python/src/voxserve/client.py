@@ -2,6 +2,7 @@
 
     client = voxserve.Client("localhost:8500")
     labels = client.segment("minkunet", points)  # points: float32 [N, 4], labels: uint8 [N]
+    found = client.detect("centerpoint", points)  # found.boxes: float32 [M, 7], found.scores, found.names
 
 Thread-safe: one client serves a whole process. Connects with the first call.
 """
@@ -19,7 +20,7 @@ from voxserve import answers, errors, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
 from voxserve.protocol import Answer, Call, ClientBase
-from voxserve.results import Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
 
@@ -71,7 +72,8 @@ class Client(ClientBase[grpc.Channel]):
         timeout: float | None = None,
         request_id: str = "",
     ) -> Segmentation:
-        """Labels, and what the server tells about them.
+        """Labels, and what the server tells about them. Of a model that has boxes alone: InvalidArgumentError, reason
+        UNSUPPORTED_OUTPUT, as from detect of one that has none.
 
         points: [N, C] array (x, y, z, intensity first), structured array, mapping of columns, PointCloud (see
         voxserve.read for files) or ROS PointCloud2. fields: the names of other columns (["x", "y", "z", "-", "ring"])
@@ -92,6 +94,36 @@ class Client(ClientBase[grpc.Channel]):
             request_id=request_id,
             priority=priority,
             sample=sample,
+            read=answers.read_segmentation,
+        )
+        return self._run(call, timeout)
+
+    def detect(
+        self,
+        model: str,
+        points: PointsLike,
+        *,
+        fields: Fields = None,
+        scales: Mapping[str, float] | None = None,
+        version: int = 0,
+        priority: int = 0,
+        sample: FarthestPoints | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> Detections:
+        """Boxes, of a model that has them; arguments as in infer."""
+        call = protocol.infer(
+            self._options,
+            model,
+            points,
+            fields=fields,
+            scales=scales,
+            version=version,
+            scores=False,
+            request_id=request_id,
+            priority=priority,
+            sample=sample,
+            read=answers.read_detections,
         )
         return self._run(call, timeout)
 

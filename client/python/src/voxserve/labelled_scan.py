@@ -1,4 +1,4 @@
-"""A scan with its labels, ready to be counted, compared and looked at."""
+"""A scan with its labels or boxes, ready to be counted, compared and looked at."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from voxserve.point_cloud import Fields, PointsLike, as_cloud
-from voxserve.results import ClassInfo, ModelVersion
+from voxserve.boxes_from_above import footprints
+from voxserve.point_cloud import Fields, PointCloud, PointsLike, as_cloud
+from voxserve.results import ClassInfo, Detections, ModelVersion
 
 _UNLISTED_COLOR = (128, 128, 128)
 _NO_TRUTH = 255
@@ -24,9 +25,10 @@ class LabelledScan:
     """x forward, y left, z up, metres, the sensor at the origin."""
 
     xyz: npt.NDArray[np.float32]  # [N, 3]
-    labels: npt.NDArray[np.integer]  # [N]
+    labels: npt.NDArray[np.integer]  # [N]; all the ignore label where there are boxes
     ignore_label: int
     classes: tuple[ClassInfo, ...]
+    detections: Detections | None = None
 
     @staticmethod
     def make(points: PointsLike, labels: npt.ArrayLike, model: ModelVersion, fields: Fields = None) -> LabelledScan:
@@ -34,8 +36,20 @@ class LabelledScan:
         cloud, values = as_cloud(points, fields), np.asarray(labels)
         if values.shape != (cloud.num_points,):
             raise ValueError(f"labels have shape {values.shape}, but there are {cloud.num_points} points")
-        xyz = np.stack([cloud.values(axis) for axis in ("x", "y", "z")], axis=1)
-        return LabelledScan(xyz, values, model.ignore_label, model.classes)
+        return LabelledScan(_xyz(cloud), values, model.ignore_label, model.classes)
+
+    @staticmethod
+    def with_boxes(
+        points: PointsLike, detections: Detections, model: ModelVersion, fields: Fields = None
+    ) -> LabelledScan:
+        """Likewise of what Client.detect gave."""
+        cloud = as_cloud(points, fields)
+        labels = np.full(cloud.num_points, model.ignore_label)
+        return LabelledScan(_xyz(cloud), labels, model.ignore_label, model.classes, detections)
+
+
+def _xyz(cloud: PointCloud) -> npt.NDArray[np.float32]:
+    return np.stack([cloud.values(axis) for axis in ("x", "y", "z")], axis=1)
 
 
 @dataclass(frozen=True)
@@ -125,14 +139,20 @@ class Extent:
         return self.max_y - self.min_y
 
 
-def dense_extent(xyz: npt.NDArray[np.float32]) -> Extent:
+def dense_extent(xyz: npt.NDArray[np.float32], detections: Detections | None = None) -> Extent:
     """Leaves out the few far points that would make everything small: keeps the bulk of the occupied square metres,
-    each weighing the root of its points, because points crowd near the sensor.
+    each weighing the root of its points, because points crowd near the sensor, and every box that can be drawn.
     """
     near = (np.abs(xyz[:, :2]) < _MAX_RANGE).all(axis=1)
     cells, points = np.unique(np.floor(xyz[near, :2]).astype(np.int64), axis=0, return_counts=True)
     weights = np.sqrt(points)
-    return Extent(*_without_tails(cells[:, 0], weights), *_without_tails(cells[:, 1], weights))
+    (min_x, max_x), (min_y, max_y) = _without_tails(cells[:, 0], weights), _without_tails(cells[:, 1], weights)
+    if detections is not None:
+        for footprint in footprints(detections).values():
+            low, high = footprint.corners.min(axis=0) - _MARGIN, footprint.corners.max(axis=0) + _MARGIN
+            min_x, min_y = min(min_x, float(low[0])), min(min_y, float(low[1]))
+            max_x, max_y = max(max_x, float(high[0])), max(max_y, float(high[1]))
+    return Extent(min_x, max_x, min_y, max_y)
 
 
 def _without_tails(metres: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]) -> tuple[float, float]:

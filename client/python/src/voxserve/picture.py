@@ -1,9 +1,11 @@
 """A labelled scan from above, as a picture that a person enjoys looking at: a colour per class, range rings around the
 sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that cars and people
-stand out from road and walls. Needs Pillow: pip install voxserve[picture].
+stand out from road and walls. Boxes are outlines in their class's colour, with a line from the middle to the front; the
+less sure the network is, the fainter. Needs Pillow: pip install voxserve[picture].
 
     scan = LabelledScan.make(points, labels, client.model("minkunet"))
     picture.draw(scan, "minkunet").save("bev.png")
+    picture.draw(LabelledScan.with_boxes(points, found, client.model("centerpoint"))).save("boxes.png")
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.boxes_from_above import color_of, count_boxes, footprints
 from voxserve.labelled_scan import ClassCount, Extent, LabelledScan, count_classes, dense_extent
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ def draw(scan: LabelledScan, title: str = "", lines: Sequence[str] = ()) -> Imag
     """An RGB image, at most 2,200 x 1,500 pixels whatever the scan's size. lines: small ones below the title."""
     from PIL import Image, ImageDraw, ImageFilter
 
-    extent = dense_extent(scan.xyz)
+    extent = dense_extent(scan.xyz, scan.detections)
     projection = _Projection.fit(extent)
     counts = count_classes(scan.labels, scan.ignore_label, scan.classes)
     size = (projection.width, projection.height)
@@ -86,6 +89,7 @@ def draw(scan: LabelledScan, title: str = "", lines: Sequence[str] = ()) -> Imag
     larger = Image.new("RGBA", _larger(image.size))
     pen = ImageDraw.Draw(larger)
     _draw_ring_labels(extent, projection, pen)
+    _draw_boxes(scan, projection, pen)
     _draw_sensor(projection, pen)
     _draw_legend(scan, counts, title, lines, image.size, pen)
     overlay = larger.resize(image.size, Image.Resampling.BOX)
@@ -185,6 +189,25 @@ def _draw_ring_labels(extent: Extent, projection: _Projection, pen: ImageDraw.Im
                 _write(pen, text, x, y, 20, _FAINT_INK, "mm")
 
 
+def _draw_boxes(scan: LabelledScan, projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
+    """The surest last, over the others."""
+    if scan.detections is None:
+        return
+    for index, footprint in footprints(scan.detections).items():
+        color = color_of(int(scan.detections.class_ids[index]), scan.classes)
+        alpha = round(255 * (0.4 + 0.6 * min(max(float(scan.detections.scores[index]), 0), 1)))
+        for line in footprint.lines():
+            ends = [
+                (
+                    (projection.sensor[0] - float(y) * projection.pixels_per_m) * _SMOOTH,
+                    (projection.sensor[1] - float(x) * projection.pixels_per_m) * _SMOOTH,
+                )
+                for x, y in line
+            ]
+            pen.line(ends, fill=(*_BACKGROUND, alpha // 2), width=5 * _SMOOTH)
+            pen.line(ends, fill=(*color, alpha), width=round(2.4 * _SMOOTH))
+
+
 def _draw_sensor(projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
     x, y = projection.sensor
     pen.ellipse([(v + d) * _SMOOTH for d in (-13, 13) for v in (x, y)], fill=(*_BACKGROUND, 140))
@@ -209,30 +232,47 @@ def _draw_legend(
         _write(pen, _shorten(line, 21, right - left), left, y, 21, _FAINT_INK)
     y += 62
     row = 46
-    shown = counts[: max(0, int((size[1] - y - 70) / row))]
-    for count in shown:
-        _draw_legend_row(count, counts[0].share, left, right, y, pen)
+    rows = _legend_rows(scan, counts)
+    shown = rows[: max(0, int((size[1] - y - 70) / row))]
+    for entry in shown:
+        _draw_legend_row(entry, max(r.number for r in rows), left, right, y, pen)
         y += row
     unlabelled = len(scan.labels) - sum(count.num_points for count in counts)
-    rest = [f"{len(counts) - len(shown)} more classes"] if len(shown) < len(counts) else []
-    rest += [f"{unlabelled:,} points not labelled"] if unlabelled else []
+    rest = ["boxes, and the best score"] if scan.detections is not None else []
+    rest += [f"{len(rows) - len(shown)} more classes"] if len(shown) < len(rows) else []
+    rest += [f"{unlabelled:,} points not labelled"] if unlabelled and scan.detections is None else []
     _write(pen, ", ".join(rest), left, y, 20, _FAINT_INK)
     _write(pen, "seen from above, forward is up", left, size[1] - _MARGIN, 19, _FAINT_INK)
 
 
+@dataclass(frozen=True)
+class _LegendRow:
+    name: str
+    color: tuple[int, int, int]
+    number: int  # of points or boxes
+    note: str
+
+
+def _legend_rows(scan: LabelledScan, counts: Sequence[ClassCount]) -> list[_LegendRow]:
+    if scan.detections is not None:
+        boxes = count_boxes(scan.detections, scan.classes)
+        return [_LegendRow(c.name, c.color, c.num_boxes, f"{c.best_score:.2f}") for c in boxes]
+    return [_LegendRow(c.name, c.color, c.num_points, "<0.1%" if c.share < 0.001 else f"{c.share:.1%}") for c in counts]
+
+
 def _draw_legend_row(
-    count: ClassCount, largest: float, left: float, right: float, y: float, pen: ImageDraw.ImageDraw
+    row: _LegendRow, largest: int, left: float, right: float, y: float, pen: ImageDraw.ImageDraw
 ) -> None:
     def box(x0: float, y0: float, x1: float, y1: float, radius: float, fill: tuple[int, ...]) -> None:
         pen.rounded_rectangle([v * _SMOOTH for v in (x0, y0, x1, y1)], radius * _SMOOTH, fill=fill)
 
-    box(left, y - 16, left + 18, y + 2, 5, count.color)
-    _write(pen, _shorten(count.name, 23, 190), left + 32, y, 23, _INK)
-    _write(pen, f"{count.num_points:,}", right - 86, y, 23, _FAINT_INK, "rs")
-    _write(pen, "<0.1%" if count.share < 0.001 else f"{count.share:.1%}", right, y, 23, _INK, "rs")
+    box(left, y - 16, left + 18, y + 2, 5, row.color)
+    _write(pen, _shorten(row.name, 23, 190), left + 32, y, 23, _INK)
+    _write(pen, f"{row.number:,}", right - 86, y, 23, _FAINT_INK, "rs")
+    _write(pen, row.note, right, y, 23, _INK, "rs")
     box(left + 32, y + 9, right, y + 13, 2, (*_FAINT_INK, 33))
-    bar = max((right - left - 32) * count.share / largest, 4)
-    box(left + 32, y + 9, left + 32 + bar, y + 13, 2, (*count.color, 242))
+    bar = max((right - left - 32) * row.number / largest, 4)
+    box(left + 32, y + 9, left + 32 + bar, y + 13, 2, (*row.color, 242))
 
 
 def _write(

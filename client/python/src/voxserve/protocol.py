@@ -14,10 +14,11 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from voxserve import answers, wire
+from voxserve.answers import Asked
 from voxserve.encoding import encode_request
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
-from voxserve.results import ModelVersion, Segmentation, TunedPlan, TuneProgress
+from voxserve.results import ModelVersion, TunedPlan, TuneProgress
 
 Answer = TypeVar("Answer")
 Channel = TypeVar("Channel")
@@ -134,8 +135,11 @@ def infer(
     request_id: str,
     priority: int,
     sample: FarthestPoints | None,
-) -> Call[Segmentation]:
-    """ValueError where the points cannot be described; MESSAGE_TOO_LARGE where they do not fit a message."""
+    read: Callable[[wire.InferResponse, Asked], Answer],
+) -> Call[Answer]:
+    """read: answers.read_segmentation or read_detections. ValueError where the points cannot be described;
+    MESSAGE_TOO_LARGE where they do not fit a message.
+    """
     start = time.perf_counter()
     check_model(model)
     cloud = as_cloud(points, fields)
@@ -150,11 +154,10 @@ def infer(
         sample=None if sample is None else sample.message(),
     )
     request = encode_request(head, cloud, options.max_message_bytes)
-
-    def read(response: wire.InferResponse) -> Segmentation:
-        return answers.read_segmentation(response, cloud.num_points, scores, sample, start)
-
-    return Call("/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, read)
+    asked = Asked(cloud.num_points, start, scores, sample)
+    return Call(
+        "/voxserve.v1.InferenceService/Infer", request, wire.InferResponse, lambda response: read(response, asked)
+    )
 
 
 def list_models() -> Call[list[ModelVersion]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +34,10 @@ class Stage:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Segmentation:
-    """A label per point, in the points' order."""
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What every answer tells, whatever its model finds in a cloud."""
 
-    labels: Labels  # [N]
-    scores: npt.NDArray[np.float32] | None  # [N, num_classes] logits, where asked for
-    ignore_label: int  # of points that were not labelled
-    num_classes: int
     counts: PointCounts
     stages: tuple[Stage, ...]  # in the order in which they ran
     model: str
@@ -52,14 +49,54 @@ class Segmentation:
     sampled_points: npt.NDArray[np.uint32] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Segmentation(Answer):
+    """A label per point, in the points' order."""
+
+    labels: Labels  # [N]
+    scores: npt.NDArray[np.float32] | None  # [N, num_classes] logits, where asked for
+    ignore_label: int  # of points that were not labelled
+    num_classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detections(Answer):
+    """Boxes in the cloud's coordinates, in the order in which the network keeps them. All numbers are finite."""
+
+    boxes: npt.NDArray[np.float32]  # [N, 7]: centre x, y, z, length, width, height in metres, yaw in radians about z
+    velocities: npt.NDArray[np.float32]  # [N, 2]: metres a second along the cloud's x and y; 0 of a model without
+    scores: npt.NDArray[np.float32]  # [N], 0 to 1
+    class_ids: npt.NDArray[np.uint32]  # [N]
+    names: tuple[str, ...]  # [N] of the classes; "" where the model's configuration names none
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def structured(self) -> npt.NDArray[np.void]:
+        """[N] records of all but the names: class_id, score, x, y, z, length, width, height, yaw, velocity_x,
+        velocity_y.
+        """
+        records = np.empty(len(self), BOX_DTYPE)
+        columns = np.concatenate([self.scores[:, None], self.boxes, self.velocities], axis=1)
+        records["class_id"] = self.class_ids
+        for i, name in enumerate(BOX_DTYPE.names[1:]):
+            records[name] = columns[:, i]
+        return records
+
+
+_BOX_NUMBERS = ("score", "x", "y", "z", "length", "width", "height", "yaw", "velocity_x", "velocity_y")
+BOX_DTYPE: Any = np.dtype([("class_id", "<u4"), *((name, "<f4") for name in _BOX_NUMBERS)])
+
+
 @dataclass(frozen=True)
 class FrameResult:
-    """What became of a frame of a stream: either a segmentation or an error."""
+    """What became of a frame of a stream: an error, or what the model has of a segmentation and detections."""
 
     frame_id: int
     segmentation: Segmentation | None  # its round_trip counts from Stream.send
     error: InferenceError | None  # SupersededError where a newer frame took its place
     num_sweeps: int = 0  # that were run together, the newest included; 0 where none accumulate
+    detections: Detections | None = None  # likewise
 
 
 class ModelState(Enum):
@@ -106,6 +143,10 @@ class ModelVersion:
     num_parameters: int
     device: str
     digest: str  # of graph and weights
+    has_labels: bool = True  # Client.infer and segment may be asked
+    has_scores: bool = False  # with scores=True
+    has_boxes: bool = False  # Client.detect may be asked
+    has_velocities: bool = False  # of the boxes
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 with client.stream("minkunet") as stream:
     threading.Thread(target=drive, args=[stream]).start()  # stream.send(frame_id, points) for every scan
     for result in stream:
-        ...  # result.frame_id, result.segmentation or result.error
+        ...  # result.frame_id, result.segmentation, result.detections or result.error
 """
 
 from __future__ import annotations

@@ -226,17 +226,16 @@ class StreamState:
         if frame is None:
             raise answers.malformed(f"a result of frame {answer.frame_id}, which is not under way")
         error = errors.from_status(answer.status)
-        segmentation = None
+        segmentation = detections = None
         if error is None:
             try:
                 if not answer.HasField("response"):
                     raise answers.malformed(f"neither status nor response of frame {frame.frame_id}")
-                segmentation = answers.read_segmentation(
-                    answer.response, frame.num_points, self.config.scores, self.config.sample, frame.start
-                )
+                asked = answers.Asked(frame.num_points, frame.start, self.config.scores, self.config.sample)
+                segmentation, detections = answers.read_outputs(answer.response, asked)
             except errors.InferenceError as malformed:
                 error = malformed
-        return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps)
+        return FrameResult(frame.frame_id, segmentation, error, answer.num_sweeps, detections)
 
     def end(self, error: errors.InferenceError | None) -> None:
         """The call has ended: None, with OK."""

@@ -108,7 +108,8 @@ class Box(Message):
     yaw: float
     velocity_x: float
     velocity_y: float
-    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ...) -> None: ...
+    class_name: str
+    def __init__(self, *, class_id: int | None = ..., score: float | None = ..., x: float | None = ..., y: float | None = ..., z: float | None = ..., length: float | None = ..., width: float | None = ..., height: float | None = ..., yaw: float | None = ..., velocity_x: float | None = ..., velocity_y: float | None = ..., class_name: str | None = ...) -> None: ...
 
 class PointCounts(Message):
     used: int
@@ -358,7 +359,8 @@ class Voxelize(Message):
     max_points_per_voxel: int
     features: RepeatedCompositeFieldContainer[Feature]
     axes: RepeatedScalarFieldContainer[str]
-    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ...) -> None: ...
+    spatial_shape: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, voxel_size: Iterable[float] | None = ..., rounding: int | None = ..., origin: int | None = ..., range_min: Iterable[float] | None = ..., range_max: Iterable[float] | None = ..., reduce: int | None = ..., max_points_per_voxel: int | None = ..., features: Iterable[Feature] | None = ..., axes: Iterable[str] | None = ..., spatial_shape: Iterable[int] | None = ...) -> None: ...
 
 class Feature(Message):
     name: str
@@ -538,6 +540,12 @@ class CenterHeadDecode(Message):
     def __init__(self, *, convention: int | None = ..., class_ids: Iterable[int] | None = ..., stride: int | None = ..., score_threshold: float | None = ..., max_boxes: int | None = ..., center_min: Iterable[float] | None = ..., center_max: Iterable[float] | None = ..., has_velocity: bool | None = ...) -> None: ...
 
 class AnchorHeadDecode(Message):
+    class Anchor(Message):
+        class_id: int
+        size: RepeatedScalarFieldContainer[float]
+        bottom: float
+        rotations: RepeatedScalarFieldContainer[float]
+        def __init__(self, *, class_id: int | None = ..., size: Iterable[float] | None = ..., bottom: float | None = ..., rotations: Iterable[float] | None = ...) -> None: ...
     anchors: RepeatedCompositeFieldContainer[Anchor]
     num_direction_bins: int
     direction_offset: float

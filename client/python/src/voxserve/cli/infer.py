@@ -1,4 +1,4 @@
-"""The command infer: labels scans and tells, saves and draws what came of it."""
+"""The command infer: labels scans, or finds boxes in them, and tells, saves and draws what came of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import importlib.util
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 
-from voxserve import errors, label_file, picture, preview, readers
+from voxserve import box_file, errors, label_file, picture, preview, readers
+from voxserve.boxes_from_above import BoxCount, count_boxes
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
 from voxserve.cli.progress import ProgressBar
@@ -25,7 +26,7 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.labelled_scan import Agreement, ClassCount, LabelledScan, count_classes
 from voxserve.new_file import new_file
 from voxserve.point_cloud import PointCloud
-from voxserve.results import ModelVersion
+from voxserve.results import ClassInfo, Detections, ModelVersion
 
 _MAX_PLAUSIBLE_INTENSITY = 1.5  # of a field whose unit is 1
 _MAX_CHANNELS = 4
@@ -37,6 +38,7 @@ _ADVICE = {
     "MODEL_NOT_FOUND": "python -m voxserve models lists what is served",
     "VERSION_NOT_FOUND": "python -m voxserve models lists what is served",
     "MODEL_FAILED": "python -m voxserve models NAME shows its problems",
+    "UNSUPPORTED_OUTPUT": "python -m voxserve models NAME shows what the model answers",
     "QUEUE_FULL": "try again with a lower --concurrency",
 }
 
@@ -62,12 +64,26 @@ def run(options: argparse.Namespace) -> int:
     limit = options.max_message_bytes
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
+        _check_for(model, options, jobs)
         labeller = _Labeller(options, Terminal.detect(options.color), client, model)
         return _label_one(jobs[0], labeller) if len(jobs) == 1 else _label_many(jobs, labeller)
 
 
+def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
+    """UsageError of what only the model decides."""
+    if model.has_boxes and options.truth:
+        raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
+    save = jobs[0].save  # all of one extension
+    if save and model.has_boxes and not box_file.is_box_file(save):
+        raise UsageError(f"--save {save}: {model.name} answers with boxes, written as .json, .csv or .npy")
+    if save and not model.has_boxes and not label_file.is_label_file(save):
+        raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
+
+
 class _Labeller:
-    """Labels scans of one command line and writes what it asks for. Thread-safe."""
+    """Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
+    Thread-safe.
+    """
 
     def __init__(self, options: argparse.Namespace, terminal: Terminal, client: Client, model: ModelVersion) -> None:
         self.options = options
@@ -80,6 +96,17 @@ class _Labeller:
         """The report, and the terminal's picture where it was asked for."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
+        report, make_scan = self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
+        text = ""
+        if job.picture or self.options.preview:
+            scan = make_scan()
+            if job.picture:
+                _draw(job, scan, report)
+            if self.options.preview:
+                text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
+        return report, text
+
+    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._client.infer(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
@@ -94,15 +121,18 @@ class _Labeller:
         if job.save:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
-        text = ""
-        if job.picture or self.options.preview:
-            scan = LabelledScan.make(cloud, result.labels, self.model)
-            if job.picture:
-                _draw(job, scan, report)
-            if self.options.preview:
-                text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
         report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
-        return report, text
+        return report, lambda: LabelledScan.make(cloud, result.labels, self.model)
+
+    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
+        found = self._client.detect(
+            self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
+        )
+        report = ScanReport(job.input, found, cloud.num_points, [])
+        if job.save:
+            box_file.write(job.save, found)
+            report.written.append(job.save)
+        return report, lambda: LabelledScan.with_boxes(cloud, found, self.model)
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
         """The commonest way to get nonsense out of a network that reads intensity as 0..1."""
@@ -165,8 +195,9 @@ class _Totals:
         self.agreement: Agreement | None = None
         self.failures: list[str] = []
         self._counts: dict[int, ClassCount] = {}
+        self._boxes: dict[int, BoxCount] = {}
 
-    def add(self, report: ScanReport) -> None:
+    def add(self, report: ScanReport, classes: Sequence[ClassInfo]) -> None:
         self.round_trips.append(report.result.round_trip)
         self.num_points += report.num_points
         self.num_written += len(report.written)
@@ -174,6 +205,13 @@ class _Totals:
             old = self._counts.get(count.id)
             number = count.num_points + (old.num_points if old else 0)
             self._counts[count.id] = dataclasses.replace(count, num_points=number)
+        if isinstance(report.result, Detections):
+            for boxes in count_boxes(report.result, classes):
+                sum_of = self._boxes.get(boxes.id, dataclasses.replace(boxes, num_boxes=0))
+                best = max(boxes.best_score, sum_of.best_score)
+                self._boxes[boxes.id] = dataclasses.replace(
+                    boxes, num_boxes=boxes.num_boxes + sum_of.num_boxes, best_score=best
+                )
         if report.agreement is not None:
             self.agreement = self.agreement or Agreement()
             self.agreement.add(report.agreement)
@@ -182,6 +220,10 @@ class _Totals:
         """Most points first."""
         ordered = sorted(self._counts.values(), key=lambda count: -count.num_points)
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
+
+    def boxes(self) -> list[BoxCount]:
+        """Most boxes first."""
+        return sorted(self._boxes.values(), key=lambda count: -count.num_boxes)
 
 
 def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
@@ -200,7 +242,7 @@ def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
                 totals.failures.append(text if job.input in text else f"{job.input}: {text}")
                 line = _json_error(job, error)
             else:
-                totals.add(report)
+                totals.add(report, labeller.model.classes)
                 line = reports.format_json(report, labeller.model.classes)
             if as_json:
                 print(line, end="", flush=True)
@@ -223,7 +265,10 @@ def _print_totals(totals: _Totals, elapsed: float, labeller: _Labeller) -> None:
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
     counts, classes = totals.counts(), labeller.model.classes
-    print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, labeller.terminal), end="")
+    if labeller.model.has_boxes:
+        print(reports.format_box_counts(totals.boxes(), labeller.terminal), end="")
+    else:
+        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, labeller.terminal), end="")
     if totals.num_written:
         print(f"\nwrote {totals.num_written} files")
 

@@ -21,9 +21,10 @@ _PROGRAM = "python -m voxserve"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POLL_SECONDS = 0.2
 _INFER = """\
-Reads scans, sends them to the server, and prints how many points each class has and what the time went to. Knows KITTI
-.bin (float32 x, y, z, intensity), nuScenes .pcd.bin (intensity 0..255 and ring), PCD (ascii, binary,
-binary_compressed), PLY and NPY ([N, C] or structured); any other layout is described by --fields.
+Reads scans, sends them to the server, and prints how many points each class has, or the boxes that were found (of a
+model with both, the boxes), and what the time went to. Knows KITTI .bin (float32 x, y, z, intensity), nuScenes .pcd.bin
+(intensity 0..255 and ring), PCD (ascii, binary, binary_compressed), PLY and NPY ([N, C] or structured); any other
+layout is described by --fields.
 
 A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
 code 1.
@@ -33,6 +34,7 @@ examples:
   python -m voxserve infer --model minkunet scan.bin --preview
   python -m voxserve infer --model minkunet scan.bin --save labels.npy --picture bev.png
   python -m voxserve infer --model minkunet drive/ --save labels/ --picture pictures/
+  python -m voxserve infer --model centerpoint scan.bin --save boxes.json --picture bev.png
   python -m voxserve infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree
   python -m voxserve infer --model minkunet waymo.bin \\
       --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
@@ -40,7 +42,7 @@ examples:
 """
 _MODELS = """\
 Without a name: every version of every model, its state, and of a failed one every problem. With a name: its classes and
-colours, the fields that it reads of a point, its limits.
+colours, what it answers, the fields that it reads of a point, its limits.
 """
 _HEALTH = """\
 Asks the server by the gRPC health checking protocol, and exits with 0 if it serves, with 1 if it does not or nothing
@@ -104,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
-        description="Labels LiDAR scans with a voxserve server.",
+        description="Labels LiDAR scans, or finds boxes in them, with a voxserve server.",
         epilog=_OVERVIEW_EXAMPLES,
         formatter_class=style,
         allow_abbrev=False,
@@ -116,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
             name, help=summary, description=description, epilog=epilog, formatter_class=style, allow_abbrev=False
         )
 
-    label = command("infer", "labels scans: a class for every point", _INFER, _INFER_EXAMPLES)
+    label = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
     _add_infer(label)
     _add_connection(label, 30)
     label.set_defaults(run=infer.run)
@@ -136,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("scans", nargs="+", metavar="SCAN|FOLDER", help="what to label")
+    add("scans", nargs="+", metavar="SCAN|FOLDER", help="the scans")
     add("--model", required=True, metavar="NAME", help="the model to use; the command models lists them")
     add("--version", type=_count(1), default=0, metavar="N", help="its version; default: the newest that is ready")
     add(
@@ -151,20 +153,21 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "--save",
         default="",
         metavar="FILE|FOLDER",
-        help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); a folder gets one "
-        ".npy per scan",
+        help="writes the labels: .npy (uint8 or uint16 [N]) or .label (uint32, as SemanticKITTI); or the boxes: .json, "
+        ".csv or .npy (structured: class_id, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y); a "
+        "folder gets one .npy per scan",
     )
     add(
         "--picture",
         default="",
         metavar="FILE|FOLDER",
-        help="draws the labelled scan from above: a .png, or a folder for one per scan (needs Pillow)",
+        help="draws the labelled scan or the boxes from above: a .png, or a folder for one per scan (needs Pillow)",
     )
     add(
         "--truth",
         default="",
         metavar="FILE|FOLDER",
-        help="compares with the labels of people: one byte a point (255 = none), .label or .npy; in a folder "
+        help="compares labels with those of people: one byte a point (255 = none), .label or .npy; in a folder "
         "SCAN.truth.u8, SCAN.u8, SCAN.label or SCAN.npy",
     )
     add(
@@ -189,7 +192,11 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         help="what --sample is for: to be told which points they are (default), or to let the network see no others, "
         "which are not labelled then",
     )
-    add("--preview", action="store_true", help="shows the labelled scan from above in the terminal; one scan only")
+    add(
+        "--preview",
+        action="store_true",
+        help="shows the labelled scan or the boxes from above in the terminal; one scan only",
+    )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(
         "--color",

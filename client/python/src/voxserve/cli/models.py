@@ -43,6 +43,7 @@ def format_details(model: ModelVersion, terminal: Terminal) -> str:
         ("parameters", f"{model.num_parameters:,}"),
         ("voxels", " x ".join(f"{size:g}" for size in model.voxel_size) + " m" if model.voxel_size else ""),
         ("limit", f"{model.max_points:,} points a request" if model.max_points else ""),
+        ("answers", _answers(model)),
         ("digest", model.digest),
         ("reads", ", ".join(map(_feature, model.features))),
         *(("problem", problem) for problem in model.problems),
@@ -54,8 +55,15 @@ def format_details(model: ModelVersion, terminal: Terminal) -> str:
         for info in model.classes:
             color = "#{:02x}{:02x}{:02x}".format(*info.color)
             text += f"    {terminal.swatch(info.color)}{info.id:>3}  {info.name:<20} {color}\n"
-        text += f"    {model.ignore_label}  not labelled\n"
+        text += f"    {model.ignore_label}  not labelled\n" if model.has_labels else ""
     return text
+
+
+def _answers(model: ModelVersion) -> str:
+    answers = ["labels, with scores on request" if model.has_scores else "labels"] if model.has_labels else []
+    if model.has_boxes:
+        answers.append("boxes with velocities" if model.has_velocities else "boxes")
+    return "; ".join(answers)
 
 
 def _feature(feature: FeatureInfo) -> str:

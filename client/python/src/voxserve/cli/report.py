@@ -1,38 +1,48 @@
-"""What a person or a program is told about labelled scans."""
+"""What a person or a program is told about labelled scans, and those in which boxes were found."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from voxserve import box_file
+from voxserve.boxes_from_above import BoxCount, color_of, count_boxes, name_of
 from voxserve.cli.terminal import Terminal, format_time
 from voxserve.labelled_scan import Agreement, ClassCount
-from voxserve.results import ClassInfo, Segmentation
+from voxserve.results import Answer, ClassInfo, Detections, Segmentation
+
+_MAX_BOX_ROWS = 20
 
 
 @dataclass
 class ScanReport:
-    """One scan that was labelled."""
+    """One scan that was labelled, or in which boxes were found."""
 
     file: str
-    result: Segmentation
+    result: Segmentation | Detections
     num_points: int
-    classes: list[ClassCount]  # most points first
+    classes: list[ClassCount]  # of labels, most points first
     agreement: Agreement | None = None
     truth: str = ""  # the file that it was compared with
     written: list[str] = field(default_factory=list)  # files
 
 
 def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
-    """The table of classes, agreement, times and files."""
+    """The table of classes, agreement or boxes, times and files."""
     result, counts = report.result, report.result.counts
+    boxes = result if isinstance(result, Detections) else None
+    done = "labelled" if boxes is None else f"{len(boxes):,} boxes found"
     text = (
-        f"{report.file}: {report.num_points:,} points in {counts.voxels:,} voxels, labelled by {result.model} "
+        f"{report.file}: {report.num_points:,} points in {counts.voxels:,} voxels, {done} by {result.model} "
         f"version {result.version} on {result.device}\n"
     )
-    text += format_classes(report.classes, report.agreement, report.num_points, classes, terminal)
+    if boxes is None:
+        text += format_classes(report.classes, report.agreement, report.num_points, classes, terminal)
+    else:
+        text += format_box_counts(count_boxes(boxes, classes), terminal) + format_boxes(boxes, classes, terminal)
     lost = [
         f"{number:,} {what}"
         for number, what in (
@@ -44,7 +54,7 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Te
         if number
     ]
     if lost:
-        text += f"\nnot labelled: {', '.join(lost)}\n"
+        text += f"\nnot {'labelled' if boxes is None else 'used'}: {', '.join(lost)}\n"
     if result.sampled_points is not None:
         text += f"\nsampled: {len(result.sampled_points):,} farthest points\n"
     text += _format_stages(result, terminal)
@@ -88,6 +98,34 @@ def format_classes(
     return text
 
 
+def format_box_counts(counts: Sequence[BoxCount], terminal: Terminal) -> str:
+    """The table of classes of boxes."""
+    if not counts:
+        return "\n  no boxes\n"
+    indent = "  " if terminal.out_color else ""  # as wide as a swatch
+    text = f"\n  {indent}{'class':<16} {'boxes':>11} {'best':>7}\n"
+    for count in counts:
+        text += f"  {terminal.swatch(count.color)}{count.name:<16} {count.num_boxes:>11,} {count.best_score:>7.2f}  "
+        text += terminal.bar(count.num_boxes / counts[0].num_boxes) + "\n"
+    return text
+
+
+def format_boxes(found: Detections, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
+    """A line for each of the first boxes, and how many more there are."""
+    if not len(found):
+        return ""
+    indent = "  " if terminal.out_color else ""
+    text = f"\n  {indent}{'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
+    text += f"{'yaw':>6} {'m/s':>6}\n"
+    for i, (x, y, z, length, width, height, yaw) in enumerate(found.boxes[:_MAX_BOX_ROWS].tolist()):
+        text += f"  {terminal.swatch(color_of(int(found.class_ids[i]), classes))}{name_of(found, i, classes):<16} "
+        text += f"{found.scores[i]:>6.2f} {x:>8.2f} {y:>8.2f} {z:>8.2f} {length:>6.2f} {width:>6.2f} {height:>6.2f} "
+        text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}\n"
+    if len(found) > _MAX_BOX_ROWS:
+        text += f"  {len(found) - _MAX_BOX_ROWS} more; --json and --save have all\n"
+    return text
+
+
 def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     """One line."""
     result, counts = report.result, report.result.counts
@@ -103,8 +141,13 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         "out_of_range": counts.out_of_range,
         "dropped": counts.dropped,
         "voxels": counts.voxels,
-        "classes": [{"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes],
     }
+    if isinstance(result, Detections):
+        line["boxes"] = box_file.records(result)
+    else:
+        line["classes"] = [
+            {"id": c.id, "name": c.name, "points": c.num_points, "share": c.share} for c in report.classes
+        ]
     if result.sampled_points is not None:
         line["unsampled"] = counts.unsampled
         line["sampled_points"] = result.sampled_points.tolist()
@@ -130,7 +173,7 @@ def format_json_error(file: str, code: str, reason: str, message: str) -> str:
     return json.dumps({"file": file, "error": {"code": code, "reason": reason, "message": message}}) + "\n"
 
 
-def _format_stages(result: Segmentation, terminal: Terminal) -> str:
+def _format_stages(result: Answer, terminal: Terminal) -> str:
     total = sum(stage.seconds for stage in result.stages)
     text = f"\n  {'stage':<14} {'ms':>9}\n"
     for stage in result.stages:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxserve import label_file, readers
+from voxserve import box_file, label_file, readers
 
 _TRUTH_EXTENSIONS = (".truth.u8", ".u8", ".label", ".npy")
 
@@ -39,7 +39,9 @@ def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = 
         is_only = len(scans) == 1
         job = ScanJob(
             scan,
-            _output_for("--save", save, label_file.is_label_file(save), scan, ".npy", is_only),
+            _output_for(
+                "--save", save, label_file.is_label_file(save) or box_file.is_box_file(save), scan, ".npy", is_only
+            ),
             _output_for("--picture", picture, picture.lower().endswith(".png"), scan, ".png", is_only),
             _truth_for(truth, scan, is_only),
         )

@@ -3,93 +3,222 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
+from voxserve.export import model_folder
+from voxserve.export.input_files import read_classes, read_state_dict
+from voxserve.export.model_folder import ClassEntry, Network, PointFeature
+from voxserve.export.networks import (
+    center_point,
+    minkowski_unet,
+    minkunet,
+    second,
+    sparse_resnet,
+    spconv_backbone,
+)
+from voxserve.export.networks.tensors import ExportError, Tensor
 
-from voxserve.export import model_folder, safetensors_file, torchsparse_minkunet
-from voxserve.export.model_folder import ClassEntry, PointFeature
-from voxserve.export.torchsparse_minkunet import ExportError
+_State = dict[str, Tensor] | None  # None: random weights
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A network and what its config says unless the command line does."""
+
+    network: Network
+    num_classes: int
+    classes: tuple[ClassEntry, ...] = ()
+    max_voxels: int = 0
+    voxel_overflow: str = "REJECT"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 written, 1 the weights or the class file are not right, 2 the command line is not."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name in ("seed", "width", "num_classes", "kernel", "variant"):
+        if options.weights and getattr(options, name, None) is not None:
+            parser.error(f"--{name.replace('_', '-')} is of random weights, which {options.weights} are not")
+    options.name = options.name or Path(options.output).name
     try:
-        state = read_state_dict(options.weights)
-        classes, ignore_label = read_classes(options.classes) if options.classes else ((), None)
-        network = torchsparse_minkunet.build(
-            state,
-            name=options.name or Path(options.output).name,
-            description=options.description,
-            voxel_size=(options.voxel_size,) * 3,
-            features=options.features,
-        )
-        num_classes = network.tensors["classifier.bias"].shape[0]
-        if classes and sorted(c.id for c in classes) != list(range(num_classes)):
+        state = read_state_dict(options.weights) if options.weights else None
+        made: _Made = options.make(options, state)
+        classes, ignore_label = read_classes(options.classes) if options.classes else (made.classes, None)
+        if classes and sorted(c.id for c in classes) != list(range(made.num_classes)):
             raise ExportError(
                 [
                     f"{options.classes} has the class ids {[c.id for c in classes]}, "
-                    f"the classifier has {num_classes} outputs"
+                    f"the classifier has {made.num_classes} outputs"
                 ]
             )
-        config = model_folder.config_textproto(
-            classes, ignore_label, options.notice, options.max_voxels, options.voxel_overflow
-        )
-        folder = model_folder.write(options.output, network, config, options.version, options.notice)
+        max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
+        overflow = options.voxel_overflow or made.voxel_overflow
+        config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
+        folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
     except (ExportError, OSError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 1
-    values = sum(t.size for t in network.tensors.values())
-    print(f"wrote {folder}: {len(network.tensors)} tensors, {values:,} values, {num_classes} classes")
+    tensors = made.network.tensors
+    values = sum(t.size for t in tensors.values())
+    print(f"wrote {folder}: {len(tensors)} tensors, {values:,} values, {made.num_classes} classes")
     return 0
 
 
-def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Tensors by name from .safetensors, or from a torch file where torch is installed."""
-    if not path.endswith((".pt", ".pth", ".ckpt")):
-        return safetensors_file.read(path)
-    try:
-        import torch
-    except ImportError:
-        raise ValueError(
-            f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
-        ) from None
-    try:
-        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # of the zip file, of pickle, of what weights_only forbids
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is not a torch file of tensors alone: {reason}") from None
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
-    for key in ("state_dict", "model"):
-        loaded = loaded[key] if isinstance(loaded.get(key), dict) else loaded
-    tensors = {str(name): value.detach() for name, value in loaded.items() if isinstance(value, torch.Tensor)}
-    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}
+def _labelled(network: Network, classifier: str = "classifier") -> _Made:
+    return _Made(network, network.tensors[f"{classifier}.bias"].shape[0])
 
 
-def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
-    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}."""
-    card = json.loads(Path(path).read_text(encoding="utf-8"))
-    try:
-        classes = tuple(ClassEntry(int(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{path}: classes must be a list of {{id, name, color: [r, g, b]}}") from None
-    ignore_label = card.get("ignore_label")
-    return classes, None if ignore_label is None else int(ignore_label)
+def _of_random(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of the options that random weights have and that were said."""
+    values = {name: getattr(options, name) for name in ("seed", *names)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _rgb(values: Sequence[int]) -> tuple[int, int, int]:
-    red, green, blue = (int(v) for v in values)
-    if not all(0 <= v <= 255 for v in (red, green, blue)):
-        raise ValueError(values)
-    return red, green, blue
+def _of_points(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    names = ("name", "description", "voxel_size", "features", *names)
+    return {name: getattr(options, name) for name in names}
+
+
+def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
+    if state is not None:
+        return _labelled(minkunet.build(state, **_of_points(options)))
+    return _labelled(minkunet.random_minkunet(**_of_points(options), **_of_random(options, "width", "num_classes")))
+
+
+def _make_spvcnn(options: argparse.Namespace, state: _State) -> _Made:
+    common = _of_points(options, "points")
+    if state is not None:
+        return _labelled(minkunet.build(state, **common))
+    return _labelled(minkunet.random_spvcnn(**common, **_of_random(options, "width", "num_classes")))
+
+
+def _make_resnet(options: argparse.Namespace, state: _State) -> _Made:
+    common = _of_points(options, "axes")
+    if state is not None:
+        return _labelled(sparse_resnet.build(state, **common))
+    return _labelled(sparse_resnet.random_network(**common, **_of_random(options, "width", "num_classes")))
+
+
+def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
+    if state is not None:
+        return _labelled(minkowski_unet.build(state, **_of_points(options)), "final")
+    values = _of_random(options, "width", "num_classes", "kernel", "variant")
+    return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
+
+
+def _make_center_point(options: argparse.Namespace, state: _State) -> _Made:
+    config = center_point.config_of(options.dataset, options.library)
+    common = {"name": options.name, "description": options.description, "library": options.library}
+    if state is not None:
+        network = center_point.build(state, config, **common)
+    else:
+        network = center_point.random_network(config, **common, **_of_random(options))
+    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+
+
+def _make_second(options: argparse.Namespace, state: _State) -> _Made:
+    config = second.Config()
+    common = {"name": options.name, "description": options.description}
+    if state is not None:
+        network = second.build(state, config, **common)
+    else:
+        network = second.random_network(config, **common, **_of_random(options))
+    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m voxserve.export",
+        description="Write the folder that voxserve serves: of a state dict, or with random weights by a seed.",
+    )
+    networks = parser.add_subparsers(dest="network", required=True)
+
+    unet = _add(networks, "torchsparse-minkunet", _make_minkunet, "MinkUNet of TorchSparse (SparseResUNet42) or spvnas")
+    _add_points(unet, (0.05,) * 3, minkunet.LIDAR_FEATURES)
+    spvcnn = _add(networks, "spvcnn", _make_spvcnn, "SPVCNN of spvnas: MinkUNet and a branch of points")
+    _add_points(spvcnn, (0.05,) * 3, minkunet.LIDAR_FEATURES)
+    spvcnn.add_argument(
+        "--points",
+        choices=minkunet.POINTS,
+        default="voxels",
+        help="the branch's: one a voxel, as spvnas has it (default), or all of the cloud's",
+    )
+    resnet = _add(networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, labelling points")
+    _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
+    resnet.add_argument("--axes", type=_names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
+    minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
+    _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES)
+    minkowski.add_argument("--variant", choices=minkowski_unet.VARIANTS, help="of random weights (MinkUNet14A)")
+    minkowski.add_argument(
+        "--kernel", choices=minkowski_unet.KERNELS, help="of random weights, for what 4 axes are (default cube)"
+    )
+
+    detector = _add(networks, "centerpoint", _make_center_point, "CenterPoint on voxels, of OpenPCDet or det3d")
+    detector.add_argument("--dataset", choices=center_point.CONFIGS, required=True, help="says range, voxels, tasks")
+    detector.add_argument(
+        "--library",
+        choices=spconv_backbone.LIBRARIES,
+        default="openpcdet",
+        help="whose names, limits and boxes (default openpcdet)",
+    )
+    _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
+    return parser
+
+
+def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = networks.add_parser(name, help=text, description=text)
+    command.set_defaults(make=make)
+    command.add_argument(
+        "weights", nargs="?", help="state dict: .safetensors, or .pt/.pth where torch is installed; none: random"
+    )
+    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
+    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
+    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
+    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
+    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
+    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
+    command.add_argument("--seed", type=int, help="of random weights (default 0)")
+    command.add_argument("--max-voxels", type=int, metavar="N", help="of a request; 0: no limit (default: its own)")
+    command.add_argument(
+        "--voxel-overflow",
+        choices=model_folder.VOXEL_OVERFLOWS,
+        help="above it: refuse, keep the nearest to the sensor, or the first in input order as spconv and OpenPCDet do",
+    )
+    return command
+
+
+def _add_points(
+    command: argparse.ArgumentParser, voxel_size: tuple[float, ...], features: tuple[PointFeature, ...]
+) -> None:
+    command.add_argument(
+        "--voxel-size",
+        type=_voxel_size,
+        default=voxel_size,
+        metavar="M[,M,M[,S]]",
+        help=f"metres of every axis or of each, and seconds of a fourth (default {voxel_size[0]})",
+    )
+    command.add_argument(
+        "--features",
+        type=_features,
+        default=features,
+        metavar="NAME:UNIT[=DEFAULT],...",
+        help="columns of the input (default x:m,y:m,z:m,intensity:1)",
+    )
+    command.add_argument("--width", type=float, help="of random weights: what multiplies the channels (default 1)")
+    command.add_argument("--num-classes", type=int, metavar="N", help="of random weights (default 19)")
+
+
+def _voxel_size(text: str) -> tuple[float, ...]:
+    values = tuple(float(value) for value in text.split(","))
+    return values * 3 if len(values) == 1 else values
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _features(text: str) -> tuple[PointFeature, ...]:
@@ -101,39 +230,6 @@ def _features(text: str) -> tuple[PointFeature, ...]:
             raise argparse.ArgumentTypeError(f"'{entry}' is not name:unit or name:unit=default")
         features.append(PointFeature(name, unit, float(default) if default else None))
     return tuple(features)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m voxserve.export", description="Write the folder that voxserve serves from a state dict."
-    )
-    networks = parser.add_subparsers(dest="network", required=True)
-    unet = networks.add_parser(
-        "torchsparse-minkunet", help="TorchSparse's SparseResUNet42 (backbone.*) with a Linear (classifier.*)"
-    )
-    unet.add_argument("weights", help="state dict: .safetensors, or .pt/.pth where torch is installed")
-    unet.add_argument("--output", required=True, metavar="FOLDER", help="the model's folder; its name is the model's")
-    unet.add_argument("--version", type=int, default=1, help="version to write (default 1)")
-    unet.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
-    unet.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
-    unet.add_argument("--description", default="", help="what it was trained on, what it is good for")
-    unet.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
-    unet.add_argument("--voxel-size", type=float, default=0.05, metavar="M", help="metres (default 0.05)")
-    unet.add_argument(
-        "--features",
-        type=_features,
-        default=torchsparse_minkunet.LIDAR_FEATURES,
-        metavar="NAME:UNIT[=DEFAULT],...",
-        help="columns of the input (default x:m,y:m,z:m,intensity:1)",
-    )
-    unet.add_argument("--max-voxels", type=int, default=0, metavar="N", help="of a request (default 0: no limit)")
-    unet.add_argument(
-        "--voxel-overflow",
-        choices=model_folder.VOXEL_OVERFLOWS,
-        default="REJECT",
-        help="above it: refuse, keep the nearest to the sensor, or the first in input order as spconv and OpenPCDet do",
-    )
-    return parser
 
 
 if __name__ == "__main__":

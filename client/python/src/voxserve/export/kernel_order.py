@@ -18,11 +18,7 @@ def from_torchsparse(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> np
 
     TorchSparse runs K with the FIRST axis fastest where the kernel's volume is odd, with the LAST where it is even.
     """
-    if weight.ndim != 3 or weight.shape[0] != math.prod(kernel_size):
-        raise ValueError(
-            f"a {'x'.join(map(str, kernel_size))} kernel needs [{math.prod(kernel_size)}, Cin, Cout], "
-            f"not {list(weight.shape)}"
-        )
+    _check_volume(weight, kernel_size)
     if math.prod(kernel_size) % 2 == 0:
         return weight
     return first_axis_fastest(weight, kernel_size)
@@ -34,3 +30,39 @@ def first_axis_fastest(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> 
     cells = weight.reshape(*reversed(kernel_size), *weight.shape[1:])
     axes = (*reversed(range(dimension)), dimension, dimension + 1)
     return np.ascontiguousarray(cells.transpose(axes)).reshape(weight.shape)
+
+
+def from_minkowski(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
+    """MinkowskiEngine [K, Cin, Cout] -> served order. It runs the FIRST axis fastest, whatever the volume."""
+    _check_volume(weight, kernel_size)
+    return first_axis_fastest(weight, kernel_size)
+
+
+def from_spconv(weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int) -> npt.NDArray[Any]:
+    """spconv's weights of a network over (z, y, x) -> served order over (x, y, z).
+
+    kernel_size is that of (x, y, z). spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]; where
+    a shape could be either, it is spconv 2's.
+    """
+    reversed_size = tuple(reversed(kernel_size))
+    sizes = ", ".join(map(str, reversed_size))
+    dimension = len(kernel_size)
+    if weight.shape[1:-1] == reversed_size and weight.shape[0] == out_channels:
+        axes = (*reversed(range(1, dimension + 1)), dimension + 1, 0)
+    elif weight.shape[:dimension] == reversed_size and weight.shape[-1] == out_channels:
+        axes = (*reversed(range(dimension)), dimension, dimension + 1)
+    else:
+        raise ValueError(
+            f"a {'x'.join(map(str, reversed_size))} kernel needs [{out_channels}, {sizes}, Cin] or "
+            f"[{sizes}, Cin, {out_channels}], not {list(weight.shape)}"
+        )
+    cells = weight.transpose(axes)
+    return np.ascontiguousarray(cells).reshape(math.prod(kernel_size), *cells.shape[dimension:])
+
+
+def _check_volume(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> None:
+    if weight.ndim != 3 or weight.shape[0] != math.prod(kernel_size):
+        raise ValueError(
+            f"a {'x'.join(map(str, kernel_size))} kernel needs [{math.prod(kernel_size)}, Cin, Cout], "
+            f"not {list(weight.shape)}"
+        )

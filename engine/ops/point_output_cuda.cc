@@ -1,7 +1,6 @@
 #include "engine/base/status_macros.h"
-#include "engine/ops/voxel_to_point.h"
+#include "engine/ops/point_output.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/voxel_to_point.h"
 
 namespace voxserve {
 namespace {
@@ -29,20 +28,15 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 
 }  // namespace
 
-absl::Status VoxelToPointStep::RunOnCuda(const StepContext& context) const {
-  const Tensor voxels = context.At(in_);
-  const int64_t row_bytes = voxels.channels * SizeOf(voxels.dtype);
+absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
+  const Tensor in = context.At(in_);
+  const int64_t row_bytes = in.channels * SizeOf(in.dtype);
   char* const rows = NextOutputRows(context);
   int64_t num_rows = 0;  // that have been written
   for (const PointRange& points : AnsweredPoints(context)) {
     RETURN_IF_CUDA_ERROR(
-        kernels::cuda::VoxelToPoint({.num_points = points.end - points.begin,
-                                     .point_to_voxel = context.device_geometry->point_to_voxel() + points.begin,
-                                     .voxels = voxels.data,
-                                     .voxel_pitch_bytes = voxels.pitch_bytes(),
-                                     .row_bytes = row_bytes,
-                                     .fill_label = kind_ == OutputKind::kLabels ? context.ignore_label : 0,
-                                     .points = rows + num_rows * row_bytes},
+        kernels::cuda::VoxelToPoint(ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,
+                                             points.end - points.begin, rows + num_rows * row_bytes),
                                     context.stream()));
     num_rows += points.end - points.begin;
   }

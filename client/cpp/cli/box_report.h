@@ -1,0 +1,24 @@
+#pragma once
+
+// What a person is told about the boxes of a scan, or of several.
+
+#include <string>
+#include <vector>
+
+#include "client/cpp/cli/command.h"
+#include "client/cpp/detections.h"
+#include "client/cpp/view/boxes_from_above.h"
+
+namespace voxserve::client {
+
+// The table of classes.
+std::string FormatBoxCounts(const std::vector<BoxCount>& counts, const Terminal& terminal);
+
+// A line for each of the first boxes, and how many more there are.
+std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
+                        const Terminal& terminal);
+
+// Adds the counts of another scan.
+void AddCounts(const std::vector<BoxCount>& more, std::vector<BoxCount>* sum);
+
+}  // namespace voxserve::client

@@ -1,0 +1,65 @@
+#include "client/cpp/view/boxes_from_above.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr uint32_t kUnlistedColor = 0x808080;
+constexpr float kMaxRange = 300;  // metres
+
+const v1::ClassInfo* Find(uint32_t class_id, const std::vector<v1::ClassInfo>& classes) {
+  const auto found = std::find_if(classes.begin(), classes.end(),
+                                  [class_id](const v1::ClassInfo& info) { return info.id() == class_id; });
+  return found == classes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<Footprint> FootprintOf(const Box& box) {
+  const float reach = std::max(std::abs(box.x), std::abs(box.y)) + std::abs(box.length) + std::abs(box.width);
+  if (!(reach < kMaxRange) || !std::isfinite(box.yaw)) return std::nullopt;
+  const float cos = std::cos(box.yaw), sin = std::sin(box.yaw);
+  const auto at = [&](float ahead, float left) -> GroundPoint {
+    return {box.x + ahead * cos - left * sin, box.y + ahead * sin + left * cos};
+  };
+  const float ahead = box.length / 2, left = box.width / 2;
+  return Footprint{.corners = {at(ahead, left), at(ahead, -left), at(-ahead, -left), at(-ahead, left)},
+                   .centre = {box.x, box.y},
+                   .front = at(ahead, 0)};
+}
+
+std::string NameOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
+  if (!box.class_name.empty()) return box.class_name;
+  const v1::ClassInfo* info = Find(box.class_id, classes);
+  return info != nullptr && !info->name().empty() ? info->name() : absl::StrCat("class ", box.class_id);
+}
+
+uint32_t RgbOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
+  const v1::ClassInfo* info = Find(box.class_id, classes);
+  return info != nullptr ? info->color_rgb() : kUnlistedColor;
+}
+
+std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes) {
+  std::map<uint32_t, BoxCount> by_id;
+  for (const Box& box : boxes) {
+    BoxCount& count = by_id[box.class_id];
+    if (count.num_boxes++ == 0) {
+      count.id = static_cast<int>(box.class_id);
+      count.name = NameOf(box, classes);
+      count.color_rgb = RgbOf(box, classes);
+    }
+    count.best_score = std::max(count.best_score, box.score);
+  }
+  std::vector<BoxCount> counts;
+  for (auto& [id, count] : by_id) counts.push_back(std::move(count));
+  std::stable_sort(counts.begin(), counts.end(),
+                   [](const BoxCount& a, const BoxCount& b) { return a.num_boxes > b.num_boxes; });
+  return counts;
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,56 @@
+"""Boxes in files, a record a box, in the answer's order.
+
+.json    an array of objects: class_id, class_name, score, x, y, z, length, width, height, yaw, velocity_x, velocity_y
+.csv     a line of these names, then one a box
+.npy     NumPy, structured [N] as Detections.structured gives it: without class_name
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from voxserve.new_file import new_file
+from voxserve.results import BOX_DTYPE, Detections
+
+
+def is_box_file(path: str | os.PathLike[str]) -> bool:
+    """Whether write knows the extension."""
+    return os.fspath(path).lower().endswith((".json", ".csv", ".npy"))
+
+
+def records(detections: Detections) -> list[dict[str, Any]]:
+    """As .json has them; numbers in as few digits as tell float32 values apart."""
+    rows = []
+    for values, name in zip(detections.structured(), detections.names, strict=True):
+        numbers = {field: float(str(values[field])) for field in BOX_DTYPE.names[1:]}
+        rows.append({"class_id": int(values["class_id"]), "class_name": name, **numbers})
+    return rows
+
+
+def write(path: str | os.PathLike[str], detections: Detections) -> None:
+    """ValueError for any other extension. The file is whole or not there: what stood there before stays until then."""
+    if not is_box_file(path):
+        raise ValueError(f"{os.fspath(path)}: boxes are written as .json, .csv or .npy")
+    extension = os.fspath(path).lower().rsplit(".", 1)[-1]
+    with new_file(path) as file:
+        if extension == "npy":
+            np.save(file, detections.structured())
+        elif extension == "json":
+            file.write((json.dumps(records(detections), indent=1) + "\n").encode())
+        else:
+            file.write(_csv(detections).encode())
+
+
+def _csv(detections: Detections) -> str:
+    text = io.StringIO()
+    names = BOX_DTYPE.names
+    writer = csv.DictWriter(text, [names[0], "class_name", *names[1:]], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records(detections))
+    return text.getvalue()

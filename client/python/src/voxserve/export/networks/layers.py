@@ -1,0 +1,173 @@
+"""The layers that the networks share: tensors by a library's names and orders on one side, nodes on the other.
+
+`channels` knows how wide each node's output is; 0 where a tensor that says so is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from voxserve.export import kernel_order
+from voxserve.export.model_folder import Network
+from voxserve.export.networks.tensors import Tensor, Tensors
+
+_BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
+RESIDUAL_GAIN = 0.5  # of a random residual branch, so that a sum of many stays within float16
+# Of a random network's first convolution, whose inputs are metres.
+INPUT_GAIN = 0.05
+
+# (tensors, key, kernel size, in channels, out channels, gain) -> served weight [K, in channels, out channels].
+WeightReader = Callable[[Tensors, str, Sequence[int], int, int, float], Tensor]
+
+
+def usual_fan_in(volume: int, c_in: int) -> int:
+    """Values that make one of a sparse convolution's: of a scan, about a third of a kernel's neighbours are there."""
+    return max(volume * c_in // 3, c_in)
+
+
+def torchsparse_weight(
+    tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float
+) -> Tensor:
+    shape = (math.prod(kernel), c_in, c_out)
+    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
+    return kernel_order.from_torchsparse(weight, kernel)
+
+
+def minkowski_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
+    shape = (math.prod(kernel), c_in, c_out)
+    weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
+    return kernel_order.from_minkowski(weight, kernel)
+
+
+def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
+    """kernel: of x, y, z; spconv's tensors are of z, y, x."""
+    zyx = tuple(reversed(kernel))
+    fan_in = usual_fan_in(math.prod(kernel), c_in)
+    name = f"{key}.weight"
+    weight = tensors.take(name, (c_out, *zyx, c_in), or_shape=(*zyx, c_in, c_out), fan_in=fan_in, gain=gain)
+    return kernel_order.from_spconv(weight, kernel, c_out)
+
+
+class Layers:
+    """Adds layers to a network. `key` is where a layer's tensors are in the library's state dict."""
+
+    def __init__(self, network: Network, tensors: Tensors, read_weight: WeightReader, epsilon: float) -> None:
+        self.network = network
+        self.tensors = tensors
+        self.epsilon = epsilon  # of batch norms, unless they say otherwise
+        self.channels: dict[str, int] = {}
+        self._read_weight = read_weight
+        self._kernels: dict[str, Sequence[int]] = {}  # of strided convolutions, for their inverses
+
+    def points(self, name: str, num_features: int) -> str:
+        """Makes the voxelize node known."""
+        self.channels[name] = num_features
+        return name
+
+    def submanifold(
+        self, name: str, key: str, x: str, kernel: Sequence[int], out: int, *, bias: bool = False, gain: float = 1.0
+    ) -> str:
+        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, gain)
+        self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias))
+        return self._made(name, out)
+
+    def strided(
+        self,
+        name: str,
+        key: str,
+        x: str,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        out: int,
+        *,
+        rule: str = "FLOOR",
+        padding: Sequence[int] = (),
+    ) -> str:
+        """rule: FLOOR, EXPAND or PADDED, which alone has a padding."""
+        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
+        if rule == "PADDED":
+            self.network.strided_padded(name, x, weight, kernel, stride, padding)
+        elif rule == "EXPAND":
+            self.network.strided_expand(name, x, weight, kernel, stride)
+        else:
+            self.network.strided_floor(name, x, weight, kernel, stride)
+        self._kernels[name] = kernel
+        return self._made(name, out)
+
+    def inverse(self, name: str, key: str, x: str, out: int, paired_with: str) -> str:
+        weight = self._read_weight(self.tensors, key, self._kernels[paired_with], self.channels[x], out, 1.0)
+        self.network.inverse(name, x, weight, paired_with)
+        return self._made(name, out)
+
+    def norm(self, name: str, key: str, x: str, *, epsilon: float | None = None, gain: float = 1.0) -> str:
+        tensors = {
+            part: self.tensors.take(f"{key}.{part}", (self.channels[x],), gain=gain) for part in _BATCH_NORM_TENSORS
+        }
+        self.network.batch_norm(name, x, tensors, self.epsilon if epsilon is None else epsilon)
+        return self._made(name, self.channels[x])
+
+    def relu(self, name: str, x: str) -> str:
+        return self._made(self.network.relu(name, x), self.channels[x])
+
+    def norm_relu(self, x: str, key: str, *, epsilon: float | None = None) -> str:
+        """Batch norm and ReLU of the layer x, named after it."""
+        return self.relu(f"{x}.relu", self.norm(f"{x}.norm", key, x, epsilon=epsilon))
+
+    def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0) -> str:
+        """A torch Linear with a bias."""
+        shape = (out, self.channels[x])
+        weight = self.tensors.take(f"{key}.weight", shape, fan_in=self.channels[x], gain=gain)
+        self.network.linear(name, x, weight, self._bias(key, out, True))
+        return self._made(name, out)
+
+    def pointwise(self, name: str, key: str, x: str, out: int) -> str:
+        """A 1x1x1 convolution of TorchSparse or MinkowskiEngine, whose kernel is [in, out], without a bias."""
+        weight = self.tensors.take(f"{key}.kernel", (self.channels[x], out), fan_in=self.channels[x])
+        self.network.linear(name, x, np.ascontiguousarray(weight.T))
+        return self._made(name, out)
+
+    def add(self, name: str, sources: Sequence[str]) -> str:
+        return self._made(self.network.add(name, sources), self.channels[sources[0]])
+
+    def concat(self, name: str, sources: Sequence[str]) -> str:
+        widths = [self.channels[s] for s in sources]
+        return self._made(self.network.concat(name, sources), 0 if 0 in widths else sum(widths))
+
+    def conv2d(
+        self,
+        name: str,
+        key: str,
+        x: str,
+        kernel: int,
+        out: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        bias: bool = False,
+        gain: float = 1.0,
+        fill_bias: float | None = None,
+    ) -> str:
+        """A torch Conv2d. fill_bias: the value of a random network's bias."""
+        shape = (out, self.channels[x], kernel, kernel)
+        weight = self.tensors.take(f"{key}.weight", shape, fan_in=math.prod(shape[1:]), gain=gain)
+        values = self._bias(key, out, bias, fill_bias)
+        self.network.conv2d(name, x, weight, values, stride=stride, padding=padding)
+        return self._made(name, out)
+
+    def conv_transpose2d(self, name: str, key: str, x: str, kernel: int, out: int, *, stride: int) -> str:
+        """A torch ConvTranspose2d without a bias."""
+        shape = (self.channels[x], out, kernel, kernel)
+        fan_in = self.channels[x] * kernel * kernel // (stride * stride)
+        weight = self.tensors.take(f"{key}.weight", shape, fan_in=fan_in)
+        self.network.conv_transpose2d(name, x, weight, stride=stride)
+        return self._made(name, out)
+
+    def _bias(self, key: str, out: int, has_bias: bool, fill: float | None = None) -> Tensor | None:
+        return self.tensors.take(f"{key}.bias", (out,), fill=fill) if has_bias else None
+
+    def _made(self, name: str, channels: int) -> str:
+        self.channels[name] = channels
+        return name

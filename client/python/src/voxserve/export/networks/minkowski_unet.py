@@ -1,0 +1,215 @@
+"""MinkowskiEngine's MinkUNet (examples/minkunet.py) of 3 axes, and of 4 with time as the last.
+
+C. Choy et al., "4D Spatio-Temporal ConvNets: Minkowski Convolutional Neural Networks", CVPR 2019. Every level's sites
+are floor(c / 2); kernels run the first axis fastest and are reordered by kernel_order. Of four axes the first
+convolution and the strided ones are of one step in time, and the others have the kernel that is asked for:
+
+  cube         3x3x3 in space, one step in time: 27 cells
+  hypercube    3x3x3x3: 81 cells
+  hypercross   the centre and two neighbours on every axis: 9 cells
+  cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells
+
+State dicts: MinkUNet14 to MinkUNet34 with basic blocks, "conv0p1s1.kernel" to "final.bias", any width and number of
+blocks. What the kernels are is read from their volumes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from voxserve.export.model_folder import Network, PointFeature
+from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight, usual_fan_in
+from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+
+_EPSILON = 1e-5
+_INIT_WIDTH = 32
+_PLANES = {
+    "A": (32, 64, 128, 256, 128, 128, 96, 96),
+    "B": (32, 64, 128, 256, 128, 128, 128, 128),
+    "C": (32, 64, 128, 256, 192, 192, 128, 128),
+    "D": (32, 64, 128, 256, 384, 384, 384, 384),
+}
+_PLANES_34 = {
+    "A": (32, 64, 128, 256, 256, 128, 64, 64),
+    "B": (32, 64, 128, 256, 256, 128, 64, 32),
+    "C": (32, 64, 128, 256, 256, 128, 96, 96),
+}
+# Blocks a level, and the widths of each letter.
+VARIANTS = {
+    **{f"MinkUNet14{letter}": ((1,) * 8, planes) for letter, planes in _PLANES.items()},
+    **{f"MinkUNet18{letter}": ((2,) * 8, planes) for letter, planes in _PLANES.items() if letter != "C"},
+    **{f"MinkUNet34{letter}": ((2, 3, 4, 6, 2, 2, 2, 2), planes) for letter, planes in _PLANES_34.items()},
+}
+KERNELS = ("cube", "hypercube", "hypercross", "cube_cross")
+# Strided and inverse convolutions, by the level that they lead to.
+_DOWN = ("conv1p1s2", "conv2p2s2", "conv3p4s2", "conv4p8s2")
+_UP = ("convtr4p16s2", "convtr5p8s2", "convtr6p4s2", "convtr7p2s2")
+SPACE_FEATURES = (PointFeature("x", "m"), PointFeature("y", "m"), PointFeature("z", "m"))
+LIDAR_FEATURES = (*SPACE_FEATURES, PointFeature("intensity", "1"))
+
+
+def build(
+    state: Mapping[str, Tensor],
+    *,
+    name: str,
+    description: str = "",
+    voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
+    features: Sequence[PointFeature] = LIDAR_FEATURES,
+) -> Network:
+    """The network of a state dict, of as many axes as voxel_size has.
+
+    Raises ExportError with every tensor that is missing, unknown or misshaped.
+    """
+    tensors = StateDict(state, "MinkUNet")
+    dimension = _dimension(voxel_size)
+    layers = []
+    for block in range(1, 9):
+        count = next(n for n in itertools.count() if f"block{block}.{n}.conv1.kernel" not in tensors)
+        layers.append(max(count, 1))
+    planes = [tensors.size(f"block{block}.0.conv1.kernel", 2) for block in range(1, 9)]
+    # A volume that is no kernel's is reported against the most usual one.
+    kernels = {"cube": 27, "hypercube": 3**dimension, "hypercross": 2 * dimension + 1}
+    volume = tensors.size("block1.0.conv1.kernel", 0)
+    kernel = next((k for k, cells in kernels.items() if cells == volume), "cube")
+    first = _box_of(tensors.size("conv0p1s1.kernel", 0), (5, 3), dimension)
+    down = _box_of(tensors.size("conv1p1s2.kernel", 0), (2,), dimension)
+    init_width = tensors.size("conv0p1s1.kernel", 2)
+    network = Network(name, description, dimension)
+    builder = _Builder(network, tensors, kernel, first, down)
+    builder.build(voxel_size, features, init_width, layers, planes, tensors.size("final.kernel", 1))
+    tensors.raise_problems()
+    return network
+
+
+def random_network(
+    *,
+    name: str,
+    variant: str = "MinkUNet14A",
+    kernel: str = "cube",
+    num_classes: int = 19,
+    seed: int = 0,
+    description: str = "",
+    voxel_size: Sequence[float] = (0.05, 0.05, 0.05),
+    features: Sequence[PointFeature] = LIDAR_FEATURES,
+    width: float = 1.0,
+) -> Network:
+    """The network with random weights, of as many axes as voxel_size has. width multiplies the channels."""
+    dimension = _dimension(voxel_size)
+    if variant not in VARIANTS:
+        raise ValueError(f"variant is '{variant}', not one of {', '.join(VARIANTS)}")
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel is '{kernel}', not one of {', '.join(KERNELS)}")
+    if kernel == "cube_cross" and dimension != 4:
+        raise ValueError("kernel cube_cross needs 4 axes; voxel_size has 3")
+    layers, planes = VARIANTS[variant]
+    widths = [int(width * plane) for plane in (_INIT_WIDTH, *planes)]
+    if min(widths) < 1 or num_classes < 1:
+        raise ValueError(f"width {width} and {num_classes} classes leave a layer without channels")
+    network = Network(name, description, dimension)
+    first, down = ((5, 5, 5, 1), (2, 2, 2, 1)) if dimension == 4 else ((5, 5, 5), (2, 2, 2))
+    builder = _Builder(network, RandomTensors(seed), kernel, first, down)
+    builder.build(voxel_size, features, widths[0], layers, widths[1:], num_classes)
+    return network
+
+
+def _dimension(voxel_size: Sequence[float]) -> int:
+    if len(voxel_size) not in (3, 4):
+        raise ValueError(f"voxel_size has {len(voxel_size)} values; this network has 3 or 4 axes")
+    return len(voxel_size)
+
+
+def _box_of(volume: int, sizes: Sequence[int], dimension: int) -> tuple[int, ...]:
+    """The box of that volume, of one of the sizes on every axis or on every one but time; else the first of them."""
+    boxes = [(size,) * 3 + (last,) * (dimension - 3) for size in sizes for last in (1, size)]
+    return next((box for box in boxes if math.prod(box) == volume), boxes[0])
+
+
+class _Builder:
+    def __init__(
+        self, network: Network, tensors: Tensors, kernel: str, first: tuple[int, ...], down: tuple[int, ...]
+    ) -> None:
+        self._network = network
+        self._tensors = tensors
+        self._layers = Layers(network, tensors, minkowski_weight, _EPSILON)
+        self._kernel = kernel
+        self._first = first
+        self._down = down
+
+    def build(
+        self,
+        voxel_size: Sequence[float],
+        features: Sequence[PointFeature],
+        init_width: int,
+        num_blocks: Sequence[int],
+        planes: Sequence[int],
+        num_classes: int,
+    ) -> None:
+        network, layers = self._network, self._layers
+        network.section("Points to voxels, as MinkowskiEngine quantizes them: floor, and the mean of a voxel's points.")
+        network.voxelize("voxels", voxel_size, features, rounding="FLOOR", origin="ZERO", reduce="MEAN")
+        x = layers.points("voxels", len(features))
+        network.section("First convolution.")
+        x = layers.submanifold("conv0", "conv0p1s1", x, self._first, init_width, gain=INPUT_GAIN)
+        x = layers.norm_relu(x, "bn0.bn")
+        skips = [x]
+        for level, key in enumerate(_DOWN, start=1):
+            network.section(f"Level {level}: stride {2**level}.")
+            name = f"level{level}.down"
+            layers.strided(name, key, x, self._down, self._down, layers.channels[x])
+            x = layers.norm_relu(name, f"bn{level}.bn")
+            x = self._blocks(f"level{level}", level, x, num_blocks[level - 1], planes[level - 1])
+            skips.append(x)
+        for up, key in enumerate(_UP, start=1):
+            level = 4 - up
+            network.section(f"Up {up}: back to stride {2**level}, joined by the skip connection.")
+            name = f"up{up}.up"
+            layers.inverse(name, key, x, planes[3 + up], f"level{level + 1}.down")
+            x = layers.norm_relu(name, f"bntr{3 + up}.bn")
+            x = layers.concat(f"up{up}.concat", [x, skips[level]])
+            x = self._blocks(f"up{up}", 4 + up, x, num_blocks[3 + up], planes[3 + up])
+        network.section("Head.")
+        c_in = layers.channels[x]
+        weight = self._tensors.take("final.kernel", (c_in, num_classes), fan_in=c_in)
+        bias = self._tensors.take("final.bias", (1, num_classes))
+        network.linear("final", x, np.ascontiguousarray(weight.T), bias.reshape(-1))
+        network.argmax("argmax", "final")
+        network.voxel_to_point("labels", "argmax", "voxels")
+        network.voxel_to_point("scores", "final", "voxels")
+        network.output("LABELS", "labels")
+        network.output("SCORES", "scores")
+
+    def _blocks(self, name: str, number: int, x: str, count: int, out: int) -> str:
+        for block in range(count):
+            x = self._basic_block(f"{name}.{block}", f"block{number}.{block}", x, out)
+        return x
+
+    def _basic_block(self, name: str, key: str, x: str, out: int) -> str:
+        layers = self._layers
+        y = layers.norm_relu(self._conv(f"{name}.conv1", f"{key}.conv1", x, out), f"{key}.norm1.bn")
+        y = self._conv(f"{name}.conv2", f"{key}.conv2", y, out)
+        y = layers.norm(f"{name}.conv2.norm", f"{key}.norm2.bn", y, gain=RESIDUAL_GAIN)
+        shortcut = f"{key}.downsample"
+        changes = 0 not in (layers.channels[x], out) and layers.channels[x] != out
+        if f"{shortcut}.0.kernel" in self._tensors or changes:
+            x = layers.pointwise(f"{name}.shortcut", f"{shortcut}.0", x, out)
+            x = layers.norm(f"{name}.shortcut.norm", f"{shortcut}.1.bn", x)
+        return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))
+
+    def _conv(self, name: str, key: str, x: str, out: int) -> str:
+        layers, dimension = self._layers, self._network.dimension
+        if self._kernel in ("cube", "hypercube"):
+            size = (3,) * 3 + (3 if self._kernel == "hypercube" else 1,) * (dimension - 3)
+            return layers.submanifold(name, key, x, size, out)
+        # Neither is a box, so that there is no order of axes to change.
+        offsets = [(*cell, 0) for cell in itertools.product((-1, 0, 1), repeat=3)] + [(0, 0, 0, -1), (0, 0, 0, 1)]
+        volume = len(offsets) if self._kernel == "cube_cross" else 2 * dimension + 1
+        shape = (volume, layers.channels[x], out)
+        weight = self._tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(volume, layers.channels[x]))
+        layers.channels[name] = out
+        if self._kernel == "cube_cross":
+            return self._network.submanifold_offsets(name, x, weight, offsets)
+        return self._network.submanifold(name, x, weight, (3,) * dimension, is_cross=True)

@@ -1,0 +1,107 @@
+"""SECOND as OpenPCDet trains it on KITTI (tools/cfgs/kitti_models/second.yaml).
+
+Y. Yan et al., "SECOND: Sparsely Embedded Convolutional Detection", Sensors 2018. VoxelBackBone8x, BaseBEVBackbone and
+AnchorHeadSingle: two anchors a class at every cell. Boxes are suppressed whatever their classes.
+
+State dict: OpenPCDet's SECONDNet ("backbone_3d.conv_input.0.weight" to "dense_head.conv_dir_cls.bias"), of spconv 1 or
+2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from voxserve.export.model_folder import Anchor, ClassEntry, Network, PointFeature
+from voxserve.export.networks import spconv_backbone
+from voxserve.export.networks.layers import Layers, spconv_weight
+from voxserve.export.networks.spconv_backbone import SPARSE_EPSILON, Bev, Voxels
+from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
+
+_SCORE_BIAS = -math.log((1 - 0.01) / 0.01)  # of random scores, as OpenPCDet begins
+# Of random scores, which differ, and of random residuals, which are small beside an anchor.
+_SCORE_GAIN = 0.3
+_BOX_GAIN = 0.03
+
+KITTI_CLASSES = (
+    ClassEntry(0, "Car", (255, 158, 0)),
+    ClassEntry(1, "Pedestrian", (0, 0, 230)),
+    ClassEntry(2, "Cyclist", (220, 20, 60)),
+)
+_KITTI_FEATURES = (
+    PointFeature("x", "m"),
+    PointFeature("y", "m"),
+    PointFeature("z", "m"),
+    PointFeature("intensity", "1"),
+)
+KITTI_VOXELS = Voxels((0, -40, -3), (70.4, 40, 1), (0.05, 0.05, 0.1), 5, 40_000, _KITTI_FEATURES)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a SECOND is made of. The defaults are the published network's on KITTI."""
+
+    voxels: Voxels = KITTI_VOXELS
+    classes: tuple[ClassEntry, ...] = KITTI_CLASSES
+    anchors: tuple[Anchor, ...] = (
+        Anchor(0, (3.9, 1.6, 1.56), -1.78),
+        Anchor(1, (0.8, 0.6, 1.73), -0.6),
+        Anchor(2, (1.76, 0.6, 1.73), -0.6),
+    )
+    num_direction_bins: int = 2
+    direction_offset: float = 0.78539
+    direction_limit_offset: float = 0.0
+    score_threshold: float = 0.1
+    nms_iou: float = 0.01
+    nms_boxes_in: int = 4096
+    nms_boxes_out: int = 500
+    sparse_widths: tuple[int, ...] = (16, 32, 64, 64)
+    sparse_out_width: int = 128
+    bev: Bev = field(default_factory=Bev)
+
+
+def build(state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "") -> Network:
+    """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
+    tensors = StateDict(state, "SECOND", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
+    network = _build(tensors, config, name, description)
+    tensors.raise_problems()
+    return network
+
+
+def random_network(config: Config, *, name: str, description: str = "", seed: int = 0) -> Network:
+    """The network with random weights."""
+    return _build(RandomTensors(seed), config, name, description)
+
+
+def _build(tensors: Tensors, config: Config, name: str, description: str) -> Network:
+    if sorted(a.class_id for a in config.anchors) != sorted(entry.id for entry in config.classes):
+        raise ValueError("there must be one anchor a class")
+    spconv_backbone.depth_after(config.voxels.grid()[2])
+    network = Network(name, description)
+    layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
+    x = spconv_backbone.voxelize(network, layers, config.voxels)
+    x = spconv_backbone.plain_backbone(layers, x, config.sparse_widths, config.sparse_out_width)
+    x = spconv_backbone.to_bev(layers, x, config.voxels)
+    x = spconv_backbone.bev_backbone(layers, x, "openpcdet", config.bev)
+
+    network.section("Head: scores, residuals and directions of every anchor.")
+    anchors = sum(len(a.rotations) for a in config.anchors)
+    key = "dense_head"
+    scores = anchors * len(config.anchors)
+    layers.conv2d("scores", f"{key}.conv_cls", x, 1, scores, bias=True, gain=_SCORE_GAIN, fill_bias=_SCORE_BIAS)
+    layers.conv2d("residuals", f"{key}.conv_box", x, 1, anchors * 7, bias=True, gain=_BOX_GAIN, fill_bias=0)
+    layers.conv2d("directions", f"{key}.conv_dir_cls", x, 1, anchors * config.num_direction_bins, bias=True)
+    network.anchor_head_decode(
+        "decoded",
+        ["scores", "residuals", "directions"],
+        config.anchors,
+        num_direction_bins=config.num_direction_bins,
+        direction_offset=config.direction_offset,
+        direction_limit_offset=config.direction_limit_offset,
+        score_threshold=config.score_threshold,
+        max_boxes=config.nms_boxes_in,
+    )
+    network.nms("boxes", ["decoded"], config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)
+    network.output("BOXES", "boxes")
+    return network

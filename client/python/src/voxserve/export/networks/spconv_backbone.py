@@ -1,0 +1,183 @@
+"""The voxel backbones of OpenPCDet and det3d: spconv convolutions to an eighth of the grid, seen from above, then 2-D.
+
+VoxelResBackBone8x (det3d: SpMiddleResNetFHD) has residual blocks, VoxelBackBone8x (SECOND's) does not. Both libraries
+compute with axes z, y, x and sites as spconv makes them (RULE_PADDED); here axes are x, y, z, and weights are permuted.
+Their grid has one cell more on z than the range has, which is the voxelize node's spatial_shape. What is seen from
+above has channel = c * depth + z, rows of y and columns of x, as theirs.
+
+BaseBEVBackbone (det3d: RPN): blocks of 3x3 convolutions, each brought to the size of the first and set side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voxserve.export.model_folder import Network, PointFeature
+from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers
+
+SPARSE_EPSILON = 1e-3  # of every batch norm but the heads'
+LIBRARIES = ("openpcdet", "det3d")
+_CUBE = (3, 3, 3)
+
+
+@dataclass(frozen=True)
+class Voxels:
+    """What the points become. Sizes in metres, of x, y and z."""
+
+    range_min: tuple[float, float, float]
+    range_max: tuple[float, float, float]
+    size: tuple[float, float, float]
+    max_points_per_voxel: int
+    max_voxels: int  # of a request
+    features: tuple[PointFeature, ...]
+
+    def grid(self) -> tuple[int, int, int]:
+        """Cells of the range, as OpenPCDet rounds them."""
+        cells = [
+            round((high - low) / size)
+            for low, high, size in zip(self.range_min, self.range_max, self.size, strict=True)
+        ]
+        return cells[0], cells[1], cells[2]
+
+
+@dataclass(frozen=True)
+class Bev:
+    """BaseBEVBackbone's parameters."""
+
+    num_layers: tuple[int, ...] = (5, 5)
+    strides: tuple[int, ...] = (1, 2)
+    widths: tuple[int, ...] = (128, 256)
+    up_strides: tuple[int, ...] = (1, 2)
+    up_widths: tuple[int, ...] = (256, 256)
+
+    def check(self) -> None:
+        counts = {len(v) for v in (self.num_layers, self.strides, self.widths, self.up_strides, self.up_widths)}
+        if len(counts) != 1:
+            raise ValueError(f"the lists of {self} must be of one length")
+
+
+def check_library(library: str) -> None:
+    if library not in LIBRARIES:
+        raise ValueError(f"library is '{library}', not one of {', '.join(LIBRARIES)}")
+
+
+def voxelize(network: Network, layers: Layers, voxels: Voxels) -> str:
+    """The mean of a voxel's first points (MeanVFE), on a grid with one cell more on z."""
+    grid = voxels.grid()
+    if min(grid) < 1:
+        raise ValueError(f"the range has {' x '.join(map(str, grid))} voxels; it must have 1 or more on every axis")
+    network.section("Points to voxels: the mean of each one's first points. spconv's shape has a cell more on z.")
+    network.voxelize(
+        "voxels",
+        voxels.size,
+        voxels.features,
+        rounding="FLOOR",
+        origin="RANGE",
+        reduce="MEAN",
+        range_min=voxels.range_min,
+        range_max=voxels.range_max,
+        max_points_per_voxel=voxels.max_points_per_voxel,
+        spatial_shape=(grid[0], grid[1], grid[2] + 1),
+    )
+    return layers.points("voxels", len(voxels.features))
+
+
+def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int], out: int) -> str:
+    """VoxelResBackBone8x. widths: of its four stages, 16, 32, 64, 128; out: of conv_out, 128."""
+    prefix = "backbone" if library == "det3d" else "backbone_3d"
+    x = _conv_input(layers, f"{prefix}.conv_input", x, widths[0])
+    for stage, width in enumerate(widths, start=1):
+        key, name = f"{prefix}.conv{stage}", f"conv{stage}"
+        first = 0
+        if stage > 1:
+            layers.network.section(f"Stage {stage}: stride {2 ** (stage - 1)}.")
+            # det3d's stages are one list of convolution, norm, ReLU and blocks; OpenPCDet's first entry has the three.
+            down, norm, first = (".0", ".1", 3) if library == "det3d" else (".0.0", ".0.1", 1)
+            x = _down(layers, f"{name}.down", f"{key}{down}", f"{key}{norm}", x, width, stage)
+        for block in range(2):
+            x = _residual_block(layers, f"{name}.{block}", f"{key}.{first + block}", x, width)
+    conv_out = "extra_conv" if library == "det3d" else "conv_out"
+    return _conv_out(layers, f"{prefix}.{conv_out}", x, out)
+
+
+def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> str:
+    """VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
+    x = _conv_input(layers, "backbone_3d.conv_input", x, widths[0])
+    for stage, width in enumerate(widths, start=1):
+        key, name = f"backbone_3d.conv{stage}", f"conv{stage}"
+        if stage > 1:
+            layers.network.section(f"Stage {stage}: stride {2 ** (stage - 1)}.")
+            x = _down(layers, f"{name}.down", f"{key}.0.0", f"{key}.0.1", x, width, stage)
+        for block in range(1 if stage == 1 else 2):
+            entry = block + (stage > 1)
+            x = layers.submanifold(f"{name}.{block}", f"{key}.{entry}.0", x, _CUBE, width)
+            x = layers.norm_relu(x, f"{key}.{entry}.1")
+    return _conv_out(layers, "backbone_3d.conv_out", x, out)
+
+
+def depth_after(grid_z: int) -> int:
+    """Cells on z of conv_out's sites, of a range of grid_z: 40 gives 2."""
+    cells = grid_z + 1
+    for padding in (1, 1, 0, 0):
+        cells = (cells + 2 * padding - 3) // 2 + 1
+    if cells < 1:
+        raise ValueError(f"{grid_z} voxels on z are too few for five stages")
+    return cells
+
+
+def to_bev(layers: Layers, x: str, voxels: Voxels) -> str:
+    layers.network.to_bev("from_above", x)
+    layers.channels["from_above"] = layers.channels[x] * depth_after(voxels.grid()[2])
+    return "from_above"
+
+
+def bev_backbone(layers: Layers, x: str, library: str, bev: Bev) -> str:
+    """BaseBEVBackbone of an image."""
+    bev.check()
+    prefix = "neck" if library == "det3d" else "backbone_2d"
+    ups = []
+    for block, count in enumerate(bev.num_layers):
+        layers.network.section(f"2-D block {block}.")
+        key, width = f"{prefix}.blocks.{block}", bev.widths[block]
+        for layer in range(count + 1):
+            # Their first layer pads by a module of its own; entries are padding, then three a layer.
+            entry, stride = 3 * layer + 1, bev.strides[block] if layer == 0 else 1
+            name = f"bev{block}.{layer}"
+            layers.conv2d(name, f"{key}.{entry}", x, 3, width, stride=stride, padding=1)
+            x = layers.norm_relu(name, f"{key}.{entry + 1}")
+        key, up, width = f"{prefix}.deblocks.{block}", bev.up_strides[block], bev.up_widths[block]
+        name = f"bev{block}.up"
+        if up == 1 and library == "det3d":
+            layers.conv2d(name, f"{key}.0", x, 1, width)
+        else:
+            layers.conv_transpose2d(name, f"{key}.0", x, up, width, stride=up)
+        ups.append(layers.norm_relu(name, f"{key}.1"))
+    return layers.concat("bev", ups) if len(ups) > 1 else ups[0]
+
+
+def _conv_input(layers: Layers, key: str, x: str, width: int) -> str:
+    layers.network.section("Stage 1: stride 1.")
+    x = layers.submanifold("conv_input", f"{key}.0", x, _CUBE, width, gain=INPUT_GAIN)
+    return layers.norm_relu(x, f"{key}.1")
+
+
+def _down(layers: Layers, name: str, key: str, norm: str, x: str, width: int, stage: int) -> str:
+    padding = (1, 1, 0) if stage == 4 else (1, 1, 1)
+    x = layers.strided(name, key, x, _CUBE, (2, 2, 2), width, rule="PADDED", padding=padding)
+    return layers.norm_relu(x, norm)
+
+
+def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
+    layers.network.section("Half the height, and seen from above.")
+    x = layers.strided("conv_out", f"{key}.0", x, (1, 1, 3), (1, 1, 2), width, rule="PADDED", padding=(0, 0, 0))
+    return layers.norm_relu(x, f"{key}.1")
+
+
+def _residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
+    """SparseBasicBlock: its convolutions have a bias beside the batch norm's."""
+    y = layers.submanifold(f"{name}.conv1", f"{key}.conv1", x, _CUBE, width, bias=True)
+    y = layers.norm_relu(y, f"{key}.bn1")
+    y = layers.submanifold(f"{name}.conv2", f"{key}.conv2", y, _CUBE, width, bias=True)
+    y = layers.norm(f"{name}.conv2.norm", f"{key}.bn2", y, gain=RESIDUAL_GAIN)
+    return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))

@@ -1,0 +1,164 @@
+"""Where a network's tensors come from: a state dict, whose names and shapes are checked, or a seed.
+
+A network asks for every tensor by the name and shape that its own library gives it, so that one description of the
+network serves both.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Tensor = npt.NDArray[Any]
+_STORED_DTYPES = (np.float16, np.float32)
+
+
+class ExportError(ValueError):
+    """A state dict that is not the network it should be. `problems` lists everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{len(self.problems)} problem(s):\n" + "\n".join(f"  {p}" for p in self.problems))
+
+
+class Tensors(Protocol):
+    """Hands out tensors by name. A size of 0 is one that could not be read, because its tensor is missing."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the tensor is surely there; a seed has none of its own accord."""
+
+    def size(self, name: str, axis: int) -> int:
+        """A size of a stored tensor; 0 where it is not known."""
+
+    def take(
+        self,
+        name: str,
+        shape: Sequence[int],
+        *,
+        or_shape: Sequence[int] | None = None,
+        fan_in: int = 0,
+        gain: float = 1.0,
+        fill: float | None = None,
+    ) -> Tensor:
+        """The tensor of that shape, or of or_shape where that is stored.
+
+        For those that are drawn: weights are normal with variance gain^2 * 2 / fan_in, a norm's scale is about gain,
+        and fill is the value of all.
+        """
+
+    def raise_problems(self) -> None:
+        """Raises ExportError with all that was wrong."""
+
+
+class StateDict:
+    """The tensors of a state dict, and what was wrong with them. Sizes that are not known are held against nobody."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Tensor],
+        network: str,
+        ignore: Callable[[str], bool] = lambda name: name.endswith(".num_batches_tracked"),
+    ) -> None:
+        """network: what a tensor that nobody takes is not part of; ignore: names that nobody needs to take."""
+        self._state = state
+        self._network = network
+        self._ignore = ignore
+        self._taken: set[str] = set()
+        self._problems: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._state
+
+    def size(self, name: str, axis: int) -> int:
+        shape = self._state[name].shape if name in self._state else ()
+        return shape[axis] if -len(shape) <= axis < len(shape) else 0
+
+    def take(
+        self,
+        name: str,
+        shape: Sequence[int],
+        *,
+        or_shape: Sequence[int] | None = None,
+        fan_in: int = 0,
+        gain: float = 1.0,
+        fill: float | None = None,
+    ) -> Tensor:
+        """The tensor, or zeros of that shape where it has a problem."""
+        self._taken.add(name)
+        shapes = [shape] if or_shape is None else [shape, or_shape]
+        expected = " or ".join("[" + ", ".join(str(n) if n else "?" for n in s) + "]" for s in shapes)
+        if name not in self._state:
+            self._problems.append(f"tensor '{name}' {expected} is missing")
+            return np.zeros(tuple(shape), np.float32)
+        tensor = self._state[name]
+        if not any(_fits(tensor, s) for s in shapes):
+            self._problems.append(f"tensor '{name}' is {list(tensor.shape)}, not {expected}")
+        elif tensor.dtype not in _STORED_DTYPES:
+            self._problems.append(f"tensor '{name}' is {tensor.dtype}, not float16, bfloat16 or float32")
+        elif not np.isfinite(tensor).all():
+            self._problems.append(f"tensor '{name}' has {int((~np.isfinite(tensor)).sum())} values that are not finite")
+        elif name.endswith(".running_var") and (tensor < 0).any():
+            self._problems.append(f"tensor '{name}' has {int((tensor < 0).sum())} negative variances")
+        else:
+            return tensor
+        return np.zeros(tuple(shape), np.float32)
+
+    def raise_problems(self) -> None:
+        unknown = [n for n in self._state if n not in self._taken and not self._ignore(n)]
+        problems = self._problems + [
+            f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown
+        ]
+        if problems:
+            raise ExportError(problems)
+
+
+class RandomTensors:
+    """Random tensors by seed and name: one name has one value, whatever else a network has.
+
+    Weights are He et al.'s (2015) and stored as float16, so that every precision computes with the same; statistics of
+    batch norms are close to 0 and 1, so that activations neither vanish nor leave float16 on the way through.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed is {seed}; it must be 0 to 2^64 - 1")
+        self._seed = seed
+
+    def __contains__(self, name: str) -> bool:
+        return False
+
+    def size(self, name: str, axis: int) -> int:
+        return 0
+
+    def take(
+        self,
+        name: str,
+        shape: Sequence[int],
+        *,
+        or_shape: Sequence[int] | None = None,
+        fan_in: int = 0,
+        gain: float = 1.0,
+        fill: float | None = None,
+    ) -> Tensor:
+        if fill is not None:
+            return np.full(tuple(shape), fill, np.float32)
+        rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
+        if fan_in > 0:
+            values = rng.standard_normal(tuple(shape), np.float32) * np.float32(gain * (2.0 / fan_in) ** 0.5)
+            return values.astype(np.float16)
+        if name.endswith(".running_var"):
+            return rng.uniform(0.8, 1.25, tuple(shape)).astype(np.float32)
+        if name.endswith(".weight"):
+            return (gain * rng.uniform(0.8, 1.25, tuple(shape))).astype(np.float32)
+        return (0.1 * rng.standard_normal(tuple(shape))).astype(np.float32)
+
+    def raise_problems(self) -> None:
+        """Nothing can be wrong with them."""
+
+
+def _fits(tensor: Tensor, shape: Sequence[int]) -> bool:
+    return tensor.ndim == len(shape) and all(n in (0, m) for n, m in zip(shape, tensor.shape, strict=True))

@@ -1,0 +1,250 @@
+"""Boxes of a fake server: one body, both clients; then their files and pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FakeServer, add_boxes, answer
+from stream_clients import WAIT, error_of
+from test_client import Call, Points, call_aio, call_sync
+
+import voxserve
+from voxserve import ClassInfo, Detections, ModelState, ModelVersion, PointCounts, box_file, preview
+from voxserve.boxes_from_above import count_boxes, footprints
+from voxserve.labelled_scan import LabelledScan, dense_extent
+
+CLASSES = (ClassInfo(0, "car", (255, 0, 0)), ClassInfo(1, "truck", (0, 0, 255)))
+
+
+@pytest.fixture(params=[call_sync, call_aio], ids=["sync", "aio"])
+def call(request: pytest.FixtureRequest) -> Call:
+    return request.param
+
+
+def test_detect_gives_boxes_in_columns(call: Call, server: FakeServer, points: Points) -> None:
+    found = call(server.address, "detect", "detector", points[:3], request_id="r-1", version=7, priority=2)
+    assert len(found) == 3
+    np.testing.assert_array_equal(found.boxes[2], np.float32([2, -2, 0.5, 4, 2, 1.5, 0.25]))
+    np.testing.assert_array_equal(found.velocities, np.tile(np.float32([3, 4]), (3, 1)))
+    np.testing.assert_array_equal(found.scores, np.float32([1, 1 / 2, 1 / 3]))
+    assert found.class_ids.tolist() == [1, 0, 1]
+    assert found.names == ("car", "", "car")
+    types = [array.dtype for array in (found.boxes, found.velocities, found.scores, found.class_ids)]
+    assert types == [np.float32, np.float32, np.float32, np.uint32]
+    assert (found.model, found.version, found.request_id, found.counts.used) == ("detector", 3, "r-1", 3)
+    assert found.round_trip > 0
+    sent = server.requests[0]
+    assert (sent.version, sent.priority, sent.return_scores) == (7, 2, False)
+
+
+def test_no_points_have_no_boxes(call: Call, server: FakeServer) -> None:
+    found = call(server.address, "detect", "detector", np.zeros((0, 4), np.float32))
+    assert (len(found), found.boxes.shape, found.velocities.shape, found.names) == (0, (0, 7), (0, 2), ())
+    assert found.structured().shape == (0,)
+
+
+def test_a_sample_comes_with_boxes(call: Call, server: FakeServer, points: Points) -> None:
+    found = call(server.address, "detect", "detector", points, sample=voxserve.FarthestPoints(3))
+    assert found.sampled_points.tolist() == [0, 1, 2]
+    assert len(found) == 10
+
+
+def test_a_model_with_both_is_asked_for_either(call: Call, server: FakeServer, points: Points) -> None:
+    assert len(call(server.address, "detect", "both", points)) == 10
+    assert len(call(server.address, "segment", "both", points)) == 10
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "message"),
+    [
+        ("detect", "minkunet", "model 'minkunet' answers labels and no boxes; ask it with infer or segment"),
+        ("infer", "detector", "model 'detector' answers boxes and no labels; ask it with detect"),
+        ("segment", "detector", "model 'detector' answers boxes and no labels; ask it with detect"),
+    ],
+)
+def test_the_wrong_call_is_told_the_right_one(
+    call: Call, server: FakeServer, points: Points, method: str, model: str, message: str
+) -> None:
+    with pytest.raises(voxserve.InvalidArgumentError) as caught:
+        call(server.address, method, model, points)
+    assert (caught.value.reason, caught.value.message) == ("UNSUPPORTED_OUTPUT", message)
+
+
+@pytest.mark.parametrize("method", ["detect", "infer"])
+def test_neither_is_malformed(call: Call, server: FakeServer, points: Points, method: str) -> None:
+    with pytest.raises(voxserve.InferenceError, match="neither labels nor boxes") as caught:
+        call(server.address, method, "mute", points)
+    assert caught.value.reason == "MALFORMED_RESPONSE"
+
+
+def test_boxes_that_are_none_are_malformed(call: Call, server: FakeServer, points: Points) -> None:
+    with pytest.raises(voxserve.InferenceError, match="box 0 is not finite"):
+        call(server.address, "detect", "crooked", points)
+
+
+def test_models_say_what_they_answer(call: Call, server: FakeServer) -> None:
+    model = call(server.address, "model", "detector")
+    assert (model.has_labels, model.has_scores, model.has_boxes, model.has_velocities) == (False, False, True, True)
+    model = call(server.address, "model", "minkunet")
+    assert (model.has_labels, model.has_scores, model.has_boxes, model.has_velocities) == (True, True, False, False)
+
+
+def test_frames_of_a_stream_have_what_the_model_has(client: Any, server: FakeServer, points: Points) -> None:
+    def streams(requests: Iterator[Any], _context: Any) -> Iterator[Any]:
+        next(requests)
+        for request in requests:
+            response = answer(request)
+            add_boxes(response.result.response, request.frame.cloud.num_points)
+            if request.frame.frame_id != 1:  # which has both
+                response.result.response.ClearField("segmentation")
+            if request.frame.frame_id == 3:
+                response.result.response.ClearField("detections")
+            yield response
+
+    server.streams = streams
+    with client.stream("detector", policy="queue", timeout=WAIT) as stream:
+        for frame_id in range(4):
+            stream.send(frame_id, points[:frame_id])
+        stream.close_sends()
+        results = list(stream)
+    assert [len(result.detections) for result in results[:3]] == [0, 1, 2]
+    assert [result.segmentation is None for result in results] == [True, False, True, True]
+    assert results[2].detections.names == ("car", "")
+    assert results[2].detections.round_trip > 0
+    assert error_of(results[3]).reason == "MALFORMED_RESPONSE"
+    assert results[3].detections is None
+
+
+# Files
+
+
+def make_found(boxes: Any, class_ids: Any = (), scores: Any = (), names: tuple[str, ...] = ()) -> Detections:
+    boxes = np.asarray(boxes, np.float32).reshape(-1, 7)
+    number = len(boxes)
+    return Detections(
+        boxes=boxes,
+        velocities=np.full((number, 2), 0.1, np.float32),
+        scores=np.asarray(scores or [0.5] * number, np.float32),
+        class_ids=np.asarray(class_ids or [0] * number, np.uint32),
+        names=names or ("",) * number,
+        counts=PointCounts(0, 0, 0, 0, 0),
+        stages=(),
+        model="m",
+        version=1,
+        device="cpu",
+        request_id="",
+        round_trip=0.1,
+    )
+
+
+FOUND = make_found([[1.5, -20.25, 0.1, 4, 2, 1.5, -3.14159], [0] * 7], [3, 0], [0.9, 0], ('car, "parked"', ""))
+
+
+def test_csv(tmp_path: Path) -> None:
+    box_file.write(tmp_path / "a.csv", FOUND)
+    text = (tmp_path / "a.csv").read_text()
+    assert text.splitlines()[0] == "class_id,class_name,score,x,y,z,length,width,height,yaw,velocity_x,velocity_y"
+    rows = list(csv.DictReader(text.splitlines()))
+    assert (rows[0]["class_name"], rows[0]["score"], rows[0]["z"]) == ('car, "parked"', "0.9", "0.1")
+    assert len(rows) == 2
+
+
+def test_json(tmp_path: Path) -> None:
+    box_file.write(tmp_path / "a.JSON", FOUND)
+    rows = json.loads((tmp_path / "a.JSON").read_text())
+    assert (rows[0]["class_id"], rows[0]["class_name"], rows[0]["yaw"]) == (3, 'car, "parked"', -3.14159)
+    assert rows[1]["velocity_y"] == 0.1
+
+
+def test_npy(tmp_path: Path) -> None:
+    box_file.write(tmp_path / "a.npy", FOUND)
+    records = np.load(tmp_path / "a.npy")
+    np.testing.assert_array_equal(records, FOUND.structured())
+    assert records["class_id"].tolist() == [3, 0]
+    np.testing.assert_array_equal(records["y"], np.float32([-20.25, 0]))
+    np.testing.assert_array_equal(records["velocity_x"], FOUND.velocities[:, 0])
+
+
+def test_other_extensions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\.json, \.csv or \.npy"):
+        box_file.write(tmp_path / "a.txt", FOUND)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Views
+
+
+def make_scan(found: Detections) -> LabelledScan:
+    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
+    grid = np.stack(np.meshgrid(np.linspace(-20, 20, 80), np.linspace(-20, 20, 80)), axis=-1).reshape(-1, 2)
+    return LabelledScan.with_boxes(np.column_stack([grid, np.zeros(len(grid))]).astype(np.float32), found, model)
+
+
+# A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
+TWO = make_found([[20, 0, 0, 6, 2, 1, math.pi / 2], [0, -15, 0, 8, 4, 2, 0]], [0, 1], [0.9, 1])
+
+
+def test_a_footprint_turns_with_its_yaw() -> None:
+    (footprint,) = footprints(make_found([[10, 5, 0, 4, 2, 1, math.pi / 2]])).values()
+    np.testing.assert_allclose(footprint.front, [10, 7], atol=1e-6)
+    np.testing.assert_allclose(footprint.corners, [[9, 7], [11, 7], [11, 3], [9, 3]], atol=1e-6)
+
+
+def test_what_reaches_beyond_every_lidar_is_not_drawn() -> None:
+    found = make_found([[1e30, 0, 0, 4, 2, 1, 0], [1, 0, 0, 4, 2, 1, 0], [0, 0, 0, 3e38, 3e38, 1, 0]])
+    assert list(footprints(found)) == [1]
+    assert dense_extent(np.zeros((0, 3), np.float32), found).max_x == 6
+
+
+def test_the_extent_holds_every_box() -> None:
+    extent = dense_extent(np.zeros((0, 3), np.float32), make_found([[90, -40, 0, 4, 2, 1, 0]]))
+    assert (extent.max_x, extent.min_y) == (94, -43)
+
+
+def test_counts_and_names() -> None:
+    found = make_found(np.zeros((4, 7)), [0, 1, 1, 9], [0.5, 0.2, 0.7, 0.1], ("", "lorry", "lorry", ""))
+    counts = [(c.id, c.name, c.color, c.num_boxes, round(c.best_score, 3)) for c in count_boxes(found, CLASSES)]
+    assert counts == [
+        (1, "lorry", (0, 0, 255), 2, 0.7),
+        (0, "car", (255, 0, 0), 1, 0.5),
+        (9, "class 9", (128, 128, 128), 1, 0.1),
+    ]
+
+
+def test_preview_has_letters_over_points() -> None:
+    text = preview.draw(make_scan(TWO), columns=40, rows=20, color=False)
+    assert "@ sensor  c car  t truck  . points" in text
+    drawn = text[: text.index("@ sensor")]
+    assert "." in drawn
+    assert drawn.rindex("c") < drawn.index("t")  # the car is ahead of the truck
+    assert "8;2;255;0;0m" in preview.draw(make_scan(TWO), columns=40, rows=10)
+
+
+def test_picture_has_outlines_in_the_classes_colours() -> None:
+    pytest.importorskip("PIL")
+    from voxserve import picture
+
+    image = np.asarray(picture.draw(make_scan(TWO), "boxes"), np.int64)[:, :-470]
+    red = np.argwhere((image[..., 0] > 150) & (image[..., 2] < 90))
+    blue = np.argwhere((image[..., 2] > 150) & (image[..., 0] < 90))
+    assert min(len(red), len(blue)) > 100
+    assert red[:, 0].max() < image.shape[0] / 2  # ahead is up
+    assert blue[:, 1].min() > image.shape[1] / 2  # right is right
+
+
+def test_boxes_alone_make_a_picture() -> None:
+    pytest.importorskip("PIL")
+    from voxserve import picture
+
+    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
+    for found in (TWO, make_found([])):
+        scan = LabelledScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
+        assert picture.draw(scan).width > 470
+        assert "from above" in preview.draw(scan, color=False)

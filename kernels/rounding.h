@@ -1,0 +1,25 @@
+#pragma once
+
+// Rounding of float32 to integers, the same on the CPU and in kernels. Written out because the library's functions are
+// calls on a baseline x86-64.
+
+#include <cmath>
+#include <cstdint>
+
+namespace voxserve::kernels {
+
+// Floats from 2^23 on are integers. Below, adding 2^23 leaves no room for a fraction.
+inline constexpr float kFirstAllInteger = 8388608.0F;
+
+constexpr float RoundHalfEven(float value) {
+  const float magnitude = std::fabs(value);
+  return magnitude < kFirstAllInteger ? std::copysign(magnitude + kFirstAllInteger - kFirstAllInteger, value) : value;
+}
+
+constexpr float Floor(float value) {
+  if (!(std::fabs(value) < kFirstAllInteger)) return value;
+  const auto truncated = static_cast<float>(static_cast<int32_t>(value));
+  return truncated > value ? truncated - 1.0F : truncated;
+}
+
+}  // namespace voxserve::kernels

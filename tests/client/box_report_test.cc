@@ -1,0 +1,77 @@
+#include "client/cpp/cli/box_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "client/cpp/cli/report.h"
+#include "gmock/gmock.h"
+
+namespace voxserve::client {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ScanReport Report(size_t num_cars) {
+  ScanReport report;
+  report.file = "scan.bin";
+  report.result.model = "centerpoint";
+  report.result.version = 3;
+  report.result.device = "cpu";
+  report.result.counts.set_out_of_range(2);
+  report.num_points = 1234;
+  report.boxes.emplace();
+  for (size_t i = 0; i < num_cars; ++i) {
+    report.boxes->push_back({.class_id = 1,
+                             .class_name = "car",
+                             .score = 0.875f,
+                             .x = 12.5f,
+                             .length = 4.5f,
+                             .yaw = 1.5707963f,
+                             .velocity_x = 3,
+                             .velocity_y = 4});
+  }
+  return report;
+}
+
+TEST(BoxReportTest, SaysItAllInPlainText) {
+  const std::string text = FormatReport(Report(2), {}, Terminal());
+  EXPECT_THAT(text, HasSubstr("scan.bin: 1,234 points in 0 voxels, 2 boxes found by centerpoint version 3 on cpu"));
+  EXPECT_THAT(text, ContainsRegex("car +2 +0.88  #+"));
+  EXPECT_THAT(text, ContainsRegex("car +0.88 +12.50 +0.00 +0.00 +4.50 +0.00 +0.00 +90 +5.0"));
+  EXPECT_THAT(text, HasSubstr("not used: 2 out of range"));
+  EXPECT_THAT(text, Not(HasSubstr("label")));
+  for (const char c : text) EXPECT_GE(c, '\n');  // no colours, no Unicode
+}
+
+TEST(BoxReportTest, LongListsEnd) {
+  EXPECT_THAT(FormatReport(Report(20), {}, Terminal()), Not(HasSubstr(" more")));
+  EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; --json and --save have all"));
+}
+
+TEST(BoxReportTest, NoBoxesAreNoError) {
+  EXPECT_THAT(FormatReport(Report(0), {}, Terminal()), HasSubstr("no boxes"));
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(Report(0)))["boxes"], nlohmann::json::array());
+}
+
+TEST(BoxReportTest, JsonHasEveryBox) {
+  const nlohmann::json json = nlohmann::json::parse(FormatJson(Report(23)));
+  ASSERT_EQ(json["boxes"].size(), 23u);
+  EXPECT_EQ(json["boxes"][22]["class_name"], "car");
+  EXPECT_EQ(json["boxes"][22]["velocity_y"], 4.0);
+  EXPECT_FALSE(json.contains("classes"));
+}
+
+TEST(BoxReportTest, AddsScansUp) {
+  std::vector<BoxCount> sum;
+  AddCounts({{.id = 1, .name = "car", .num_boxes = 2, .best_score = 0.5f}}, &sum);
+  AddCounts({{.id = 0, .name = "cone", .num_boxes = 3, .best_score = 0.1f}, {.id = 1, .name = "car", .num_boxes = 2}},
+            &sum);
+  ASSERT_EQ(sum.size(), 2u);
+  EXPECT_EQ(sum[0].name, "car");
+  EXPECT_EQ(sum[0].num_boxes, 4u);
+  EXPECT_EQ(sum[0].best_score, 0.5f);
+}
+
+}  // namespace
+}  // namespace voxserve::client

@@ -1,0 +1,130 @@
+#include "client/cpp/view/boxes_from_above.h"
+
+#include <cmath>
+#include <limits>
+
+#include "client/cpp/view/picture.h"
+#include "client/cpp/view/preview.h"
+#include "gmock/gmock.h"
+
+namespace voxserve::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr float kQuarterTurn = 1.57079632679f;
+
+std::vector<v1::ClassInfo> Classes() {
+  std::vector<v1::ClassInfo> classes(2);
+  classes[0].set_name("car");
+  classes[0].set_color_rgb(0xff0000);
+  classes[1].set_id(1);
+  classes[1].set_name("truck");
+  classes[1].set_color_rgb(0x0000ff);
+  return classes;
+}
+
+// A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
+LabelledScan TwoBoxes() {
+  LabelledScan scan;
+  scan.classes = Classes();
+  scan.boxes = {
+      {.class_id = 0, .score = 0.9f, .x = 20, .length = 6, .width = 2, .yaw = kQuarterTurn},
+      {.class_id = 1, .score = 1, .y = -15, .length = 8, .width = 4},
+  };
+  for (int i = 0; i < 4000; ++i) {
+    scan.x.push_back(static_cast<float>(i % 80) * 0.5f - 20);
+    scan.y.push_back(static_cast<float>(i / 80) * 0.8f - 20);
+    scan.z.push_back(0);
+  }
+  return scan;
+}
+
+TEST(BoxesFromAboveTest, AFootprintTurnsWithItsYaw) {
+  const auto footprint = FootprintOf({.x = 10, .y = 5, .length = 4, .width = 2, .yaw = kQuarterTurn});
+  ASSERT_TRUE(footprint.has_value());
+  EXPECT_NEAR(footprint->front.x, 10, 1e-5);
+  EXPECT_NEAR(footprint->front.y, 7, 1e-5);
+  EXPECT_NEAR(footprint->corners[0].x, 9, 1e-5);  // its left is behind
+  EXPECT_NEAR(footprint->corners[0].y, 7, 1e-5);
+  EXPECT_NEAR(footprint->corners[2].x, 11, 1e-5);
+  EXPECT_NEAR(footprint->corners[2].y, 3, 1e-5);
+}
+
+TEST(BoxesFromAboveTest, WhatReachesBeyondEveryLidarIsNotDrawn) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(FootprintOf({.x = 1e30f, .length = 4, .width = 2}).has_value());
+  EXPECT_FALSE(FootprintOf({.length = 3e38f, .width = 3e38f}).has_value());
+  EXPECT_FALSE(FootprintOf({.x = nan}).has_value());
+  EXPECT_FALSE(FootprintOf({.yaw = nan}).has_value());
+  EXPECT_TRUE(FootprintOf({.length = -4}).has_value()) << "a size that makes no sense breaks no picture";
+}
+
+TEST(BoxesFromAboveTest, CountsTheMostFrequentClassFirstAndNamesEach) {
+  const std::vector<BoxCount> counts = CountBoxes({{.class_id = 0, .score = 0.5f},
+                                                   {.class_id = 1, .class_name = "lorry", .score = 0.2f},
+                                                   {.class_id = 1, .class_name = "lorry", .score = 0.7f},
+                                                   {.class_id = 9}},
+                                                  Classes());
+  ASSERT_EQ(counts.size(), 3u);
+  EXPECT_EQ(counts[0].name, "lorry") << "the box's own name";
+  EXPECT_EQ(counts[0].num_boxes, 2u);
+  EXPECT_EQ(counts[0].best_score, 0.7f);
+  EXPECT_EQ(counts[0].color_rgb, 0x0000ffu);
+  EXPECT_EQ(counts[1].name, "car");
+  EXPECT_EQ(counts[2].name, "class 9");
+}
+
+TEST(BoxesFromAboveTest, TheExtentHoldsEveryBox) {
+  LabelledScan scan = TwoBoxes();
+  scan.boxes[0].x = 90;
+  scan.boxes[1].y = 1e6f;  // is not drawn
+  const Extent extent = DenseExtent(scan);
+  EXPECT_GT(extent.max_x, 90);
+  EXPECT_LT(extent.max_x, 100);
+  EXPECT_LT(extent.max_y, 30);
+}
+
+TEST(BoxesFromAboveTest, APictureHasOutlinesInTheClassesColours) {
+  const Image image = DrawPicture(TwoBoxes(), {.title = "boxes", .lines = {}});
+  const int map_width = image.width() - 470;
+  const int sensor_x = map_width / 2;
+  int red = 0, blue = 0, lowest_red = 0, leftmost_blue = map_width;
+  for (int y = 0; y < image.height(); ++y) {
+    for (int x = 0; x < map_width; ++x) {
+      const Color& pixel = image.at(x, y);
+      if (pixel[0] > 0.7f && pixel[2] < 0.3f) {
+        ++red;
+        lowest_red = std::max(lowest_red, y);
+      }
+      if (pixel[2] > 0.7f && pixel[0] < 0.3f) {
+        ++blue;
+        leftmost_blue = std::min(leftmost_blue, x);
+      }
+    }
+  }
+  EXPECT_GT(red, 100);
+  EXPECT_GT(blue, 100);
+  EXPECT_LT(lowest_red, image.height() / 2) << "ahead is up";
+  EXPECT_GT(leftmost_blue, sensor_x) << "right is right";
+}
+
+TEST(BoxesFromAboveTest, BoxesAloneMakeAPictureToo) {
+  LabelledScan scan = TwoBoxes();
+  scan.x = scan.y = scan.z = {};
+  scan.boxes.push_back({.x = 1e30f});
+  EXPECT_GT(DrawPicture(scan, {}).width(), 470);
+  EXPECT_THAT(DrawPreview(scan, {.columns = 30, .rows = 10, .color = false}), HasSubstr("c car"));
+}
+
+TEST(BoxesFromAboveTest, APreviewHasLettersOverPoints) {
+  const std::string text = DrawPreview(TwoBoxes(), {.columns = 40, .rows = 20, .color = false});
+  EXPECT_THAT(text, HasSubstr("@ sensor  c car  t truck  . points"));
+  const std::string map = text.substr(0, text.find("@ sensor"));
+  EXPECT_LT(map.rfind('c'), map.find('t')) << "the car is ahead of the truck";
+  EXPECT_THAT(map, HasSubstr("."));
+  EXPECT_THAT(DrawPreview(TwoBoxes(), {.columns = 40, .rows = 10, .color = true}), HasSubstr("8;2;255;0;0m"));
+}
+
+}  // namespace
+}  // namespace voxserve::client

@@ -1,0 +1,213 @@
+// A sample's result never depends on its batch-mates, whatever the operators: networks that have all of them between
+// them (operator_networks.h), random batches in different company and order.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/text_format.h"
+#include "tests/engine/graph/expected_scores.h"
+#include "tests/engine/graph/operator_networks.h"
+#include "voxserve/model/v1/model.pb.h"
+
+namespace voxserve {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// ---- What the networks cover -------------------------------------------------------------------------------------
+
+const google::protobuf::OneofDescriptor& Operators() { return *model::v1::Node::descriptor()->FindOneofByName("op"); }
+
+// The nodes that outputs are computed from.
+std::vector<model::v1::Node> ComputedNodes(const testing::TestModel& model) {
+  model::v1::Model proto;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(model.graph, &proto));
+  std::set<std::string> wanted;
+  for (const model::v1::Output& output : proto.outputs()) wanted.insert(output.node());
+  std::vector<model::v1::Node> nodes;
+  for (size_t before = 0; before != wanted.size();) {  // until it grows no more
+    before = wanted.size();
+    nodes.clear();
+    for (const model::v1::Node& node : proto.nodes()) {
+      if (wanted.count(node.name()) == 0) continue;
+      nodes.push_back(node);
+      wanted.insert(node.inputs().begin(), node.inputs().end());
+    }
+  }
+  return nodes;
+}
+
+// An operator that the loader does not know cannot be computed.
+bool IsKnownToTheLoader(const FieldDescriptor& op) {
+  const testing::TestModel model{.graph = absl::StrCat("nodes { name: \"one\" ", op.name(), " {} }")};
+  return !absl::StrContains(LoadTestGraph(model).status().message(), "\"one\": has no operator");
+}
+
+// By enum, the values that its fields have.
+using UsedValues = std::map<const EnumDescriptor*, std::set<int>>;
+
+void AddEnumValues(const Message& message, UsedValues* used) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* const field : fields) {
+    if (field->enum_type() == nullptr || field->is_repeated()) continue;
+    (*used)[field->enum_type()].insert(message.GetReflection()->GetEnumValue(message, field));
+  }
+}
+
+TEST(OperatorNetworksTest, HaveEveryOperatorAndEveryOneOfItsKinds) {
+  std::set<std::string> covered;
+  UsedValues used;
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    for (const model::v1::Node& node : ComputedNodes(network.model)) {
+      const FieldDescriptor* const op = node.GetReflection()->GetOneofFieldDescriptor(node, &Operators());
+      ASSERT_NE(op, nullptr) << network.name << ": " << node.name();
+      covered.insert(op->name());
+      AddEnumValues(node.GetReflection()->GetMessage(node, op), &used);
+    }
+  }
+  for (int i = 0; i < Operators().field_count(); ++i) {
+    const FieldDescriptor& op = *Operators().field(i);
+    EXPECT_TRUE(covered.count(op.name()) > 0 || !IsKnownToTheLoader(op))
+        << "no network of OperatorNetworks() has the operator " << op.name();
+  }
+  for (const auto& [type, values] : used) {
+    for (int i = 0; i < type->value_count(); ++i) {
+      const google::protobuf::EnumValueDescriptor& value = *type->value(i);
+      EXPECT_TRUE(value.number() == 0 || values.count(value.number()) > 0)
+          << "no network of OperatorNetworks() has " << value.full_name();
+    }
+  }
+}
+
+// ---- What samples become in company ------------------------------------------------------------------------------
+
+// Points within the networks' range, and some that are not, or no numbers; some voxels have several.
+PointCloud RandomCloud(int num_points, std::mt19937& random) {
+  std::uniform_real_distribution<float> unit(0, 1);
+  std::vector<float> values;
+  for (int i = 0; i < num_points; ++i) {
+    for (const float size : {6.0f, 5.0f, 4.0f}) values.push_back(unit(random) * size);
+    values.push_back(2 * unit(random) - 1);
+    float* const point = &values[values.size() - 4];
+    if (i > 0 && unit(random) < 0.3f) {  // beside another
+      for (int axis = 0; axis < 3; ++axis) point[axis] = values[static_cast<size_t>(axis)] + 0.01f * unit(random);
+    }
+    if (num_points > 1 && unit(random) < 0.05f) point[0] = -point[0] - 0.1f;
+    if (num_points > 1 && unit(random) < 0.05f) point[1] = std::numeric_limits<float>::quiet_NaN();
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), static_cast<size_t>(num_points));
+}
+
+std::vector<Variant> BatchVariants(support::Device device) {
+  std::vector<Variant> variants = VariantsOf(device);
+  if (device == support::Device::kCpu) return variants;
+  for (const bool is_half : {false, true}) {
+    variants.push_back({.name = is_half ? "DeterministicHalf" : "Deterministic",
+                        .device = device,
+                        .precision = is_half ? ModelConfig::Precision::kFloat16 : ModelConfig::Precision::kFloat32,
+                        .plan = kDefaultCudaConvPlan,
+                        .is_deterministic = true});
+  }
+  return variants;
+}
+
+void ExpectSameCounts(const PointCounts& counts, const PointCounts& expected) {
+  EXPECT_EQ(counts.used, expected.used);
+  EXPECT_EQ(counts.invalid, expected.invalid);
+  EXPECT_EQ(counts.out_of_range, expected.out_of_range);
+  EXPECT_EQ(counts.dropped, expected.dropped);
+  EXPECT_EQ(counts.unsampled, expected.unsampled);
+  EXPECT_EQ(counts.voxels, expected.voxels);
+}
+
+// tolerance 0: the same bytes.
+void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, double tolerance) {
+  ASSERT_TRUE(sample.status.ok()) << sample.status;
+  ExpectSameCounts(sample.counts, expected.counts);
+  ASSERT_EQ(sample.scores.size(), expected.scores.size());
+  double largest = 1;
+  for (const float score : expected.scores) largest = std::max(largest, double{std::abs(score)});
+  for (size_t i = 0; i < expected.scores.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(sample.scores[i])) << i;
+    ASSERT_NEAR(sample.scores[i], expected.scores[i], tolerance * largest) << i;
+  }
+  ASSERT_EQ(sample.labels.size(), expected.labels.size());
+  const size_t num_classes = expected.labels.empty() ? 0 : expected.scores.size() / expected.labels.size();
+  for (size_t point = 0; point < expected.labels.size(); ++point) {
+    if (sample.labels[point] == expected.labels[point]) continue;
+    // Where two classes are as good as each other, rounding decides.
+    ASSERT_LT(std::max(sample.labels[point], expected.labels[point]), num_classes) << point;
+    const float* const row = &expected.scores[point * num_classes];
+    ASSERT_LE(std::abs(row[sample.labels[point]] - row[expected.labels[point]]), 2 * tolerance * largest) << point;
+    ASSERT_GT(tolerance, 0) << point;
+  }
+}
+
+class BatchMatesTest : public ::testing::TestWithParam<support::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, BatchMatesTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(BatchMatesTest, ASampleIsInCompanyWhatItIsAlone) {
+  SKIP_WITHOUT(GetParam());
+  std::mt19937 random(6);
+  std::vector<PointCloud> clouds;
+  for (const int num_points : {0, 1, 2, 30, 60, 150, 300, 1}) clouds.push_back(RandomCloud(num_points, random));
+  std::vector<std::vector<size_t>> batches;
+  std::uniform_int_distribution<size_t> any(0, clouds.size() - 1), size(1, 6);
+  for (int i = 0; i < 6; ++i) {
+    batches.emplace_back(size(random));
+    for (size_t& cloud : batches.back()) cloud = any(random);
+  }
+  batches.push_back({0, 4, 0, 1, 5, 0});
+  batches.push_back({5, 1, 4, 4, 0});
+  batches.push_back({0, 0});
+
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    SCOPED_TRACE(network.name);
+    const absl::StatusOr<Graph> graph = LoadTestGraph(network.model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    for (const Variant& variant : BatchVariants(GetParam())) {
+      SCOPED_TRACE(variant.name);
+      const auto program = (*runner)->Compile(*graph, variant);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const double tolerance = variant.is_deterministic                                ? 0
+                               : variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2
+                                                                                       : 1e-5;
+      std::vector<SampleOutput> alone;
+      for (const PointCloud& cloud : clouds) {
+        const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
+        ASSERT_TRUE(output.status.ok()) << output.status;
+        ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
+        alone.push_back(output.samples[0]);
+      }
+      for (const std::vector<size_t>& batch : batches) {
+        std::vector<const PointCloud*> together;
+        for (const size_t cloud : batch) together.push_back(&clouds[cloud]);
+        const BatchOutput output = (*runner)->Run(*program, together, true);
+        ASSERT_TRUE(output.status.ok()) << output.status;
+        for (size_t i = 0; i < batch.size(); ++i) {
+          SCOPED_TRACE(absl::StrCat("cloud ", batch[i], " as number ", i, " of ", batch.size()));
+          ASSERT_NO_FATAL_FAILURE(ExpectSameSample(output.samples[i], alone[batch[i]], tolerance));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,228 @@
+#include "tests/engine/graph/operator_networks.h"
+
+#include <cstdint>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace voxserve {
+namespace {
+
+using testing::TestModel;
+
+constexpr char kFeatures[] =
+    R"(features { name: "x" } features { name: "y" } features { name: "z" } features { name: "f" })";
+
+constexpr char kLabelsAndScores[] = R"(
+nodes { name: "best" inputs: "head" argmax {} }
+nodes { name: "labels" inputs: ["best", "voxels"] voxel_to_point {} }
+nodes { name: "scores" inputs: ["head", "voxels"] voxel_to_point {} }
+outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "scores" }
+)";
+
+class Weights {
+ public:
+  explicit Weights(TestModel* model) : model_(*model), random_(1) {}
+
+  // "<node>.weight", about as large as what keeps values where they are.
+  Weights& Weight(const std::string& node, std::vector<int64_t> shape, int64_t inputs) {
+    return Fill(node + ".weight", std::move(shape), -1.0f, 1.0f, 2.0f / static_cast<float>(inputs));
+  }
+  // [K, in, out]
+  Weights& Conv(const std::string& node, int64_t cells, int64_t in, int64_t out) {
+    return Weight(node, {cells, in, out}, cells * in / 4 + 1);
+  }
+  Weights& Linear(const std::string& node, int64_t out, int64_t in) { return Weight(node, {out, in}, in); }
+  Weights& Bias(const std::string& node, int64_t channels) { return Fill(node + ".bias", {channels}, -1, 1, 0.5f); }
+  Weights& Affine(const std::string& node, int64_t channels) {
+    return Fill(node + ".weight", {channels}, 0.5f, 1.5f, 1).Bias(node, channels);
+  }
+  Weights& BatchNorm(const std::string& node, int64_t channels) {
+    return Affine(node, channels)
+        .Fill(node + ".running_mean", {channels}, -0.5f, 0.5f, 1)
+        .Fill(node + ".running_var", {channels}, 0.5f, 2, 1);
+  }
+
+ private:
+  Weights& Fill(const std::string& name, std::vector<int64_t> shape, float low, float high, float factor) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::uniform_real_distribution<float> value(low * factor, high * factor);
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& v : values) v = value(random_);
+    model_.weights[name] = testing::FloatTensor(std::move(shape), values);
+    return *this;
+  }
+
+  TestModel& model_;
+  std::mt19937 random_;
+};
+
+// Every kind of convolution and pool, and what rows go through.
+TestModel OfSites() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN
+                                  max_points_per_voxel: 2 )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "norm" inputs: "stem" batch_norm {} }
+nodes { name: "relu" inputs: "norm" activation { function: FUNCTION_RELU } }
+nodes { name: "grouped" inputs: "relu"
+        sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 1] out_channels: 8 groups: 4 bias: true } }
+nodes { name: "leaky" inputs: "grouped" activation { function: FUNCTION_LEAKY_RELU } }
+nodes { name: "cross" inputs: "leaky" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8
+                                                    kernel_shape: KERNEL_SHAPE_CROSS } }
+nodes { name: "residual" inputs: ["cross", "relu"] add {} }
+nodes { name: "silu" inputs: "residual" activation { function: FUNCTION_SILU } }
+nodes { name: "listed" inputs: "silu" sparse_conv { kind: KIND_SUBMANIFOLD out_channels: 8 dilation: [1, 2, 1]
+                                                    offsets: [0, 0, 0,  1, 0, -1,  -2, 1, 1] } }
+nodes { name: "padded" inputs: "listed" sparse_conv { kind: KIND_STRIDED rule: RULE_PADDED kernel_size: [3, 3, 3]
+                                                      stride: [2, 2, 2] padding: [1, 1, 1] out_channels: 8 } }
+nodes { name: "floor" inputs: "listed" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                     stride: [2, 2, 2] out_channels: 6 } }
+nodes { name: "expand" inputs: "listed" sparse_conv { kind: KIND_STRIDED rule: RULE_EXPAND kernel_size: [3, 3, 3]
+                                                      stride: [2, 2, 2] out_channels: 6 } }
+nodes { name: "inner" inputs: "padded" pool { reduce: REDUCE_SUM kind: KIND_SUBMANIFOLD kernel_size: [3, 1, 3] } }
+nodes { name: "group_norm" inputs: "inner" group_norm { num_groups: 4 affine: true } }
+nodes { name: "most" inputs: "group_norm" global_pool { reduce: REDUCE_MAX } }
+nodes { name: "squeezed" inputs: "most" linear { out_channels: 8 bias: true } }
+nodes { name: "gate" inputs: "squeezed" activation { function: FUNCTION_SIGMOID } }
+nodes { name: "gated" inputs: ["group_norm", "gate"] broadcast { function: FUNCTION_MULTIPLY } }
+nodes { name: "inverse" inputs: "gated" sparse_conv { kind: KIND_INVERSE paired_with: "padded" out_channels: 6 } }
+nodes { name: "from_expand" inputs: "expand" sparse_conv { kind: KIND_INVERSE paired_with: "expand" out_channels: 6 } }
+nodes { name: "transposed" inputs: "gated" sparse_conv { kind: KIND_TRANSPOSED kernel_size: [3, 3, 3] stride: [2, 2, 2]
+                                                         padding: [1, 1, 1] output_padding: [1, 1, 1]
+                                                         out_channels: 6 } }
+nodes { name: "gelu" inputs: "transposed" activation { function: FUNCTION_GELU } }
+nodes { name: "onto" inputs: "gelu" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                  out_channels: 6 } }
+nodes { name: "generative" inputs: "floor" sparse_conv { kind: KIND_GENERATIVE kernel_size: [3, 3, 3] stride: [2, 2, 2]
+                                                         out_channels: 6 } }
+nodes { name: "back" inputs: "generative" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [1, 1, 3]
+                                                        out_channels: 6 } }
+nodes { name: "transposed_onto" inputs: "floor" sparse_conv { kind: KIND_TRANSPOSED sites_of: "voxels"
+                                                              kernel_size: [3, 3, 3] stride: [2, 2, 2]
+                                                              out_channels: 6 } }
+nodes { name: "largest" inputs: "listed" pool { reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED
+                                                kernel_size: [3, 3, 3] stride: [2, 2, 2] padding: [1, 1, 1] } }
+nodes { name: "unpooled" inputs: "largest" pool { reduce: REDUCE_AVERAGE kind: KIND_INVERSE paired_with: "largest" } }
+nodes { name: "together" inputs: ["inverse", "from_expand", "onto", "back", "transposed_onto", "unpooled"] concat {} }
+nodes { name: "instance_norm" inputs: "together" instance_norm { affine: true } }
+nodes { name: "tanh" inputs: "instance_norm" activation { function: FUNCTION_TANH } }
+nodes { name: "narrow" inputs: "tanh" linear { out_channels: 8 } }
+nodes { name: "mean" inputs: "narrow" global_pool { reduce: REDUCE_AVERAGE } }
+nodes { name: "shifted" inputs: ["narrow", "mean"] broadcast { function: FUNCTION_ADD } }
+nodes { name: "total" inputs: "stem" global_pool { reduce: REDUCE_SUM } }
+nodes { name: "wide" inputs: ["shifted", "total"] broadcast { function: FUNCTION_CONCAT } }
+nodes { name: "head" inputs: "wide" linear { out_channels: 5 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Conv("stem", 27, 4, 8)
+      .BatchNorm("norm", 8)
+      .Conv("grouped", 9, 2, 8)
+      .Bias("grouped", 8)
+      .Conv("cross", 7, 8, 8)
+      .Conv("listed", 3, 8, 8)
+      .Conv("padded", 27, 8, 8)
+      .Conv("floor", 8, 8, 6)
+      .Conv("expand", 27, 8, 6)
+      .Affine("group_norm", 8)
+      .Linear("squeezed", 8, 8)
+      .Bias("squeezed", 8)
+      .Conv("inverse", 27, 8, 6)
+      .Conv("from_expand", 27, 6, 6)
+      .Conv("transposed", 27, 8, 6)
+      .Conv("onto", 27, 6, 6)
+      .Conv("generative", 27, 6, 6)
+      .Conv("back", 3, 6, 6)
+      .Conv("transposed_onto", 27, 6, 6)
+      .Affine("instance_norm", 38)
+      .Linear("narrow", 8, 38)
+      .Linear("head", 5, 16)
+      .Bias("head", 5);
+  return model;
+}
+
+// Voxels that are counted from the sample's own minimum, of points that cover the cloud.
+TestModel OfSampledPoints() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "sample" farthest_point_sample { num_points: 25 seed: 3 } }
+nodes { name: "voxels" inputs: "sample" voxelize { voxel_size: [0.5, 0.4, 0.3] rounding: ROUNDING_HALF_EVEN
+                                                   origin: ORIGIN_MINIMUM reduce: REDUCE_FIRST )",
+                             kFeatures, R"( } }
+nodes { name: "down" inputs: "voxels" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [3, 3, 3]
+                                                    stride: [2, 3, 2] out_channels: 8 bias: true } }
+nodes { name: "relu" inputs: "down" activation { function: FUNCTION_RELU } }
+nodes { name: "head" inputs: "relu" sparse_conv { kind: KIND_INVERSE paired_with: "down" out_channels: 3 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model).Conv("down", 27, 4, 8).Bias("down", 8).Conv("head", 27, 8, 3).Bias("head", 3);
+  return model;
+}
+
+// Voxels anywhere, with negative indices.
+TestModel OfNoRange() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "down" inputs: "voxels" sparse_conv { kind: KIND_STRIDED rule: RULE_EXPAND kernel_size: [3, 3, 3]
+                                                    stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "up" inputs: "down" sparse_conv { kind: KIND_GENERATIVE kernel_size: [2, 2, 2] stride: [2, 2, 2]
+                                                out_channels: 8 bias: true } }
+nodes { name: "head" inputs: "up" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                out_channels: 3 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model).Conv("down", 27, 4, 8).Conv("up", 8, 8, 8).Bias("up", 8).Conv("head", 27, 8, 3).Bias("head", 3);
+  return model;
+}
+
+// Rows of points beside those of sites (SPVCNN).
+TestModel OfPoints() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "points" inputs: "voxels" point_features {} }
+nodes { name: "lifted" inputs: "points" linear { out_channels: 8 bias: true } }
+nodes { name: "norm" inputs: "lifted" batch_norm {} }
+nodes { name: "relu" inputs: "norm" activation { function: FUNCTION_RELU } }
+nodes { name: "most" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_MAX } }
+nodes { name: "stem" inputs: "most" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 8 } }
+nodes { name: "down" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2]
+                                                  stride: [2, 2, 2] out_channels: 8 } }
+nodes { name: "mean" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_AVERAGE sites_of: "down" } }
+nodes { name: "total" inputs: ["relu", "voxels"] point_to_voxel { reduce: REDUCE_SUM sites_of: "down" } }
+nodes { name: "coarse" inputs: ["down", "mean", "total"] concat {} }
+nodes { name: "finer" inputs: ["coarse", "stem"] devoxelize {} }
+nodes { name: "of_sites" inputs: ["finer", "voxels"] voxel_to_point {} }
+nodes { name: "between" inputs: ["coarse", "voxels"] devoxelize {} }
+nodes { name: "sum" inputs: ["between", "of_sites"] add {} }
+nodes { name: "wide" inputs: ["sum", "relu"] concat {} }
+nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } }
+nodes { name: "labels" inputs: "head" argmax {} }
+outputs { kind: KIND_LABELS node: "labels" } outputs { kind: KIND_SCORES node: "head" })");
+  Weights(&model)
+      .Linear("lifted", 8, 4)
+      .Bias("lifted", 8)
+      .BatchNorm("norm", 8)
+      .Conv("stem", 27, 8, 8)
+      .Conv("down", 8, 8, 8)
+      .Linear("head", 4, 32)
+      .Bias("head", 4);
+  return model;
+}
+
+}  // namespace
+
+std::vector<OperatorNetwork> OperatorNetworks() {
+  return {
+      {"sites", OfSites()}, {"sampled points", OfSampledPoints()}, {"no range", OfNoRange()}, {"points", OfPoints()}};
+}
+
+}  // namespace voxserve

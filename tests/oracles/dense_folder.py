@@ -1,0 +1,109 @@
+"""A plain dense forward pass of a detector's model folder, up to what its heads decode.
+
+Written from the contracts in proto/voxserve/model/v1/model.proto alone: tensors on sites are dense [C, x, y, z] with a
+mask, images are [C, rows, columns], all in float64. Serves voxelize (FLOOR, RANGE, MEAN), submanifold convolutions and
+strided ones of RULE_PADDED, batch norm, ReLU, add, concat, to_bev, conv2d and conv_transpose2d. Needs torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from google.protobuf import text_format
+from minkunet_numpy import load_tensors
+
+from voxserve import wire
+
+_CONV = wire.message_class("voxserve.model.v1.SparseConv")
+
+
+class DenseFolder:
+    """run(points) -> the output of every node that the heads read, by its name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._model = wire.Model()
+        text_format.Parse((folder / "model.textproto").read_text(), self._model)
+        tensors = load_tensors(folder / "weights.safetensors")
+        self._tensors = {name: torch.from_numpy(values.astype(np.float64)) for name, values in tensors.items()}
+
+    def run(self, points: np.ndarray) -> dict[str, torch.Tensor]:
+        """points: float32 [N, fields], in the order of the voxelize node's features."""
+        values: dict[str, torch.Tensor] = {}
+        masks: dict[str, torch.Tensor] = {}
+        for node in self._model.nodes:
+            op = node.WhichOneof("op")
+            if op in ("center_head_decode", "anchor_head_decode", "nms"):
+                continue
+            inputs = [values[name] for name in node.inputs]
+            mask = masks.get(node.inputs[0]) if node.inputs else None
+            if op == "voxelize":
+                values[node.name], mask = self._voxelize(node.voxelize, points)
+            elif op == "sparse_conv":
+                values[node.name], mask = self._sparse_conv(node, inputs[0], mask)
+            elif op == "to_bev":
+                values[node.name], mask = inputs[0].permute(0, 3, 2, 1).flatten(0, 1), None
+            else:
+                values[node.name] = getattr(self, f"_{op}")(node, *inputs)
+            if mask is not None:
+                values[node.name] = values[node.name] * mask
+                masks[node.name] = mask
+        return values
+
+    def _voxelize(self, op, points):
+        assert (op.rounding, op.origin, op.reduce) == (op.ROUNDING_FLOOR, op.ORIGIN_RANGE, op.REDUCE_MEAN)
+        low, high, size = (np.float32(v) for v in (op.range_min, op.range_max, op.voxel_size))
+        points = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
+        dense = torch.zeros((len(op.features), *op.spatial_shape), dtype=torch.float64)
+        counts = torch.zeros(tuple(op.spatial_shape), dtype=torch.float64)
+        columns = np.zeros((len(points), len(op.features)))
+        for i, feature in enumerate(op.features):
+            value = points[:, i].astype(np.float64) if i < points.shape[1] else feature.default_value
+            columns[:, i] = value * (feature.scale if feature.HasField("scale") else 1) + feature.shift
+        cells = np.floor((points[:, :3] - low) / size).astype(int)
+        for cell, row in zip(map(tuple, cells.tolist()), torch.from_numpy(columns), strict=True):
+            if counts[cell] < op.max_points_per_voxel:
+                dense[(slice(None), *cell)] += row
+                counts[cell] += 1
+        return dense / counts.clamp(min=1), (counts > 0).double()
+
+    def _sparse_conv(self, node, x, mask):
+        op = node.sparse_conv
+        kernel = tuple(op.kernel_size)
+        weight = self._tensors[f"{node.name}.weight"]  # [K, in, out], the last axis fastest
+        weight = weight.reshape(*kernel, *weight.shape[1:]).permute(4, 3, 0, 1, 2)
+        bias = self._tensors[f"{node.name}.bias"] if op.bias else None
+        if op.kind == _CONV.KIND_SUBMANIFOLD:
+            padding = [k // 2 for k in kernel]
+            return torch.nn.functional.conv3d(x[None], weight, bias, padding=padding)[0], mask
+        assert (op.kind, op.rule) == (_CONV.KIND_STRIDED, _CONV.RULE_PADDED)
+        steps = {"stride": tuple(op.stride), "padding": tuple(op.padding)}
+        reached = torch.nn.functional.conv3d(mask[None, None], torch.ones(1, 1, *kernel, dtype=torch.float64), **steps)
+        return torch.nn.functional.conv3d(x[None], weight, bias, **steps)[0], (reached[0, 0] > 0).double()
+
+    def _batch_norm(self, node, x):
+        parts = ("running_mean", "running_var", "weight", "bias")
+        values = [self._tensors[f"{node.name}.{part}"] for part in parts]
+        return torch.nn.functional.batch_norm(x[None], *values, training=False, eps=node.batch_norm.epsilon)[0]
+
+    def _activation(self, node, x):
+        assert node.activation.function == node.activation.FUNCTION_RELU
+        return x.clamp(min=0)
+
+    def _add(self, _node, a, b):
+        return a + b
+
+    def _concat(self, _node, *parts):
+        return torch.cat(parts)
+
+    def _conv2d(self, node, x):
+        op = node.conv2d
+        bias = self._tensors[f"{node.name}.bias"] if op.bias else None
+        stride, padding = list(op.stride) or [1], list(op.padding) or [0]
+        weight = self._tensors[f"{node.name}.weight"]
+        return torch.nn.functional.conv2d(x[None], weight, bias, stride=stride, padding=padding)[0]
+
+    def _conv_transpose2d(self, node, x):
+        weight, op = self._tensors[f"{node.name}.weight"], node.conv_transpose2d
+        return torch.nn.functional.conv_transpose2d(x[None], weight, stride=list(op.stride) or [1])[0]

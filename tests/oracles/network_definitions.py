@@ -1,0 +1,395 @@
+"""CenterPoint, SECOND and SPVCNN from their definitions, as oracles for the exporter and for the engine together.
+
+Reads a state dict by the names and layouts of the library that the network comes from, and shares nothing with the
+exporter's idea of the network. The detectors are dense torch convolutions over (z, y, x), masked to the sites that
+spconv's rules give (torch is needed); SPVCNN is NumPy over lists of sites. All in float64. Writes small networks, as
+folders that the exporter makes, and what their definitions compute of a real scan:
+
+    python3 tests/oracles/network_definitions.py tests/golden
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from spvcnn_definition import VOXEL_SIZE, Spvcnn
+
+from voxserve.export import model_folder
+from voxserve.export.networks import center_point, minkunet, second
+from voxserve.export.networks.spconv_backbone import Bev, Voxels
+from voxserve.export.networks.tensors import RandomTensors
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SCAN = GOLDEN / "pandaset_063.bin"  # float32 [N, 4]: x, y, z, intensity
+SPVCNN_POINTS = slice(20_000, 26_000)  # of the scan
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks and their state dicts
+
+
+class Recorder(RandomTensors):
+    """Random tensors, and the state dict that they make."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.state: dict[str, np.ndarray] = {}
+
+    def take(self, name, shape, **options):
+        self.state[name] = super().take(name, shape, **options)
+        return self.state[name]
+
+
+_BEV = Bev(num_layers=(1, 2), widths=(8, 12), up_widths=(8, 10))
+_FEATURES = center_point._NUSCENES_FEATURES
+CENTER_POINT = replace(
+    center_point.CONFIGS["nuscenes-0.075"],
+    voxels=Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 0.15), 3, 0, _FEATURES),
+    classes=center_point.NUSCENES_CLASSES[:3],
+    tasks=((2,), (0, 1)),
+    center_min=(1, -12, -10),
+    center_max=(38, 12, 10),
+    nms_boxes_in=40,
+    nms_boxes_out=20,
+    max_boxes=50,
+    sparse_widths=(4, 6, 8, 8),
+    sparse_out_width=8,
+    bev=_BEV,
+    head_width=8,
+)
+SECOND = replace(
+    second.Config(),
+    voxels=Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 0.15), 3, 0, second.KITTI_VOXELS.features),
+    score_threshold=0.02,
+    nms_boxes_in=60,
+    nms_boxes_out=40,
+    sparse_widths=(4, 6, 8, 8),
+    sparse_out_width=8,
+    bev=_BEV,
+)
+
+
+def center_point_state(library: str) -> dict[str, np.ndarray]:
+    recorder = Recorder({"openpcdet": 3, "det3d": 5}[library])
+    center_point._build(recorder, CENTER_POINT, "", "", library)
+    return recorder.state
+
+
+def second_state(seed: int = 7) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    second._build(recorder, SECOND, "", "")
+    return recorder.state
+
+
+def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    widths = [int(0.0625 * w) for w in minkunet._BASE_WIDTHS]
+    network = model_folder.Network("")
+    builder = minkunet._Builder(network, recorder, minkunet._SPVNAS, "voxels")
+    builder.build(VOXEL_SIZE, minkunet.LIDAR_FEATURES, widths, 5)
+    return recorder.state
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Detectors
+
+
+def mean_voxels(points, voxels: Voxels, columns: int):
+    """MeanVFE: {(z, y, x): mean of the first points}. Columns that the points lack are 0."""
+    low, high = np.float32(voxels.range_min), np.float32(voxels.range_max)
+    size = np.float32(voxels.size)
+    points = points[((points[:, :3] >= low) & (points[:, :3] < high)).all(axis=1)]
+    cells: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for zyx, point in zip(np.floor((points[:, :3] - low) / size).astype(int)[:, ::-1].tolist(), points, strict=True):
+        cell = cells.setdefault(tuple(zyx), [])
+        if len(cell) < voxels.max_points_per_voxel:
+            cell.append(point)
+    means = {cell: np.mean(np.array(rows, np.float64), axis=0) for cell, rows in cells.items()}
+    return {cell: np.concatenate([row, np.zeros(columns - len(row))]) for cell, row in means.items()}
+
+
+class SparseImage:
+    """A dense torch tensor [1, C, z, y, x], its sites [1, 1, z, y, x], and spconv's convolutions on it."""
+
+    def __init__(self, state, dense, sites) -> None:
+        self.state, self.dense, self.sites = state, dense, sites
+
+    @classmethod
+    def of_voxels(cls, state, cells, shape, columns):
+        import torch
+
+        dense, sites = torch.zeros((1, columns, *shape), dtype=torch.float64), torch.zeros((1, 1, *shape)).double()
+        for cell, row in cells.items():
+            dense[(0, slice(None), *cell)] = torch.from_numpy(row)
+            sites[(0, 0, *cell)] = 1
+        return cls(state, dense, sites)
+
+    def weight(self, key):
+        """spconv 2's [Cout, kz, ky, kx, Cin] as torch's [Cout, Cin, kz, ky, kx]."""
+        import torch
+
+        return torch.from_numpy(self.state[f"{key}.weight"].astype(np.float64)).permute(0, 4, 1, 2, 3)
+
+    def submanifold(self, key):
+        import torch
+
+        bias = self.state.get(f"{key}.bias")
+        bias = None if bias is None else torch.from_numpy(bias.astype(np.float64))
+        dense = torch.nn.functional.conv3d(self.dense, self.weight(key), bias, padding=1)
+        return SparseImage(self.state, dense * self.sites, self.sites)
+
+    def strided(self, key, stride, padding):
+        import torch
+
+        weight = self.weight(key)
+        conv = torch.nn.functional.conv3d
+        sites = (conv(self.sites, torch.ones_like(weight[:1, :1]), stride=stride, padding=padding) > 0).double()
+        return SparseImage(self.state, conv(self.dense, weight, stride=stride, padding=padding) * sites, sites)
+
+    def norm(self, key):
+        return SparseImage(self.state, batch_norm(self.state, key, self.dense, 1e-3) * self.sites, self.sites)
+
+    def relu(self):
+        return SparseImage(self.state, self.dense.clamp(min=0), self.sites)
+
+    def __add__(self, other):
+        return SparseImage(self.state, self.dense + other.dense, self.sites)
+
+
+def batch_norm(state, key, x, epsilon):
+    import torch
+
+    parts = ("running_mean", "running_var", "weight", "bias")
+    values = [torch.from_numpy(state[f"{key}.{part}"].astype(np.float64)) for part in parts]
+    return torch.nn.functional.batch_norm(x, *values, training=False, eps=epsilon)
+
+
+def conv2d(state, key, x, **options):
+    import torch
+
+    weight = torch.from_numpy(state[f"{key}.weight"].astype(np.float64))
+    bias = state.get(f"{key}.bias")
+    bias = None if bias is None else torch.from_numpy(bias.astype(np.float64))
+    return torch.nn.functional.conv2d(x, weight, bias, **options)
+
+
+def residual_block(x: SparseImage, key: str) -> SparseImage:
+    y = x.submanifold(f"{key}.conv1").norm(f"{key}.bn1").relu()
+    return (y.submanifold(f"{key}.conv2").norm(f"{key}.bn2") + x).relu()
+
+
+def grid_zyx(voxels: Voxels) -> tuple[int, int, int]:
+    x, y, z = voxels.grid()
+    return z + 1, y, x
+
+
+def voxel_res_backbone(x: SparseImage, library: str) -> SparseImage:
+    """OpenPCDet's VoxelResBackBone8x and det3d's SpMiddleResNetFHD, by the names of each."""
+    is_det3d = library == "det3d"
+    prefix = "backbone." if is_det3d else "backbone_3d."
+    x = x.submanifold(f"{prefix}conv_input.0").norm(f"{prefix}conv_input.1").relu()
+    x = residual_block(residual_block(x, f"{prefix}conv1.0"), f"{prefix}conv1.1")
+    for stage, padding in ((2, (1, 1, 1)), (3, (1, 1, 1)), (4, (0, 1, 1))):
+        key = f"{prefix}conv{stage}"
+        conv, norm, blocks = ("0", "1", "34") if is_det3d else ("0.0", "0.1", "12")
+        x = x.strided(f"{key}.{conv}", 2, padding).norm(f"{key}.{norm}").relu()
+        for block in blocks:
+            x = residual_block(x, f"{key}.{block}")
+    key = f"{prefix}extra_conv" if is_det3d else f"{prefix}conv_out"
+    return x.strided(f"{key}.0", (2, 1, 1), 0).norm(f"{key}.1").relu()
+
+
+def voxel_backbone(x: SparseImage) -> SparseImage:
+    """OpenPCDet's VoxelBackBone8x."""
+    x = x.submanifold("backbone_3d.conv_input.0").norm("backbone_3d.conv_input.1").relu()
+    x = x.submanifold("backbone_3d.conv1.0.0").norm("backbone_3d.conv1.0.1").relu()
+    for stage, padding in ((2, (1, 1, 1)), (3, (1, 1, 1)), (4, (0, 1, 1))):
+        key = f"backbone_3d.conv{stage}"
+        x = x.strided(f"{key}.0.0", 2, padding).norm(f"{key}.0.1").relu()
+        for block in (1, 2):
+            x = x.submanifold(f"{key}.{block}.0").norm(f"{key}.{block}.1").relu()
+    return x.strided("backbone_3d.conv_out.0", (2, 1, 1), 0).norm("backbone_3d.conv_out.1").relu()
+
+
+def height_compression(x: SparseImage):
+    n, c, d, h, w = x.dense.shape
+    return x.dense.view(n, c * d, h, w)
+
+
+def bev_backbone(state, x, library: str, bev: Bev):
+    import torch
+
+    prefix = "neck" if library == "det3d" else "backbone_2d"
+    ups = []
+    for block, (count, stride, up) in enumerate(zip(bev.num_layers, bev.strides, bev.up_strides, strict=True)):
+        key = f"{prefix}.blocks.{block}"
+        x = torch.nn.functional.pad(x, (1, 1, 1, 1))  # nn.ZeroPad2d, entry 0
+        x = batch_norm(state, f"{key}.2", conv2d(state, f"{key}.1", x, stride=stride), 1e-3).relu()
+        for layer in range(count):
+            y = conv2d(state, f"{key}.{4 + 3 * layer}", x, padding=1)
+            x = batch_norm(state, f"{key}.{5 + 3 * layer}", y, 1e-3).relu()
+        key = f"{prefix}.deblocks.{block}"
+        if library == "det3d" and up == 1:
+            y = conv2d(state, f"{key}.0", x)
+        else:
+            weight = torch.from_numpy(state[f"{key}.0.weight"].astype(np.float64))
+            y = torch.nn.functional.conv_transpose2d(x, weight, stride=up)
+        ups.append(batch_norm(state, f"{key}.1", y, 1e-3).relu())
+    return torch.cat(ups, dim=1)
+
+
+def rows_first(x):
+    """[1, C, H, W] -> NumPy [1, H, W, C]."""
+    return x.permute(0, 2, 3, 1).numpy()
+
+
+def center_point_images(state, library, points):
+    """The branches of every task, [1, rows, columns, channels] each, by OpenPCDet's names, and as det3d means them."""
+    config = CENTER_POINT
+    cells = mean_voxels(points, config.voxels, len(config.voxels.features))
+    for row in cells.values():
+        row[3] *= 255  # intensity as nuScenes stores it
+    x = SparseImage.of_voxels(state, cells, grid_zyx(config.voxels), len(config.voxels.features))
+    x = height_compression(voxel_res_backbone(x, library))
+    x = bev_backbone(state, x, library, config.bev)
+    prefix = "bbox_head" if library == "det3d" else "dense_head"
+    x = batch_norm(state, f"{prefix}.shared_conv.1", conv2d(state, f"{prefix}.shared_conv.0", x, padding=1), 1e-5).relu()
+    tasks = []
+    for task in range(len(config.tasks)):
+        images = {}
+        for name, theirs in (("heatmap", "hm"), ("center", "reg"), ("height", "height"), ("dim",) * 2, ("rot",) * 2, ("vel",) * 2):
+            if library == "det3d":
+                key = f"bbox_head.tasks.{task}.{theirs}"
+                first, norm, last = f"{key}.0", f"{key}.1", f"{key}.3"
+            else:
+                theirs = {"reg": "center", "height": "center_z"}.get(theirs, theirs)
+                key = f"dense_head.heads_list.{task}.{theirs}"
+                first, norm, last = f"{key}.0.0", f"{key}.0.1", f"{key}.1"
+            y = batch_norm(state, norm, conv2d(state, first, x, padding=1), 1e-5).relu()
+            images[name] = rows_first(conv2d(state, last, y, padding=1))
+        tasks.append(images)
+    return tasks
+
+
+def center_point_boxes(library, tasks):
+    """The answer to these images. det3d's boxes are turned into voxserve's after the decoding, as its NMS does."""
+    import detection_heads
+
+    config = CENTER_POINT
+    decoded = []
+    for class_ids, images in zip(config.tasks, tasks, strict=True):
+        case = {
+            "convention": detection_heads.DET3D if library == "det3d" else detection_heads.OPENPCDET,
+            "stride": 8,
+            "voxel_size": np.float32(config.voxels.size),
+            "range_min": np.float32(config.voxels.range_min),
+            "score_threshold": np.float32(config.score_threshold),
+            "max_boxes": config.max_boxes,
+            "center_min": np.float32(config.center_min),
+            "center_max": np.float32(config.center_max),
+            "class_ids": class_ids,
+        }
+        boxes = detection_heads.decode_center(case, images)
+        if library == "det3d":
+            boxes[..., [3, 4]] = boxes[..., [4, 3]]
+            yaw = -boxes[..., 6] - np.pi / 2
+            boxes[..., 6] = np.arctan2(np.sin(yaw), np.cos(yaw))
+        decoded.append(boxes)
+    kept = detection_heads.nms(decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)[0]
+    return kept[kept[:, detection_heads.SCORE] >= 0]
+
+
+def second_images(state, points):
+    config = SECOND
+    cells = mean_voxels(points, config.voxels, 4)
+    x = SparseImage.of_voxels(state, cells, grid_zyx(config.voxels), 4)
+    x = bev_backbone(state, height_compression(voxel_backbone(x)), "openpcdet", config.bev)
+    keys = {"scores": "conv_cls", "residuals": "conv_box", "directions": "conv_dir_cls"}
+    return {name: rows_first(conv2d(state, f"dense_head.{key}", x)) for name, key in keys.items()}
+
+
+def second_boxes(images):
+    import detection_heads
+
+    config = SECOND
+    anchors = [(*a.size, a.bottom, rotation) for a in config.anchors for rotation in a.rotations]
+    case = {
+        "range_min": np.float32(config.voxels.range_min),
+        "range_max": np.float32(config.voxels.range_max),
+        "direction_offset": np.float32(config.direction_offset),
+        "direction_limit_offset": np.float32(config.direction_limit_offset),
+        "score_threshold": np.float32(config.score_threshold),
+        "max_boxes": config.nms_boxes_in,
+        "anchors": np.float32(anchors),
+        "class_ids": [a.class_id for a in config.anchors],
+    }
+    decoded = [detection_heads.decode_anchors(case, images)]
+    kept = detection_heads.nms(decoded, config.nms_iou, config.nms_boxes_in, config.nms_boxes_out)[0]
+    return kept[kept[:, detection_heads.SCORE] >= 0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Golden files
+
+
+def scan() -> np.ndarray:
+    return np.fromfile(SCAN, np.float32).reshape(-1, 4)
+
+
+def folders() -> dict[str, model_folder.Network]:
+    """The small networks as the exporter makes them."""
+    networks = {
+        f"small-centerpoint-{library}": center_point.build(
+            center_point_state(library), CENTER_POINT, name="small CenterPoint", library=library
+        )
+        for library in ("openpcdet", "det3d")
+    }
+    networks["small-second"] = second.build(second_state(), SECOND, name="small SECOND")
+    networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
+    return networks
+
+
+def write_folder(folder: Path, network: model_folder.Network) -> None:
+    """config.textproto has no classes: their names are not what is tested."""
+    model_folder.write(folder, network, model_folder.config_textproto(()))
+
+
+def is_stable(boxes, answer, images) -> bool:
+    """Whether rounding decides nothing: images that differ in their sixth digit have as many boxes, of the same ranks."""
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        shaken = [{n: v * random.uniform(1 - 1e-5, 1 + 1e-5, v.shape) for n, v in image.items()} for image in images]
+        other = boxes(shaken)
+        if other.shape != answer.shape or not np.allclose(other, answer, rtol=1e-3, atol=1e-3):
+            return False
+    return True
+
+
+def outputs() -> dict[str, np.ndarray]:
+    points = scan()
+    arrays = {}
+    for library in ("openpcdet", "det3d"):
+        tasks = center_point_images(center_point_state(library), library, points)
+        boxes = center_point_boxes(library, tasks)
+        assert is_stable(lambda images, name=library: center_point_boxes(name, images), boxes, tasks)
+        arrays[f"centerpoint_{library}_boxes"] = boxes
+    images = second_images(second_state(), points)
+    arrays["second_boxes"] = second_boxes(images)
+    assert is_stable(lambda shaken: second_boxes(shaken[0]), arrays["second_boxes"], [images])
+    arrays["spvcnn_scores"] = Spvcnn(spvcnn_state()).run(points[SPVCNN_POINTS])
+    return {name: values.astype(np.float32) for name, values in arrays.items()}
+
+
+def main() -> int:
+    golden = Path(sys.argv[1])
+    for name, network in folders().items():
+        write_folder(golden / "networks" / name, network)
+    np.savez_compressed(golden / "networks.npz", **outputs())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

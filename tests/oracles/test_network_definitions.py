@@ -1,0 +1,89 @@
+"""The exported small networks compute what their definitions say, and the stored ones are those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import network_definitions as definitions
+import numpy as np
+import pytest
+from minkunet_numpy import MinkUNet
+from spvcnn_definition import Spvcnn
+
+from voxserve.export import model_folder
+from voxserve.export.networks import minkunet
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN / "networks.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return definitions.scan()
+
+
+def test_stored_folders_are_what_the_exporter_writes(tmp_path: Path) -> None:
+    networks = definitions.folders()
+    assert {path.name for path in (GOLDEN / "networks").iterdir()} == set(networks)
+    for name, network in networks.items():
+        definitions.write_folder(tmp_path / name, network)
+        for file in ("config.textproto", "1/model.textproto", "1/weights.safetensors"):
+            assert (tmp_path / name / file).read_bytes() == (GOLDEN / "networks" / name / file).read_bytes(), (name, file)
+
+
+@pytest.mark.parametrize("library", ["openpcdet", "det3d"])
+def test_center_point_is_its_definition(library: str, golden, points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from dense_folder import DenseFolder
+
+    tasks = definitions.center_point_images(definitions.center_point_state(library), library, points)
+    values = DenseFolder(GOLDEN / "networks" / f"small-centerpoint-{library}" / "1").run(points)
+    for task, images in enumerate(tasks):
+        for name, image in images.items():
+            expected = image[0].transpose(2, 0, 1)
+            if library == "det3d" and name == "dim":
+                expected = expected[[1, 0, 2]]  # width, length, height there
+            if library == "det3d" and name == "rot":
+                yaw = -np.arctan2(expected[0], expected[1]) - np.pi / 2
+                expected = np.hypot(*expected) * np.array([np.sin(yaw), np.cos(yaw)])
+            assert np.abs(expected).max() > 0.1
+            np.testing.assert_allclose(values[f"task{task}.{name}"], expected, rtol=0, atol=1e-5)
+    pytest.importorskip("detection_heads")
+    np.testing.assert_allclose(
+        definitions.center_point_boxes(library, tasks), golden[f"centerpoint_{library}_boxes"], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_second_is_its_definition(golden, points) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from dense_folder import DenseFolder
+
+    images = definitions.second_images(definitions.second_state(), points)
+    values = DenseFolder(GOLDEN / "networks" / "small-second" / "1").run(points)
+    for name, image in images.items():
+        np.testing.assert_allclose(values[name], image[0].transpose(2, 0, 1), rtol=0, atol=1e-5)
+    pytest.importorskip("detection_heads")
+    np.testing.assert_allclose(definitions.second_boxes(images), golden["second_boxes"], rtol=1e-5, atol=1e-5)
+
+
+def test_spvcnn_is_its_definition(golden, points) -> None:
+    cloud = points[definitions.SPVCNN_POINTS]
+    scores = Spvcnn(definitions.spvcnn_state()).run(cloud)
+    np.testing.assert_allclose(scores, golden["spvcnn_scores"], rtol=1e-5, atol=1e-5)
+    values = MinkUNet(GOLDEN / "networks" / "small-spvcnn" / "1").run(cloud)
+    np.testing.assert_allclose(values["scores"].features, scores, rtol=0, atol=1e-3)
+    assert scores.std(axis=0).min() > 0.1
+
+
+def test_random_activations_stay_within_float16(tmp_path: Path, points) -> None:
+    network = minkunet.random_minkunet(name="random", width=0.125, num_classes=7)
+    model_folder.write(tmp_path, network, model_folder.config_textproto(()))
+    values = MinkUNet(tmp_path / "1").run(points[:20_000])
+    for name, value in values.items():
+        if name.endswith((".relu", "classifier")):
+            assert 0.01 < value.features.std() and np.abs(value.features).max() < 1000, name
