@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Next("\"points\"", "linear { out_channels: 3 }")(model);
                       model.weights["next.weight"] = FilledTensor({3, 8});
                     },
-                    {"tensor \"next.weight\": has shape [3,8]; node \"next\" needs [3,2]"}}),
+                    {"tensor \"next.weight\": has shape [3, 8]; node \"next\" needs [3, 2]"}}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(

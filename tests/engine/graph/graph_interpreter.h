@@ -38,14 +38,16 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   return points;
 }
 
-// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it.
+// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it. The first
+// is in the voxel at 0.
 inline Points RandomScan(uint32_t seed, int num_points = 90) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(0, 1);
   Points points;
   for (int i = 0; i < num_points; ++i) {
     for (size_t axis = 0; axis < 3; ++axis) {
-      points.values.push_back(unit(random) * static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f));
+      const float extent = i == 0 ? 0.4f : static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f);
+      points.values.push_back(unit(random) * extent);
     }
     if (i % 11 == 3) points.values[points.values.size() - 2] = std::nanf("");
     if (i % 13 == 5) points.values[points.values.size() - 3] = -0.25f;
