@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"next\": its first input \"global\" is not on the voxelize's sites"}},
         BrokenModel{"AddOfSitesAndSamples",
                     AfterGlobal("\"relu\", ", "add {}"),
-                    {"node \"next\": its inputs \"relu\" and \"global\" are on different sites"}},
+                    {"node \"next\": its inputs \"relu\" and \"global\" are on different rows"}},
         BrokenModel{"BroadcastWithoutFunction",
                     AfterGlobal("\"relu\", ", "broadcast {}"),
                     {"node \"next\": function must be FUNCTION_ADD, FUNCTION_MULTIPLY or FUNCTION_CONCAT"}},
