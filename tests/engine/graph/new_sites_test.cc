@@ -297,8 +297,12 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   const std::vector<float> expected = (*runner)->Run(*program, {&*full}, true).samples.at(0).scores;
   for (const auto& batch : std::vector<std::vector<const PointCloud*>>{
            {&*full, &*full, &*unseen, &*full}, {&*unseen}, {&*full}, {&*unseen, &*full}}) {
-    const BatchOutput output = (*runner)->Run(*program, batch, true);
+    const BatchOutput output = (*runner)->Run(*program, batch, true, {}, {.times_convs = true});
     ASSERT_TRUE(output.status.ok()) << output.status;
+    if (batch.size() > 1) {  // convolutions of every segment, as the tuner reads them
+      EXPECT_EQ(output.conv_times.size(), program->convs.size());
+      EXPECT_EQ(output.rulebook_sizes.size(), program->rulebooks.size());
+    }
     for (size_t i = 0; i < batch.size(); ++i) {
       ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
       if (batch[i] == &*unseen) continue;
