@@ -34,6 +34,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
 Layers::Layers(const Graph& graph) : graph_(graph) {
   FindRead();
   FindConsumers();
+  decodes_floats_ = DecodersReadAlone();
   Make();
   MarkOutputs();
 }
@@ -49,8 +50,20 @@ bool Layers::IsReadByHeadAlone(const Layer& layer) const {
   return std::all_of(readers.begin(), readers.end(), [&](int reader) {
     // Scores are only compared.
     if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
-    return IsHead(reader);
+    return IsHead(reader) || (decodes_floats_ && IsDecoder(Node(reader).op));
   });
+}
+
+bool Layers::DecodersReadAlone() const {
+  const auto is_decoder = [this](int node) { return IsDecoder(Node(node).op); };
+  for (const GraphNode& node : graph_.nodes) {
+    if (!IsDecoder(node.op)) continue;
+    for (const int image : node.inputs) {
+      const std::vector<int>& readers = consumers_[static_cast<size_t>(image)];
+      if (!std::all_of(readers.begin(), readers.end(), is_decoder)) return false;
+    }
+  }
+  return true;
 }
 
 void Layers::FindRead() {

@@ -77,6 +77,7 @@ class Layers {
   // level is made, and nothing else.
   void FindRead();
   void FindConsumers();
+  bool DecodersReadAlone() const;  // all their images
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();
@@ -87,6 +88,7 @@ class Layers {
   const Graph& graph_;
   std::vector<bool> is_read_;                // by node
   std::vector<std::vector<int>> consumers_;  // by node, of those that are read
+  bool decodes_floats_ = true;               // decoders read images of one type: all of float32, or none
   std::vector<Layer> layers_;
   std::vector<int> layer_of_;  // by node; -1: not made yet, or never read
   std::vector<int> absorbed_;  // nodes of the layer in the making
