@@ -106,6 +106,7 @@ Program HalvesTheFirstAxis() {
   program.levels[1].parent = 0;
   program.levels[1].from.rule = kernels::CoordinateRule::kExpand;
   program.levels[1].from.geometry = {.kernel_size = {3, 1, 3, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 1, 0}};
+  program.segments = {{.levels = {1}}};
   return program;
 }
 
