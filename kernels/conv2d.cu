@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -8,7 +7,10 @@
 
 #include "kernels/conv2d.cuh"
 #include "kernels/conv2d.h"
+#include "kernels/conv2d_few_outputs.cuh"
+#include "kernels/conv2d_launch.cuh"
 #include "kernels/conv2d_phase.h"
+#include "kernels/conv2d_warp_groups.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
@@ -16,15 +18,8 @@ namespace {
 // Weights of a group are padded to whole ones of the narrowest tile.
 constexpr int32_t kNarrowestTile = 16;
 // Stages of a block: as many as let two blocks, of narrow tiles four, share an SM of Hopper.
-constexpr int kStagesOfWide = 3;    // 128 channels
-constexpr int kStagesOfMiddle = 4;  // 64
-constexpr int kStagesOfNarrow = 3;
+constexpr int kStagesOfWarps = 3;
 constexpr int kStagesOfScalar = 2;
-constexpr int kStagesOfWidest = 4;  // 256
-
-constexpr int64_t kMaxGridAxis = 65535;  // of y and z
-
-constexpr int32_t RoundUp(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 bool IsServed(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels) {
   for (size_t axis = 0; axis < 2; ++axis) {
@@ -63,50 +58,11 @@ struct PackedWeights {
   int64_t SlotValues() const { return int64_t{num_chunks} * padded_out_channels * kVectorsARow * vector_values; }
 };
 
-struct DeviceTraits {
-  int device = 0;
-  int major = 0;
-  int block_bytes = 0;  // shared memory that a block may have
-};
-
 cudaError_t ReadTraits(DeviceTraits& traits) {
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&traits.device));
   VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.major, cudaDevAttrComputeCapabilityMajor, traits.device));
+  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.num_sms, cudaDevAttrMultiProcessorCount, traits.device));
   return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
-}
-
-// Lets the kernel have its shared memory, once a device.
-template <typename T, typename Product, int kStages>
-cudaError_t AllowSharedMemory(int device) {
-  static std::atomic<uint64_t> done = 0;  // bits of devices; setting it again does no harm
-  const uint64_t bit = uint64_t{1} << (device % 64);
-  if (device < 64 && (done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
-  const auto kernel = Conv2dKernel<T, Product, kStages>;
-  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               Conv2dBlock<Product, kStages>::kSharedBytes));
-  VOXSERVE_RETURN_IF_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return cudaSuccess;
-}
-
-template <typename T, typename Product, int kStages>
-cudaError_t LaunchTiles(Conv2dArguments<T> arguments, const DeviceTraits& traits, cudaStream_t stream) {
-  const cudaError_t allowed = AllowSharedMemory<T, Product, kStages>(traits.device);
-  if (allowed != cudaSuccess) return allowed;
-  int64_t num_positions = arguments.num_images;  // of the largest phase
-  for (size_t axis = 0; axis < 2; ++axis) {
-    const int64_t out_size = axis == 0 ? arguments.out_rows : arguments.out_columns;
-    num_positions *= (out_size - 1) / NumPhases(arguments.geometry, axis) + 1;
-  }
-  arguments.num_column_tiles = (arguments.group_out_channels - 1) / Product::kColumns + 1;
-  const int64_t num_tiles = ((num_positions - 1) / kImageTileRows + 1) * arguments.num_column_tiles;
-  if (num_tiles > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
-  const dim3 grid(static_cast<unsigned>(num_tiles), static_cast<unsigned>(arguments.geometry.groups),
-                  static_cast<unsigned>(NumPhases(arguments.geometry, 0) * NumPhases(arguments.geometry, 1)));
-  Conv2dKernel<T, Product, kStages>
-      <<<grid, Product::kThreads, Conv2dBlock<Product, kStages>::kSharedBytes, stream>>>(arguments);
-  return LaunchStatus(stream);
 }
 
 template <typename T>
@@ -117,45 +73,49 @@ cudaError_t LaunchScalars(const Conv2dArguments<T>& arguments, const DeviceTrait
   return LaunchTiles<T, ScalarProducts<T, 64>, kStagesOfScalar>(arguments, traits, stream);
 }
 
-// Whether the channels fill tiles of `columns` as well as tiles half as wide.
-bool Fill(int32_t channels, int32_t columns) { return RoundUp(channels, columns) == RoundUp(channels, columns / 2); }
-
 template <typename T>
 cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits& traits, cudaStream_t stream) {
   const int32_t channels = arguments.group_out_channels;
-  if (channels <= 16) return LaunchTiles<T, WarpProducts<T, 16>, kStagesOfNarrow>(arguments, traits, stream);
-  if (channels <= 32) return LaunchTiles<T, WarpProducts<T, 32>, kStagesOfNarrow>(arguments, traits, stream);
+  if (channels <= 16) return LaunchTiles<T, WarpProducts<T, 16>, kStagesOfWarps>(arguments, traits, stream);
+  if (channels <= 32) return LaunchTiles<T, WarpProducts<T, 32>, kStagesOfWarps>(arguments, traits, stream);
   using Wide = WarpProducts<T, 128>;
-  constexpr int kTableBytes = kImageTileRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(int64_t)};
-  if (Fill(channels, 128) && Conv2dBlock<Wide, kStagesOfWide>::kSharedBytes + kTableBytes <= traits.block_bytes) {
-    return LaunchTiles<T, Wide, kStagesOfWide>(arguments, traits, stream);
+  using WideBlock = Conv2dBlock<Wide, kStagesOfWarps>;
+  if (Fill(channels, 128) && WideBlock::kSharedBytes + WideBlock::kTableBytes <= traits.block_bytes) {
+    return LaunchTiles<T, Wide, kStagesOfWarps>(arguments, traits, stream);
   }
-  return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfWide>(arguments, traits, stream);
+  return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfWarps>(arguments, traits, stream);
 }
 
-// How a tile is computed follows from the GPU, the types and the channels alone, so that a position's sums are added in
-// one order whatever it is batched with.
+// What multiplies follows from the GPU, the types, the channels and the geometry alone, so that a position's sums are
+// added in one order whatever it is batched with.
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
   const bool is_scalar = traits.major < 8 || (std::is_same_v<T, float> && !params.allow_tf32);
   const bool has_groups = traits.major == 9 && !std::is_same_v<T, float>;
+  const bool is_few = !is_scalar && IsForFewOutputs(arguments);
   Conv2dTiling tiling = params.tiling;
   if (tiling == Conv2dTiling::kChosen) {
-    const bool is_narrow = arguments.group_out_channels <= 32;
-    tiling = has_groups && !is_narrow ? Conv2dTiling::kWarpGroups : Conv2dTiling::kWarps;
+    tiling = is_few                                            ? Conv2dTiling::kFewOutputs
+             : has_groups && arguments.group_out_channels > 32 ? ChooseWarpGroups(arguments, traits)
+                                                               : Conv2dTiling::kWarps;
   }
-  if (tiling == Conv2dTiling::kWarps) {
-    return is_scalar ? LaunchScalars(arguments, traits, stream) : LaunchWarps(arguments, traits, stream);
-  }
-  if constexpr (!std::is_same_v<T, float>) {
-    if (has_groups && tiling == Conv2dTiling::kWideWarpGroups) {
-      return LaunchTiles<T, WarpGroupProducts<T, 256, 1>, kStagesOfWidest>(arguments, traits, stream);
-    }
-    if (has_groups && Fill(arguments.group_out_channels, 128)) {
-      return LaunchTiles<T, WarpGroupProducts<T, 128, 0>, kStagesOfWide>(arguments, traits, stream);
-    }
-    if (has_groups) return LaunchTiles<T, WarpGroupProducts<T, 64, 1>, kStagesOfMiddle>(arguments, traits, stream);
+  switch (tiling) {
+    case Conv2dTiling::kChosen:
+      break;
+    case Conv2dTiling::kWarps:
+      return is_scalar ? LaunchScalars(arguments, traits, stream) : LaunchWarps(arguments, traits, stream);
+    case Conv2dTiling::kFewOutputs:
+      return is_few ? LaunchFewOutputs(arguments, traits, stream) : cudaErrorInvalidValue;
+    case Conv2dTiling::kTwoWarpGroups:
+    case Conv2dTiling::kThreeWarpGroups:
+    case Conv2dTiling::kFourWarpGroups:
+    case Conv2dTiling::kFiveWarpGroups:
+    case Conv2dTiling::kWideWarpGroups:
+      if constexpr (!std::is_same_v<T, float>) {
+        if (has_groups) return LaunchWarpGroups(arguments, tiling, traits, stream);
+      }
+      break;
   }
   return cudaErrorInvalidValue;
 }

@@ -10,10 +10,10 @@
 
 #include <cstdint>
 
+#include "kernels/conv2d_arguments.cuh"
 #include "kernels/conv2d_phase.h"
 #include "kernels/conv2d_products.cuh"
 #include "kernels/epilogue.cuh"
-#include "kernels/launch.cuh"
 #include "kernels/tensor_cores.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -21,62 +21,39 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kMaxCells = kMaxConv2dKernelSize * kMaxConv2dKernelSize;
 // Vectors of a chunk may lie past the last cell.
 inline constexpr int kCellTableSize = 64;
-static_assert(kMaxCells + kVectorsARow <= kCellTableSize, "a position's cells are the bits of a word");
-
-template <typename T>
-struct Conv2dArguments {
-  Conv2dGeometry geometry;
-  int64_t num_images;
-  int32_t in_rows;
-  int32_t in_columns;
-  int32_t out_rows;
-  int32_t out_columns;
-  const T* in;
-  int64_t in_pitch;
-  int32_t group_in_channels;
-  int32_t padded_in_channels;  // of a cell: whole vectors
-  bool in_vectors;             // a cell's channels begin at multiples of 16 bytes
-  const unsigned char* weights;
-  int32_t num_chunks;  // for which each phase and group has room
-  int32_t group_out_channels;
-  int32_t padded_out_channels;  // of a group: the weights' rows in a chunk
-  int32_t num_column_tiles;
-  void* out;
-  int64_t out_pitch;
-  bool is_out_float;
-  bool out_vectors;  // outputs, residuals and biases by kVectorValues
-  TypedEpilogue<T, float> epilogue;
-};
+static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
 
 // Of a position of the tile.
 struct TilePosition {
-  int64_t in;      // values from `in` to its first cell, which may lie outside
-  uint64_t cells;  // bits of those inside
-  int64_t out;     // row of the output; -1: past the last position
+  int64_t in;       // values from `in` to its first cell, which may lie outside
+  int64_t out;      // row of the output; -1: past the last position
+  uint32_t inside;  // bits of the kernel's rows that lie inside and, from kColumnBits on, of its columns
 };
+
+// Of a cell of the phase.
+struct TileCell {
+  int64_t in;       // values from the first cell
+  uint32_t inside;  // the bits of its row and column: it lies inside where a position has both
+};
+inline constexpr int kColumnBits = 16;
+inline constexpr uint32_t kNoCell = uint32_t{1} << 31;
+static_assert(kMaxConv2dKernelSize <= 15);
 
 template <typename Product, int kNumStages>
 struct Conv2dBlock {
   static constexpr int kStages = kNumStages;
   static constexpr int kThreads = Product::kThreads;
   static constexpr int kBlocksAnSm = Product::kBlocksAnSm;
-  static constexpr int kStageBytes = kTileInputBytes + Product::kColumns * kStageRowBytes;
+  static constexpr int kInputBytes = Product::kRows * kStageRowBytes;
+  static constexpr int kStageBytes = kInputBytes + Product::kColumns * kStageRowBytes;
   static constexpr int kAlignment = 1024;
-  static constexpr int kSharedBytes = kStages * kStageBytes + kAlignment;
-  static_assert(kImageTileRows * kSumPitch<Product::kColumns> * int{sizeof(float)} <= kStages * kStageBytes);
+  static constexpr int kSumBytes = Product::kRows * kSumPitch<Product::kColumns> * int{sizeof(float)};  // when done
+  static constexpr int kSharedBytes =
+      (kSumBytes > kStages * kStageBytes ? kSumBytes : kStages * kStageBytes) + kAlignment;
+  // What every block has besides.
+  static constexpr int kTableBytes =
+      Product::kRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(TileCell)};
 };
-
-// Like CopyAsync16, where there are asynchronous copies.
-__device__ inline void CopyVector16(unsigned char* to, const void* from, int32_t bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  CopyAsync16(SharedAddress(to), from, bytes);
-#else
-  Pack<uint16_t, 8> vector;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) vector.values[i] = 2 * i < bytes ? static_cast<const uint16_t*>(from)[i] : 0;
-  *reinterpret_cast<Pack<uint16_t, 8>*>(to) = vector;
-#endif
-}
 
 template <typename T, typename Product, int kNumStages>
 class Conv2dTile {
@@ -84,12 +61,12 @@ class Conv2dTile {
   using Block = Conv2dBlock<Product, kNumStages>;
 
   __device__ Conv2dTile(const Conv2dArguments<T>& arguments, unsigned char* stages, TilePosition* positions,
-                        int64_t* cell_begins)
+                        TileCell* cells)
       : arguments_(arguments),
         stages_(stages),
         positions_(positions),
-        cell_begins_(cell_begins),
-        first_position_(int64_t{blockIdx.x / static_cast<unsigned>(arguments.num_column_tiles)} * kImageTileRows),
+        cells_(cells),
+        first_position_(int64_t{blockIdx.x / static_cast<unsigned>(arguments.num_column_tiles)} * Product::kRows),
         first_column_(static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(arguments.num_column_tiles)) *
                       Product::kColumns),
         group_(static_cast<int32_t>(blockIdx.y)) {
@@ -106,7 +83,7 @@ class Conv2dTile {
     TakePositions();
     Product product;
     Multiply(product);
-    WaitForAll();
+    WaitForVectors<0>();
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(stages_);
     product.Spill(sums);
@@ -121,7 +98,7 @@ class Conv2dTile {
  private:
   static constexpr int kThreads = Block::kThreads;
   static constexpr int kRowsAtOnce = kThreads / kVectorsARow;
-  static constexpr int kCopies = kImageTileRows / kRowsAtOnce;  // of inputs, by a thread in a stage
+  static constexpr int kCopies = Product::kRows / kRowsAtOnce;  // of inputs, by a thread in a stage
   static constexpr int kWeightCopies = (Product::kColumns + kRowsAtOnce - 1) / kRowsAtOnce;
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
 
@@ -130,20 +107,23 @@ class Conv2dTile {
   __device__ void FindPositions() const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     for (int32_t cell = thread; cell < kCellTableSize; cell += kThreads) {
-      int64_t begin = 0;
-      if (cell < NumCells()) {
-        const int64_t row = int64_t{cell / columns_.num_cells} * rows_.cell_reach;
-        const int64_t column = int64_t{cell % columns_.num_cells} * columns_.cell_reach;
-        begin = (row * arguments_.in_columns + column) * arguments_.in_pitch;
+      if (cell >= NumCells()) {
+        cells_[cell] = {.in = 0, .inside = kNoCell};
+        continue;
       }
-      cell_begins_[cell] = begin;
+      const int32_t row = cell / columns_.num_cells;
+      const int32_t column = cell - row * columns_.num_cells;
+      const int64_t in_row = int64_t{row} * rows_.cell_reach;
+      const int64_t in_column = int64_t{column} * columns_.cell_reach;
+      cells_[cell] = {.in = (in_row * arguments_.in_columns + in_column) * arguments_.in_pitch,
+                      .inside = uint32_t{1} << row | uint32_t{1} << (kColumnBits + column)};
     }
     const int64_t of_image = int64_t{rows_.num_outputs} * columns_.num_outputs;
-    for (int32_t i = thread; i < kImageTileRows; i += kThreads) {
+    for (int32_t i = thread; i < Product::kRows; i += kThreads) {
       const int64_t position = first_position_ + i;
       const int64_t image = position / of_image;
       if (image >= arguments_.num_images) {
-        positions_[i] = {.in = 0, .cells = 0, .out = -1};
+        positions_[i] = {.in = 0, .out = -1, .inside = 0};
         continue;
       }
       const int64_t in_image = position - image * of_image;
@@ -151,22 +131,21 @@ class Conv2dTile {
       const auto column = static_cast<int32_t>(in_image - int64_t{row} * columns_.num_outputs);
       const int64_t in_row = rows_.in_begin + int64_t{row} * rows_.in_step;
       const int64_t in_column = columns_.in_begin + int64_t{column} * columns_.in_step;
-      uint64_t inside_columns = 0;
-      for (int32_t cell = 0; cell < columns_.num_cells; ++cell) {
-        const int64_t at = in_column + int64_t{cell} * columns_.cell_reach;
-        if (at >= 0 && at < arguments_.in_columns) inside_columns |= uint64_t{1} << cell;
-      }
-      uint64_t cells = 0;
+      uint32_t inside = 0;
       for (int32_t cell = 0; cell < rows_.num_cells; ++cell) {
         const int64_t at = in_row + int64_t{cell} * rows_.cell_reach;
-        if (at >= 0 && at < arguments_.in_rows) cells |= inside_columns << (cell * columns_.num_cells);
+        if (at >= 0 && at < arguments_.in_rows) inside |= uint32_t{1} << cell;
+      }
+      for (int32_t cell = 0; cell < columns_.num_cells; ++cell) {
+        const int64_t at = in_column + int64_t{cell} * columns_.cell_reach;
+        if (at >= 0 && at < arguments_.in_columns) inside |= uint32_t{1} << (kColumnBits + cell);
       }
       const int64_t out_row = rows_.out_begin + int64_t{row} * rows_.out_step;
       const int64_t out_column = columns_.out_begin + int64_t{column} * columns_.out_step;
       positions_[i] = {
           .in = ((image * arguments_.in_rows + in_row) * arguments_.in_columns + in_column) * arguments_.in_pitch,
-          .cells = cells,
-          .out = (image * arguments_.out_rows + out_row) * arguments_.out_columns + out_column};
+          .out = (image * arguments_.out_rows + out_row) * arguments_.out_columns + out_column,
+          .inside = inside};
     }
   }
 
@@ -177,7 +156,7 @@ class Conv2dTile {
     for (int i = 0; i < kCopies; ++i) {
       const TilePosition& position = positions_[thread / kVectorsARow + i * kRowsAtOnce];
       in_begins_[i] = position.in;
-      cells_[i] = position.cells;
+      inside_[i] = position.inside;
     }
     // The vector of the first chunk.
     channel_ = thread % kVectorsARow * kVectorValues<T>;
@@ -203,12 +182,12 @@ class Conv2dTile {
       __syncthreads();  // the stage is there for all, and all have left the one that is loaded
       const unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
       if constexpr (Product::kIsAsynchronous) {
-        product.Multiply(inputs, inputs + kTileInputBytes);
+        product.Multiply(inputs, inputs + Block::kInputBytes);
         LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
         product.template Wait<Product::kPending>();
       } else {
         LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
-        product.Multiply(inputs, inputs + kTileInputBytes);
+        product.Multiply(inputs, inputs + Block::kInputBytes);
       }
       if (++stage == Block::kStages) stage = 0;
       if (++stage_ahead == Block::kStages) stage_ahead = 0;
@@ -218,16 +197,9 @@ class Conv2dTile {
 
   template <int kPendingCopies>
   __device__ static void WaitForStage() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    WaitForCopies<kPendingCopies>();
-#endif
+    WaitForVectors<kPendingCopies>();
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
     if constexpr (Product::kIsAsynchronous) PublishToProducts();
-#endif
-  }
-  __device__ static void WaitForAll() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    WaitForCopies<0>();
 #endif
   }
 
@@ -236,28 +208,22 @@ class Conv2dTile {
     if (chunk < num_chunks) {
       unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
       LoadInputs(inputs);
-      LoadWeights(inputs + kTileInputBytes);
+      LoadWeights(inputs + Block::kInputBytes);
     }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    CommitCopies();
-#endif
+    CommitVectors();
   }
 
   __device__ void LoadInputs(unsigned char* inputs) {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     unsigned char* const to = inputs + SwizzledBytes(thread / kVectorsARow, thread % kVectorsARow);
+    const TileCell cell = cells_[cell_];
     const int32_t count = min(kVectorValues<T>, arguments_.group_in_channels - channel_);
-    const T* const in = arguments_.in + group_ * arguments_.group_in_channels + channel_ + cell_begins_[cell_];
+    const T* const in = arguments_.in + group_ * arguments_.group_in_channels + channel_ + cell.in;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const bool is_inside = (cells_[i] >> cell_ & 1) != 0;
+      const bool is_inside = (inside_[i] & cell.inside) == cell.inside;
       unsigned char* const vector = to + i * kRowsAtOnce * kStageRowBytes;
-      if (arguments_.in_vectors) {
-        CopyVector16(vector, is_inside ? static_cast<const void*>(in + in_begins_[i]) : arguments_.weights,
-                     is_inside ? count * int32_t{sizeof(T)} : 0);
-      } else {
-        CopyValues(vector, in + in_begins_[i], is_inside ? count : 0);
-      }
+      CopyInputs(vector, in + in_begins_[i], is_inside ? count : 0, arguments_);
     }
     channel_ += kChunkValues<T>;
     while (channel_ >= arguments_.padded_in_channels) {
@@ -265,13 +231,6 @@ class Conv2dTile {
       ++cell_;
     }
     cell_ = min(cell_, kCellTableSize - 1);  // past all cells
-  }
-
-  __device__ static void CopyValues(unsigned char* to, const T* from, int32_t count) {
-    Pack<T, kVectorValues<T>> values;
-#pragma unroll
-    for (int i = 0; i < kVectorValues<T>; ++i) values.values[i] = i < count ? from[i] : FromFloat<T>(0);
-    *reinterpret_cast<Pack<T, kVectorValues<T>>*>(to) = values;
   }
 
   // They are packed as stages hold them. What lies behind the last channel's is multiplied too, into sums that nobody
@@ -303,7 +262,7 @@ class Conv2dTile {
     const int32_t num_columns = min(Product::kColumns, arguments_.group_out_channels - first_column_);
     const int32_t first_channel = group_ * arguments_.group_out_channels + first_column_;
     constexpr int32_t kVectors = Product::kColumns / kCount;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kImageTileRows * kVectors; i += kThreads) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < Product::kRows * kVectors; i += kThreads) {
       const int32_t row = i / kVectors;
       const int32_t column = i % kVectors * kCount;
       const int64_t out_row = positions_[row].out;
@@ -316,8 +275,8 @@ class Conv2dTile {
 
   const Conv2dArguments<T>& arguments_;
   unsigned char* const stages_;
-  TilePosition* const positions_;  // [kImageTileRows]
-  int64_t* const cell_begins_;     // [kCellTableSize] values from the first cell to each
+  TilePosition* const positions_;  // [Product::kRows]
+  TileCell* const cells_;          // [kCellTableSize] in their order; behind them, those that lie nowhere
   const int64_t first_position_;
   const int32_t first_column_;
   const int32_t group_;
@@ -329,7 +288,7 @@ class Conv2dTile {
   int32_t channel_;
   const unsigned char* weights_;
   int64_t in_begins_[kCopies];
-  uint64_t cells_[kCopies];
+  uint32_t inside_[kCopies];
 };
 
 // Blocks: (tiles of positions and, faster, of channels; groups; phases).
@@ -339,10 +298,10 @@ __global__ void __launch_bounds__(Product::kThreads, BlocksAnSm(Product::kBlocks
   using Block = Conv2dBlock<Product, kNumStages>;
   if constexpr (Product::RunsHere()) {
     extern __shared__ unsigned char shared[];
-    __shared__ TilePosition positions[kImageTileRows];
-    __shared__ int64_t cell_begins[kCellTableSize];
+    __shared__ TilePosition positions[Product::kRows];
+    __shared__ TileCell cells[kCellTableSize];
     unsigned char* const stages = shared + (0u - SharedAddress(shared)) % Block::kAlignment;
-    Conv2dTile<T, Product, kNumStages>(arguments, stages, positions, cell_begins).Run();
+    Conv2dTile<T, Product, kNumStages>(arguments, stages, positions, cells).Run();
   }
 }
 

@@ -12,7 +12,8 @@
 //
 // On the CPU a thread computes a band of an image's rows by oneDNN. On a GPU it is an implicit GEMM of our own: a
 // thread block multiplies a tile of output positions with the weights, chunk after chunk of the (cell, channel) axis,
-// and gathers each chunk of the inputs to shared memory on the way.
+// and gathers each chunk of the inputs to shared memory on the way. Where a group has few outputs, inputs are
+// multiplied by the weights of all cells at once, and the products of an output's cells are added up afterwards.
 
 #include <array>
 #include <cstddef>
@@ -52,8 +53,19 @@ struct Conv2dGeometry {
   bool operator==(const Conv2dGeometry&) const = default;
 };
 
-// What a thread block of a GPU multiplies by: warps, or Hopper's warp groups on tiles of 64 or 128 and of 256 channels.
-enum class Conv2dTiling : int32_t { kChosen, kWarps, kWarpGroups, kWideWarpGroups };
+// How a GPU computes: by warps on tiles of 128 positions; by Hopper's warp groups, of which each has 64 positions and
+// 64 or 128 channels, the wide ones 256; or a square of positions with all its cells at once, where the outputs are
+// few.
+enum class Conv2dTiling : int32_t {
+  kChosen,
+  kWarps,
+  kFewOutputs,
+  kTwoWarpGroups,
+  kThreeWarpGroups,
+  kFourWarpGroups,
+  kFiveWarpGroups,
+  kWideWarpGroups,  // two
+};
 
 struct Conv2dParams {
   Conv2dGeometry geometry;
@@ -93,7 +105,7 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
                                      DType dtype, const float* weights);
 
 // cudaErrorInvalidValue for a geometry beyond its limits, for dtypes that hold no features, and for a tiling that the
-// GPU or the dtype has not.
+// GPU, the dtype or the geometry has not.
 cudaError_t Conv2d(const Conv2dParams& params, cudaStream_t stream);
 
 }  // namespace cuda

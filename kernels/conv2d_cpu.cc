@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/conv2d.h"
+#include "kernels/conv2d_few_outputs.h"
 #include "kernels/conv2d_phase.h"
 
 namespace voxserve::kernels::cpu {
@@ -250,6 +251,9 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
                                      const float* weights) {
   std::vector<float> packed;
   if (out_channels == 0) return packed;
+  if (HasFewOutputs(geometry, in_channels, out_channels)) {
+    return PackFewOutputsWeights(geometry, in_channels, out_channels, weights);
+  }
   for (int32_t i = 0; i < NumPhases(geometry); ++i) {
     const ImagePhase phase(geometry, 1, 1, i);
     if (!phase.HasCells()) continue;
@@ -290,6 +294,7 @@ void Conv2d(const Conv2dParams& params, ThreadPool& pool) {
       geometry.OutSize(1, params.in_columns) <= 0) {
     return;
   }
+  if (HasFewOutputs(geometry, params.in_channels, params.out_channels)) return FewOutputsConv2d(params, pool);
   struct Band {
     const PhaseConvolution* phase;
     int64_t first_row, num_rows;

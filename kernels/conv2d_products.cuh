@@ -3,7 +3,7 @@
 // How a block of kernels/conv2d.cuh multiplies what lies in its shared memory, and which thread holds which sum: by
 // Hopper's warp groups, by a warp's tensor cores, or in float32 without them. Included by .cu files alone.
 //
-// A stage holds kImageTileRows rows of inputs and, behind them, kColumns rows of weights (one an output channel), each
+// A stage holds kRows rows of inputs and, behind them, kColumns rows of weights (one an output channel), each
 // of kStageRowBytes; 16-byte vector v of row r lies at place v ^ (r % 8), so that neither copies nor loads of 8 rows
 // meet in a bank, and as warp groups read it.
 //
@@ -20,10 +20,8 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kImageTileRows = 128;  // output positions of a block
 inline constexpr int kStageRowBytes = 128;  // of the axis that is summed over
 inline constexpr int kVectorsARow = kStageRowBytes / 16;
-inline constexpr int kTileInputBytes = kImageTileRows * kStageRowBytes;
 
 template <typename T>
 inline constexpr int kVectorValues = 16 / static_cast<int>(sizeof(T));
@@ -37,12 +35,16 @@ __host__ __device__ constexpr int32_t SwizzledBytes(int32_t row, int32_t vector)
 // A row of sums in shared memory: rows begin 32 bytes further on among the banks.
 template <int kColumns>
 inline constexpr int kSumPitch = kColumns + 8;
+// A column of them, where they lie transposed: every other column begins 32 bytes further on.
+template <int kRows>
+inline constexpr int kTransposedSumPitch = kRows + 4;
 
 // Warps side by side over the rows and, where the tile is wide, over the columns.
-template <typename T, int kTileColumns, int kTileThreads = 128>
+template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>
 class WarpProducts {
  public:
   static constexpr int kThreads = kTileThreads;
+  static constexpr int kRows = kTileRows;  // output positions of a block
   static constexpr int kColumns = kTileColumns;
   static constexpr int kBlocksAnSm = kTileColumns > 32 ? 2 : 4;
   static constexpr bool kIsAsynchronous = false;
@@ -96,10 +98,30 @@ class WarpProducts {
     }
   }
 
+  // As columns one after the other.
+  __device__ void SpillTransposed(float* to) const {
+    constexpr int kPitch = kTransposedSumPitch<kRows>;
+    static_assert(kRows % 32 == 0, "neither rows nor columns of a lane's neighbours meet in a bank");
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    float* const first = to + (WarpColumn() + lane % 4 * 2) * kPitch + WarpRow() + lane / 4;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        float* const tile = first + j * 8 * kPitch + i * 16;
+        const float(&sums)[4] = sums_[i][j];
+        tile[0] = sums[0];
+        tile[kPitch] = sums[1];
+        tile[8] = sums[2];
+        tile[kPitch + 8] = sums[3];
+      }
+    }
+  }
+
  private:
   static constexpr int kColumnWarps = kTileColumns < 64 ? 1 : kThreads / 64;
   static constexpr int kRowWarps = kThreads / 32 / kColumnWarps;
-  static constexpr int kRowTiles = kImageTileRows / kRowWarps / 16;
+  static constexpr int kRowTiles = kRows / kRowWarps / 16;
   static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;
   static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
 
@@ -120,14 +142,15 @@ class WarpProducts {
   float sums_[kRowTiles][kColumnTiles][4] = {};
 };
 
-// Two warp groups, one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the
-// next begins.
-template <typename T, int kTileColumns, int kPendingSeries>
+// Warp groups one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the next
+// begins.
+template <typename T, int kWarpGroups, int kTileColumns, int kBlocks, int kPendingSeries>
 class WarpGroupProducts {
  public:
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = kWarpGroups * 128;
+  static constexpr int kRows = kWarpGroups * 64;
   static constexpr int kColumns = kTileColumns;
-  static constexpr int kBlocksAnSm = kTileColumns > 128 ? 1 : 2;
+  static constexpr int kBlocksAnSm = kBlocks;
   static constexpr bool kIsAsynchronous = true;
   static constexpr int kPending = kPendingSeries;
 
@@ -179,6 +202,7 @@ template <typename T, int kTileColumns>
 class ScalarProducts {
  public:
   static constexpr int kThreads = 256;
+  static constexpr int kRows = 128;
   static constexpr int kColumns = kTileColumns;
   static constexpr int kBlocksAnSm = 1;
   static constexpr bool kIsAsynchronous = false;
@@ -224,7 +248,7 @@ class ScalarProducts {
   }
 
  private:
-  static constexpr int kRowsAThread = kImageTileRows / 16;
+  static constexpr int kRowsAThread = kRows / 16;
   static constexpr int kColumnsAThread = kTileColumns / 16;
 
   __device__ static int32_t Row() { return static_cast<int32_t>(threadIdx.x / 16); }

@@ -18,7 +18,8 @@ struct GemmParams {
   int64_t b_pitch = 0;
   float* c = nullptr;
   int64_t c_pitch = 0;
-  bool accumulate = false;  // add to C instead of overwriting it
+  bool accumulate = false;       // add to C instead of overwriting it
+  bool is_b_transposed = false;  // b is [n, k]
 };
 static_assert(std::is_trivially_copyable_v<GemmParams>);
 

@@ -11,8 +11,8 @@ namespace voxserve::kernels::cpu {
 void Gemm(const GemmParams& params) {
   if (params.m == 0 || params.n == 0) return;
   const dnnl_status_t status =
-      dnnl_sgemm('N', 'N', params.m, params.n, params.k, 1.0f, params.a, params.a_pitch, params.b, params.b_pitch,
-                 params.accumulate ? 1.0f : 0.0f, params.c, params.c_pitch);
+      dnnl_sgemm('N', params.is_b_transposed ? 'T' : 'N', params.m, params.n, params.k, 1.0f, params.a, params.a_pitch,
+                 params.b, params.b_pitch, params.accumulate ? 1.0f : 0.0f, params.c, params.c_pitch);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   // Otherwise it fails on arguments alone (a pitch below its row): programmer error.
   if (status != dnnl_success) {

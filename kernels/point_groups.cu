@@ -111,7 +111,7 @@ cudaError_t PointGroups(const PointGroupsParams& params, cudaStream_t stream) {
           params, table, workspace.sites, workspace.points);
       return LaunchStatus(stream);
     }));
-    const int num_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(params.num_sites)));
+    const int num_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(params.num_sites) | 1));
     VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
         workspace.sort_scratch, workspace.sort_bytes, workspace.sites, workspace.sorted_sites, workspace.points,
         params.sorted_points, static_cast<int>(params.num_points), 0, num_bits, stream));

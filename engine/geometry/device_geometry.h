@@ -83,6 +83,10 @@ class DeviceGeometry : public BatchCounts {
   // Where each sample's rows begin on a level, after MakeMaps.
   absl::Status MakeSampleBegin(int level);
 
+  // Goes on with levels and rulebooks that features decide about, once the sizes of those before have been taken: what
+  // is added from now on is made beside the features, which keep their memory.
+  void GoOn();
+
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
@@ -182,6 +186,8 @@ class DeviceGeometry : public BatchCounts {
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
                           const kernels::ConvGeometry& geometry, const RulebookForms& forms);
+  // Of one kernel. Until the feature pass has begun its memory is free; the stream keeps the order.
+  absl::StatusOr<void*> Scratch(size_t bytes);
   StreamView stream() const { return context_->stream.view(); }
 
   CudaContext* context_ = nullptr;
@@ -192,12 +198,14 @@ class DeviceGeometry : public BatchCounts {
   std::vector<int64_t> host_sizes_;
   std::vector<Level> levels_;
   std::vector<DeviceRulebook> rulebooks_;
-  std::vector<Search> searches_;  // added, not made
+  std::vector<int> added_levels_;  // not made
+  std::vector<Search> searches_;   // likewise
   std::vector<int64_t> num_sites_;
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;
-  int64_t num_grids_ = 0;  // asked for
+  bool goes_on_ = false;
+  std::vector<int> grid_levels_;  // for which a grid was asked
   int64_t num_grid_fallbacks_ = 0;
 };
 

@@ -29,13 +29,6 @@ absl::Status CheckRows(int64_t rows, const char* what) {
                     error_reason::kOutOfMemory);
 }
 
-// Scratch of one kernel. The feature pass has not begun, so its memory is free; the stream keeps the order.
-absl::StatusOr<void*> Scratch(CudaContext& context, size_t bytes) {
-  context.features.Reset();
-  ASSIGN_OR_RETURN(char* data, context.features.Take(static_cast<int64_t>(bytes)));
-  return data;
-}
-
 template <typename T>
 absl::Status CopyToDevice(T* to, const T* from, size_t count, StreamView stream) {
   if (count == 0) return absl::OkStatus();
@@ -56,6 +49,12 @@ std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const
 }
 
 }  // namespace
+
+absl::StatusOr<void*> DeviceGeometry::Scratch(size_t bytes) {
+  if (!goes_on_) context_->features.Reset();
+  ASSIGN_OR_RETURN(char* data, context_->features.Take(static_cast<int64_t>(bytes)));
+  return data;
+}
 
 DeviceGeometry::Sizes DeviceGeometry::CutSizes(int64_t* begin) const {
   Sizes sizes{};
@@ -89,8 +88,11 @@ absl::Status DeviceGeometry::Begin(const Shape& shape, CudaContext& context) {
     offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
   levels_.assign(static_cast<size_t>(shape.num_levels), Level{});
   rulebooks_.assign(rulebook_offsets_.size(), DeviceRulebook{});
-  num_grids_ = num_grid_fallbacks_ = 0;
+  num_grid_fallbacks_ = 0;
+  grid_levels_.clear();
+  added_levels_.clear();
   searches_.clear();
+  goes_on_ = false;
   if (!context_->is_grid_clean && context_->grid_cells.data() != nullptr) {  // the batch before failed half-way
     RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context_->grid_cells.data(), 0xFF,
                                          static_cast<size_t>(context_->grid_cells.bytes()), stream().get()));
@@ -115,7 +117,7 @@ absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const i
   sample.max_sample_points = max_sample_points;
   sample.num_valid = sizes_.num_valid;
   sample.selected = selected;
-  ASSIGN_OR_RETURN(sample.workspace, Scratch(*context_, kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
+  ASSIGN_OR_RETURN(sample.workspace, Scratch(kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::FarthestPointSample(sample, stream().get()));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, words);
   mask.selected = selected;
@@ -145,7 +147,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   params.sample_begin = sizes_.sample_begin;
   params.num_invalid = sizes_.num_invalid;
   params.num_out_of_range = sizes_.num_out_of_range;
-  ASSIGN_OR_RETURN(params.workspace, Scratch(*context_, kernels::cuda::VoxelizeWorkspaceBytes(params)));
+  ASSIGN_OR_RETURN(params.workspace, Scratch(kernels::cuda::VoxelizeWorkspaceBytes(params)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::Voxelize(params, stream().get()));
   if (max_voxels > 0) {
     kernels::VoxelLimitParams limit{.voxels = params,
@@ -153,7 +155,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
                                     .order = order,
                                     .num_dropped_voxels = sizes_.num_dropped_voxels,
                                     .num_dropped_points = sizes_.num_dropped_points};
-    ASSIGN_OR_RETURN(limit.workspace, Scratch(*context_, kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
+    ASSIGN_OR_RETURN(limit.workspace, Scratch(kernels::cuda::LimitVoxelsWorkspaceBytes(limit)));
     RETURN_IF_CUDA_ERROR(kernels::cuda::LimitVoxels(limit, stream().get()));
   }
   return absl::OkStatus();
@@ -213,6 +215,7 @@ absl::Status DeviceGeometry::AddFiltered(int level, int parent, kernels::SiteFil
 
 absl::Status DeviceGeometry::TakeKeys(int index, int parent, int64_t capacity) {
   Level& level = levels_[static_cast<size_t>(index)];
+  added_levels_.push_back(index);
   level.parent = parent;
   level.capacity = capacity;
   level.num_sites = sizes_.num_sites + index;
@@ -223,23 +226,24 @@ absl::Status DeviceGeometry::TakeKeys(int index, int parent, int64_t capacity) {
 absl::Status DeviceGeometry::MakeLevels() {
   using Rule = kernels::OutputCoordinatesParams;
   std::vector<Rule> chain;
-  for (size_t level = 1; level < levels_.size();) {
-    auto& made_by = levels_[level].made_by;
+  for (size_t i = 0; i < added_levels_.size();) {
+    const auto level = [&](size_t number) -> Level& { return levels_[static_cast<size_t>(added_levels_[number])]; };
+    auto& made_by = level(i).made_by;
     if (auto* const united = std::get_if<kernels::SiteUnionParams>(&made_by)) {
-      ASSIGN_OR_RETURN(united->workspace, Scratch(*context_, kernels::cuda::SiteUnionWorkspaceBytes(*united)));
+      ASSIGN_OR_RETURN(united->workspace, Scratch(kernels::cuda::SiteUnionWorkspaceBytes(*united)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::SiteUnion(*united, stream().get()));
-      ++level;
+      ++i;
       continue;
     }
     if (auto* const filter = std::get_if<kernels::SiteFilterParams>(&made_by)) {
-      ASSIGN_OR_RETURN(filter->workspace, Scratch(*context_, kernels::cuda::SiteFilterWorkspaceBytes(*filter)));
+      ASSIGN_OR_RETURN(filter->workspace, Scratch(kernels::cuda::SiteFilterWorkspaceBytes(*filter)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::SiteFilter(*filter, stream().get()));
-      ++level;
+      ++i;
       continue;
     }
     chain.assign(1, std::get<Rule>(made_by));
-    for (++level; level < levels_.size() && levels_[level].parent == static_cast<int>(level) - 1; ++level) {
-      const auto* const next = std::get_if<Rule>(&levels_[level].made_by);
+    for (++i; i < added_levels_.size() && level(i).parent == added_levels_[i - 1]; ++i) {
+      const auto* const next = std::get_if<Rule>(&level(i).made_by);
       if (next == nullptr) break;
       chain.push_back(*next);
       if (kernels::cuda::CanBeChained(chain)) continue;
@@ -248,10 +252,10 @@ absl::Status DeviceGeometry::MakeLevels() {
     }
     kernels::OutputCoordinatesParams& first = chain.front();
     if (kernels::cuda::CanBeChained(chain)) {
-      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesChainWorkspaceBytes(chain)));
+      ASSIGN_OR_RETURN(first.workspace, Scratch(kernels::cuda::OutputCoordinatesChainWorkspaceBytes(chain)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinatesChain(chain, stream().get()));
     } else {
-      ASSIGN_OR_RETURN(first.workspace, Scratch(*context_, kernels::cuda::OutputCoordinatesWorkspaceBytes(first)));
+      ASSIGN_OR_RETURN(first.workspace, Scratch(kernels::cuda::OutputCoordinatesWorkspaceBytes(first)));
       RETURN_IF_CUDA_ERROR(kernels::cuda::OutputCoordinates(first, stream().get()));
     }
   }
@@ -308,6 +312,7 @@ absl::Status DeviceGeometry::MakeMaps() {
   RETURN_IF_ERROR(SearchByGrid());
   RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
   RETURN_IF_ERROR(MakePairTables());
+  added_levels_.clear();
   searches_.clear();
   return absl::OkStatus();
 }
@@ -366,7 +371,7 @@ absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceGeometry::Make
     memory_begin.push_back(memory_bytes);
     memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
   }
-  ASSIGN_OR_RETURN(void* const memory, Scratch(*context_, memory_bytes));
+  ASSIGN_OR_RETURN(void* const memory, Scratch(memory_bytes));
   for (size_t i = 0; i < builds.size(); ++i) builds[i].memory = static_cast<char*>(memory) + memory_begin[i];
   std::vector<kernels::cuda::CoordinateTable> tables(builds.size());
   RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTables(builds, tables, stream().get()));
@@ -429,7 +434,7 @@ absl::Status DeviceGeometry::SearchByGrid() {
     const kernels::cuda::CoordinateTable& table = tables.front();
     for (kernels::NeighbourSearchParams& search : params) search.table = table;
     RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, stream().get()));
-    ++num_grids_;
+    if (std::find(grid_levels_.begin(), grid_levels_.end(), index) == grid_levels_.end()) grid_levels_.push_back(index);
     RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_.uses_grid + index, table.uses_grid, sizeof(int32_t),
                                          cudaMemcpyDeviceToDevice, stream().get()));
     const Level& level = levels_[static_cast<size_t>(index)];
@@ -462,7 +467,7 @@ absl::Status DeviceGeometry::MakePairTables() {
     workspace_bytes += kernels::cuda::PairTablesWorkspaceBytes(params.back());
   }
   if (params.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(void* const workspace, Scratch(*context_, workspace_bytes));
+  ASSIGN_OR_RETURN(void* const workspace, Scratch(workspace_bytes));
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].workspace = static_cast<char*>(workspace) + workspace_begin[i];
   }
@@ -487,6 +492,14 @@ absl::Status DeviceGeometry::SwapNeighbours() {
 }
 
 void DeviceGeometry::SwapRulebook(int index, int of) { rulebooks_[static_cast<size_t>(index)].swap_of = of; }
+
+void DeviceGeometry::GoOn() {
+  goes_on_ = true;
+  // Capacities are what memory was taken for; what was made has no more sites than it has.
+  for (size_t i = 0; i < levels_.size(); ++i) {
+    levels_[i].capacity = std::min(levels_[i].capacity, std::max<int64_t>(num_sites_[i], 1));
+  }
+}
 
 absl::Status DeviceGeometry::QueueSizes() {
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(context_->download.data(), sizes_.sample_begin,
@@ -523,7 +536,8 @@ absl::Status DeviceGeometry::TakeSizes() {
   for (size_t i = 0; i < rulebooks_.size(); ++i) {
     if (rulebooks_[i].swap_of < 0) RETURN_IF_ERROR(CheckRows(sizes.offset_begin[offsets_before_[i + 1] - 1], "pairs"));
   }
-  num_grid_fallbacks_ = num_grids_ - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
+  num_grid_fallbacks_ =
+      static_cast<int64_t>(grid_levels_.size()) - std::count(sizes.uses_grid, sizes.uses_grid + shape_.num_levels, 1);
   return absl::OkStatus();
 }
 

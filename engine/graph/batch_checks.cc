@@ -78,8 +78,15 @@ kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
                                                                             : kernels::VoxelOrder::kFirstSeen;
 }
 
-kernels::SiteFilterParams FixedFilterParams(const SiteFilter& filter) {
-  return {.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
+kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context) {
+  const SiteFilter& filter = *program.levels[static_cast<size_t>(level)].filter;
+  kernels::SiteFilterParams params{.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
+  if (filter.score_node < 0) return params;
+  const Tensor scores = context->At(program.scores[static_cast<size_t>(level)]);
+  params.scores = scores.data;
+  params.score_dtype = scores.dtype;
+  params.scores_pitch = scores.pitch;
+  return params;
 }
 
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
@@ -135,37 +142,41 @@ size_t FirstHeadStep(const Program& program) {
   return static_cast<size_t>(first - program.steps.begin());
 }
 
-int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     int64_t num_points, std::vector<int64_t>& begin) {
+void BufferPlaces::SetData(char* block, std::vector<char*>& buffer_data) const {
+  for (size_t i = 0; i < buffers.size(); ++i) buffer_data[buffers[i]] = block + begin[i];
+}
+
+BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
+                          int64_t num_samples, int64_t num_points) {
   constexpr int64_t kAlignment = 256;
   // First fit by first use: 60 buffers or so, so the square of it is nothing.
-  const size_t count = program.buffers.size();
-  std::vector<int64_t> bytes(count);
-  std::vector<size_t> order(count);
-  for (size_t i = 0; i < count; ++i) {
-    const Buffer& buffer = program.buffers[i];
+  BufferPlaces places;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const int first_step = program.buffers[i].first_step;
+    if (first_step >= segment.first_step && first_step < segment.end_step) places.buffers.push_back(i);
+  }
+  std::stable_sort(places.buffers.begin(), places.buffers.end(),
+                   [&](size_t a, size_t b) { return program.buffers[a].first_step < program.buffers[b].first_step; });
+  std::vector<int64_t> bytes(places.buffers.size());
+  places.begin.assign(places.buffers.size(), 0);
+  std::vector<size_t> placed;  // ascending by begin
+  for (size_t i = 0; i < places.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[places.buffers[i]];
     const int64_t wanted = buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype);
     bytes[i] = (wanted + kAlignment - 1) / kAlignment * kAlignment;
-    order[i] = i;
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return program.buffers[a].first_step < program.buffers[b].first_step; });
-  begin.assign(count, 0);
-  int64_t total = 0;
-  std::vector<size_t> placed;  // ascending by begin
-  for (const size_t i : order) {
     int64_t at = 0;
     for (const size_t other : placed) {
-      if (program.buffers[other].last_step < program.buffers[i].first_step) continue;
-      if (at + bytes[i] <= begin[other]) break;
-      at = std::max(at, begin[other] + bytes[other]);
+      if (program.buffers[places.buffers[other]].last_step < buffer.first_step) continue;
+      if (at + bytes[i] <= places.begin[other]) break;
+      at = std::max(at, places.begin[other] + bytes[other]);
     }
-    begin[i] = at;
-    total = std::max(total, at + bytes[i]);
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), i, [&](size_t a, size_t b) { return begin[a] < begin[b]; }), i);
+    places.begin[i] = at;
+    places.bytes = std::max(places.bytes, at + bytes[i]);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](size_t a, size_t b) { return places.begin[a] < places.begin[b]; }),
+                  i);
   }
-  return total;
+  return places;
 }
 
 }  // namespace voxserve

@@ -30,7 +30,8 @@ kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
 kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
 // Which voxels stay. Of a sample that will be refused any may: the order that costs least.
 kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
-kernels::SiteFilterParams FixedFilterParams(const SiteFilter& filter);
+// context: of the batch under way, which has made the scores; null where the level has none.
+kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context);
 
 // What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
@@ -63,9 +64,18 @@ inline bool IsWanted(const Step& step, bool wants_scores) {
 // Where the head begins, as an index into program.steps.
 size_t FirstHeadStep(const Program& program);
 
-// Places buffers of a batch in one block of memory by first fit. Sets `begin` by buffer, in bytes; returns the block's
-// size.
-int64_t PlaceBuffers(const Program& program, const std::vector<int64_t>& num_sites, int64_t num_samples,
-                     int64_t num_points, std::vector<int64_t>& begin);
+// Where the buffers of a segment, those that its steps are the first to touch, lie in a block of memory of their own.
+struct BufferPlaces {
+  int64_t bytes = 0;  // of the block
+  std::vector<size_t> buffers;
+  std::vector<int64_t> begin;  // of each of them, in bytes
+
+  // Sets their entries of StepContext::buffer_data.
+  void SetData(char* block, std::vector<char*>& buffer_data) const;
+};
+
+// By first fit.
+BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
+                          int64_t num_samples, int64_t num_points);
 
 }  // namespace voxserve

@@ -9,6 +9,7 @@
 #include "engine/graph/batch_checks.h"
 #include "engine/graph/conv2d_merging.h"
 #include "engine/graph/layers.h"
+#include "engine/graph/segments.h"
 #include "engine/ops/argmax.h"
 #include "engine/ops/box_output.h"
 #include "engine/ops/broadcast.h"
@@ -46,20 +47,27 @@ class Compiler {
 
   Program Compile() {
     if (target_.merges_conv2ds) MergeConv2ds(layers_);
+    const Segments segments(layers_);
+    program_.segments.resize(static_cast<size_t>(segments.size()));
+    program_.scores.resize(graph_.levels.levels().size());
     PlaceConcats();
     MakeBuffers();
-    // Layers of the head come last, so that a step's number is its place in time: buffers live by it.
-    for (const bool is_head : {false, true}) {
-      for (int layer = 0; layer < layers_.size(); ++layer) {
-        if (IsLast(At(layer).first_node) == is_head) EmitSteps(layer);
-      }
+    // Segment by segment, layers of the head last, so that a step's number is its place in time: buffers live by it.
+    for (int segment = 0; segment < segments.size(); ++segment) {
+      program_.segments[static_cast<size_t>(segment)].first_step = static_cast<int>(program_.steps.size());
+      EmitLayers([&](const Layer& layer) { return !IsLast(layer.first_node) && layer.segment == segment; });
+      TouchScores(segments, segment + 1);
+      program_.segments[static_cast<size_t>(segment)].end_step = static_cast<int>(program_.steps.size());
     }
+    EmitLayers([this](const Layer& layer) { return IsLast(layer.first_node); });
     EmitPointOutput(graph_.labels_output, {.is_for_all = true});
     EmitPointOutput(graph_.scores_output, {.is_for_scores = true});
     if (graph_.boxes_output >= 0) {
       const int boxes = LayerOf(graph_.boxes_output);
       Push(At(boxes), std::make_unique<BoxOutputStep>(Touch(boxes)));
     }
+    program_.segments.back().end_step = static_cast<int>(program_.steps.size());
+    segments.Fill(sample_levels_, program_);
     program_.dimension = graph_.dimension;
     program_.voxelize = graph_.voxelize_op();
     program_.levels = graph_.levels.levels();
@@ -72,9 +80,10 @@ class Compiler {
     program_.has_boxes = graph_.boxes_output >= 0;
     program_.has_velocities = graph_.has_velocities;
     program_.label_dtype = label_dtype_;
-    std::vector<int64_t> begins;
-    program_.sample_bytes = PlaceBuffers(program_, std::vector<int64_t>(program_.levels.size(), 0), /*num_samples=*/1,
-                                         /*num_points=*/0, begins);
+    for (const ProgramSegment& segment : program_.segments) {
+      const std::vector<int64_t> no_sites(program_.levels.size(), 0);
+      program_.sample_bytes += PlaceBuffers(program_, segment, no_sites, /*num_samples=*/1, /*num_points=*/0).bytes;
+    }
     return std::move(program_);
   }
 
@@ -90,6 +99,22 @@ class Compiler {
   // What runs behind all layers.
   bool IsLast(int node) const {
     return layers_.IsHead(node) || IsDecoder(Node(node).op) || std::holds_alternative<NmsOp>(Node(node).op);
+  }
+
+  // The scores that decide about the levels of a segment live until its levels are made.
+  void TouchScores(const Segments& segments, int segment) {
+    const std::vector<CoordinateLevel>& levels = graph_.levels.levels();
+    for (size_t level = 0; level < levels.size(); ++level) {
+      const int score = layers_.ScoreOf(levels[level]);
+      if (score >= 0 && segments.OfLevel(static_cast<int>(level)) == segment) program_.scores[level] = Touch(score);
+    }
+  }
+
+  template <typename Predicate>
+  void EmitLayers(const Predicate& is_wanted) {
+    for (int layer = 0; layer < layers_.size(); ++layer) {
+      if (is_wanted(At(layer))) EmitSteps(layer);
+    }
   }
 
   void PlaceConcats() {
@@ -597,7 +622,7 @@ class Compiler {
     Push(At(index), std::make_unique<NmsStep>(std::move(options)));
   }
 
-  void AddSampleLevel(int level) { AddLevel(level, program_.sample_levels); }
+  void AddSampleLevel(int level) { AddLevel(level, sample_levels_); }
   void AddKeyLevel(int level) { AddLevel(level, program_.key_levels); }
   static void AddLevel(int level, std::vector<int>& levels) {
     if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
@@ -639,6 +664,7 @@ class Compiler {
   Layers layers_;
   std::vector<int> buffer_of_;                                      // by layer; -1: none of its own
   std::map<std::pair<int, int>, InterpolationWeights> weights_of_;  // by positions' level and level
+  std::vector<int> sample_levels_;                                  // whose samples' first rows are asked for
 };
 
 }  // namespace

@@ -7,8 +7,9 @@
 //     of images that read alike become one (conv2d_merging.h).
 //  2. Places concatenations: an input that stands in no other one is written straight into its columns; the rest is
 //     copied.
-//  3. Orders steps: layers as the graph has them, then the head (argmax, outputs). Lays out buffers: one per value, alive
-//     from the step that writes it to the last that reads it. Layers whose sites alone are read have neither.
+//  3. Orders steps: layers as the graph has them, segment by segment (segments.h), then the head (argmax, outputs).
+//     Lays out buffers: one per value, alive from the step that writes it to the last that reads it. Layers whose
+//     sites alone are read have neither.
 //  4. Prepares weights in the order that each step's dataflow reads. A CPU's are packed for the dataflow of the plan
 //     that is given here, and no later plan changes it; on a GPU all dataflows read the same order.
 // Levels and rulebooks were found by structure when the graph was loaded (levels.h).

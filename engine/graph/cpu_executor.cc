@@ -1,5 +1,6 @@
 #include "engine/graph/cpu_executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -42,14 +43,14 @@ kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector
   return params;
 }
 
-absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry) {
-  for (size_t i = 1; i < program.levels.size(); ++i) {
-    const CoordinateLevel& level = program.levels[i];
-    const auto index = static_cast<int>(i);
+absl::Status MakeLevels(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                        kernels::ThreadPool& pool, BatchGeometry& geometry) {
+  for (const int index : segment.levels) {
+    const CoordinateLevel& level = program.levels[static_cast<size_t>(index)];
     if (level.united_with >= 0) {
       geometry.UniteLevels(index, level.parent, level.united_with);
     } else if (level.filter) {
-      geometry.FilterLevel(index, level.parent, FixedFilterParams(*level.filter));
+      geometry.FilterLevel(index, level.parent, FilterParams(program, index, context));
     } else {
       RETURN_IF_ERROR(geometry.MakeLevel(index, level.parent, FixedLevelParams(level), pool));
     }
@@ -89,20 +90,22 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), inputs.size(), limits));
   const std::vector<ConvPlan>& plans = PlansOf(program, options).ForVoxels(geometry_.num_sites(0));
-  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, output));
+  {
+    const StageTimer timer("geometry", output.stages);
+    RETURN_IF_ERROR(MakeGeometry(program, program.segments.front(), /*context=*/nullptr, limits, plans, output));
+  }
   if (!HasGoodSample(output)) return absl::OkStatus();
   return RunSteps(program, inputs, limits, options, plans, output);
 }
 
-absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& limits,
+absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegment& segment,
+                                       const StepContext* context, const RunLimits& limits,
                                        const std::vector<ConvPlan>& plans, BatchOutput& output) {
-  const StageTimer timer("geometry", output.stages);
-  RETURN_IF_ERROR(MakeLevels(program, *context_->pool, geometry_));
+  RETURN_IF_ERROR(MakeLevels(program, segment, context, *context_->pool, geometry_));
   RefuseBeyondLimits(geometry_, program.dimension, output);
-  for (const int level : program.sample_levels) geometry_.MakeSampleBegin(level);
-  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    const ProgramRulebook& rulebook = program.rulebooks[i];
+  for (const int level : segment.sample_levels) geometry_.MakeSampleBegin(level);
+  for (const int index : segment.rulebooks) {
+    const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(index)];
     if (rulebook.swap_of >= 0) {
       geometry_.SwapRulebook(index, rulebook.swap_of, *context_->pool);
     } else if (geometry_.MakeRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level, rulebook.spec.geometry,
@@ -116,20 +119,16 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const RunLimits& 
 absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
                                    const RunLimits& limits, const RunOptions& options,
                                    const std::vector<ConvPlan>& plans, BatchOutput& output) {
-  std::vector<int64_t> num_sites;
-  for (size_t level = 0; level < program.levels.size(); ++level) {
-    num_sites.push_back(geometry_.num_sites(static_cast<int>(level)));
-  }
-  std::vector<int64_t> buffer_begin;
-  RETURN_IF_ERROR(context_->features.Reserve(
-      PlaceBuffers(program, num_sites, static_cast<int64_t>(inputs.size()), point_begin_.back(), buffer_begin)));
+  std::vector<int64_t> num_sites(program.levels.size());
+  num_sites[0] = geometry_.num_sites(0);
+  std::vector<char*> buffer_data(program.buffers.size());
+  if (later_features_.size() < program.segments.size() - 1) later_features_.resize(program.segments.size() - 1);
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
                       .plans = &plans,
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
-                      .buffer_begin = &buffer_begin,
-                      .features = context_->features.data(),
+                      .buffer_data = &buffer_data,
                       .points = reinterpret_cast<const float*>(context_->input.data()),
                       .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
@@ -149,7 +148,18 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
   };
   {
     const StageTimer timer("features", output.stages);
-    RETURN_IF_ERROR(run(0, first_head_step));
+    for (size_t i = 0; i < program.segments.size(); ++i) {
+      const ProgramSegment& segment = program.segments[i];
+      if (i > 0) RETURN_IF_ERROR(MakeGeometry(program, segment, &context, limits, plans, output));
+      for (const int level : segment.levels) num_sites[static_cast<size_t>(level)] = geometry_.num_sites(level);
+      const BufferPlaces places =
+          PlaceBuffers(program, segment, num_sites, static_cast<int64_t>(inputs.size()), point_begin_.back());
+      Arena& memory = i == 0 ? context_->features : later_features_[i - 1];
+      RETURN_IF_ERROR(memory.Reserve(places.bytes));
+      places.SetData(memory.data(), buffer_data);
+      RETURN_IF_ERROR(run(static_cast<size_t>(segment.first_step),
+                          std::min(static_cast<size_t>(segment.end_step), first_head_step)));
+    }
   }
   if (options.times_convs) {
     for (size_t i = 0; i < program.rulebooks.size(); ++i) {
@@ -165,8 +175,10 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
 }
 
 int64_t CpuExecutor::allocated_bytes() const {
-  return geometry_.allocated_bytes() + context_->input.capacity() + context_->features.capacity() +
-         static_cast<int64_t>(is_valid_.capacity());
+  int64_t bytes = geometry_.allocated_bytes() + context_->input.capacity() + context_->features.capacity() +
+                  static_cast<int64_t>(is_valid_.capacity());
+  for (const Arena& memory : later_features_) bytes += memory.capacity();
+  return bytes;
 }
 
 }  // namespace voxserve

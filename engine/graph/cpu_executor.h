@@ -18,10 +18,11 @@ absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInpu
                              const std::vector<int64_t>& point_begin, ExecutionContext& context,
                              std::vector<uint8_t>& is_valid);
 
-// How those points become voxels, but for outputs; and the levels above the voxels.
+// How those points become voxels, but for outputs; and the levels of a segment. context: null for the first one.
 kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector<int64_t>& point_begin,
                                        const std::vector<uint8_t>& is_valid, const ExecutionContext& context);
-absl::Status MakeLevels(const Program& program, kernels::ThreadPool& pool, BatchGeometry& geometry);
+absl::Status MakeLevels(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                        kernels::ThreadPool& pool, BatchGeometry& geometry);
 
 class CpuExecutor final : public Executor {
  public:
@@ -38,8 +39,9 @@ class CpuExecutor final : public Executor {
  private:
   absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                         const RunOptions& options, BatchOutput& output);
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const std::vector<ConvPlan>& plans,
-                            BatchOutput& output);
+  // Of one segment; context as above.
+  absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                            const RunLimits& limits, const std::vector<ConvPlan>& plans, BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                         const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
 
@@ -48,6 +50,7 @@ class CpuExecutor final : public Executor {
   std::vector<int64_t> point_begin_;  // [samples + 1]
   std::vector<uint8_t> is_valid_;     // [num_points]
   PointSampling sampling_;
+  std::vector<Arena> later_features_;  // of the segments behind the first
 };
 
 }  // namespace voxserve

@@ -2,11 +2,12 @@
 
 // Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
 // there (device_points.h). The host waits twice: once for the sizes of levels and rulebooks, from which it groups the
-// matrix products, and once for the result; between the two it only launches.
+// matrix products, and once for the result; between the two it only launches. A program of several segments waits once
+// more for the sizes of each.
 //
 // Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
-// (BatchOutput::geometry_on_cpu). A batch that does not fit even so fails with RESOURCE_EXHAUSTED, and the context
-// gives the memory of batches back.
+// (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit even so
+// fails with RESOURCE_EXHAUSTED, and the context gives the memory of batches back.
 
 #include <cstdint>
 #include <vector>
@@ -38,6 +39,12 @@ class CudaExecutor final : public Executor {
   absl::Status BeginGeometry(const Program& program, int32_t num_samples);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             int32_t num_samples);
+  // Levels and rulebooks of a segment. conv_plans: by which they are searched; context: null for the first one.
+  absl::Status AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                       const RunLimits& limits, const PlanTable& plans, const std::vector<ConvPlan>& conv_plans);
+  // Of a segment behind the first, and waits for their sizes.
+  absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
+                                 const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
   absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                                  BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,

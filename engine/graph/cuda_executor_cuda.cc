@@ -90,7 +90,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     made = geometry_.TakeSizes();
   }
-  if (IsOutOfMemory(made) && options.may_make_maps_on_cpu) {
+  const bool may_make_maps_on_cpu = options.may_make_maps_on_cpu && program.segments.size() == 1;
+  if (IsOutOfMemory(made) && may_make_maps_on_cpu) {
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
   } else {
     RETURN_IF_ERROR(made);
@@ -103,7 +104,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
   if (!HasGoodSample(output)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
   absl::Status ran = RunSteps(program, inputs, limits, options, output);
-  if (IsOutOfMemory(ran) && options.may_make_maps_on_cpu && !output.geometry_on_cpu) {
+  if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
     ran = RunSteps(program, inputs, limits, options, output);
@@ -141,31 +142,49 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(EndStage(kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(kVoxelize));
-  for (size_t i = 1; i < program.levels.size(); ++i) {
-    const CoordinateLevel& level = program.levels[i];
-    const auto index = static_cast<int>(i);
+  RETURN_IF_ERROR(AddMaps(program, program.segments.front(), /*context=*/nullptr, limits, plans, guessed));
+  return geometry_.QueueSizes();
+}
+
+absl::Status CudaExecutor::AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                                   const RunLimits& limits, const PlanTable& plans,
+                                   const std::vector<ConvPlan>& conv_plans) {
+  for (const int index : segment.levels) {
+    const CoordinateLevel& level = program.levels[static_cast<size_t>(index)];
     if (level.united_with >= 0) {
       RETURN_IF_ERROR(geometry_.AddUnion(index, level.parent, level.united_with));
     } else if (level.filter) {
-      RETURN_IF_ERROR(geometry_.AddFiltered(index, level.parent, FixedFilterParams(*level.filter)));
+      RETURN_IF_ERROR(geometry_.AddFiltered(index, level.parent, FilterParams(program, index, context)));
     } else {
       RETURN_IF_ERROR(geometry_.AddLevel(index, level.parent, FixedLevelParams(level)));
     }
   }
-  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    const ProgramRulebook& rulebook = program.rulebooks[i];
+  for (const int index : segment.rulebooks) {
+    const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(index)];
     if (rulebook.swap_of >= 0) {
       geometry_.SwapRulebook(index, rulebook.swap_of);
       continue;
     }
     RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
-                                          rulebook.spec.geometry, plans.forms()[i], SearchOf(rulebook, guessed),
-                                          limits.max_grid_bytes));
+                                          rulebook.spec.geometry, plans.forms()[static_cast<size_t>(index)],
+                                          SearchOf(rulebook, conv_plans), limits.max_grid_bytes));
   }
   RETURN_IF_ERROR(geometry_.MakeMaps());
-  for (const int level : program.sample_levels) RETURN_IF_ERROR(geometry_.MakeSampleBegin(level));
-  return geometry_.QueueSizes();
+  for (const int level : segment.sample_levels) RETURN_IF_ERROR(geometry_.MakeSampleBegin(level));
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
+                                             const StepContext& context, const RunLimits& limits,
+                                             const PlanTable& plans, BatchOutput& output) {
+  geometry_.GoOn();
+  RETURN_IF_ERROR(AddMaps(program, segment, &context, limits, plans, *context.plans));
+  RETURN_IF_ERROR(geometry_.QueueSizes());
+  RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
+  RETURN_IF_ERROR(geometry_.TakeSizes());
+  output.grid_fallbacks = geometry_.num_grid_fallbacks();
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+  return absl::OkStatus();
 }
 
 absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
@@ -185,13 +204,14 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
   made.SamplePoints(sampling_, &points, *context_->pool);
   RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
-  RETURN_IF_ERROR(MakeLevels(program, *context_->pool, made));
+  const ProgramSegment& segment = program.segments.front();  // the only one
+  RETURN_IF_ERROR(MakeLevels(program, segment, /*context=*/nullptr, *context_->pool, made));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
   RETURN_IF_ERROR(EndStage(kSample));
   RETURN_IF_ERROR(geometry_.UploadVoxels(made));
-  for (const int level : program.sample_levels) {
+  for (const int level : segment.sample_levels) {
     made.MakeSampleBegin(level);
     RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
   }
@@ -227,44 +247,53 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   // What the CPU made are pairs.
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
-  std::vector<int64_t> buffer_begin;
-  const int64_t buffer_bytes = PlaceBuffers(program, geometry_.num_sites(), static_cast<int64_t>(inputs.size()),
-                                            point_begin_.back(), buffer_begin);
+  std::vector<char*> buffer_data(program.buffers.size());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .plans = &plans,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
-                      .buffer_begin = &buffer_begin,
+                      .buffer_data = &buffer_data,
                       .points = points_.points(),
                       .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};
   const bool wants_scores = WantsScores(inputs);
-  size_t scratch_bytes = 0;
-  int64_t output_bytes = 0;
-  for (const auto& step : program.steps) {
-    if (!IsWanted(*step, wants_scores)) continue;
-    scratch_bytes = std::max(scratch_bytes, step->ScratchBytes(context));
-    output_bytes += step->OutputBytes(context);
-  }
   cuda.features.Reset();
-  ASSIGN_OR_RETURN(context.features, cuda.features.Take(buffer_bytes));
-  ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
-  ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
-  RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
-  context.host_output_rows = cuda.download.data();
-
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
   const size_t first_head_step = FirstHeadStep(program);
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
-    if (!IsWanted(*program.steps[i], wants_scores)) continue;
-    if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
-    RETURN_IF_ERROR(program.steps[i]->Run(context));
-    if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
+  for (const ProgramSegment& segment : program.segments) {
+    const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
+    const bool is_last = &segment == &program.segments.back();
+    if (first_step > 0) {
+      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, limits, PlansOf(program, options), output));
+    }
+    const BufferPlaces places =
+        PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
+    size_t scratch_bytes = 0;
+    int64_t output_bytes = 0;  // the network answers in the last segment alone
+    for (size_t i = first_step; i < end_step; ++i) {
+      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
+      output_bytes += program.steps[i]->OutputBytes(context);
+    }
+    ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
+    ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
+    if (is_last) {
+      ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
+      RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
+      context.host_output_rows = cuda.download.data();
+    }
+    places.SetData(block, buffer_data);
+    for (size_t i = first_step; i < end_step; ++i) {
+      if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
+      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
+      RETURN_IF_ERROR(program.steps[i]->Run(context));
+      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
+    }
   }
   RETURN_IF_ERROR(EndStage(kHead));
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());

@@ -46,13 +46,20 @@ bool Layers::IsPlainOutput(int node) const {
 
 bool Layers::IsReadByHeadAlone(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
-  return std::all_of(readers.begin(), readers.end(), [this](int reader) { return IsHead(reader); });
+  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+    // Scores are only compared.
+    if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
+    return IsHead(reader);
+  });
 }
 
 void Layers::FindRead() {
   is_read_.assign(graph_.nodes.size(), false);
   for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
     if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+  }
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
   }
   for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
     if (!is_read_[node]) continue;
@@ -151,6 +158,9 @@ void Layers::MarkOutputs() {
     if (output >= 0) At(LayerOf(output)).is_for_all = true;
   }
   if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (const int score = ScoreOf(level); score >= 0) At(score).is_for_all = true;
+  }
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     for (const int input : InputsOf(*layer)) {
       At(input).is_for_all |= layer->is_for_all;

@@ -35,6 +35,7 @@ struct Layer {
   int32_t num_columns = 0;  // of its buffer
   int32_t num_groups = 1;   // each of its members a group; 1: all read the same
 
+  int segment = 0;
   bool is_for_all = false;
   bool is_for_scores = false;
 };
@@ -56,11 +57,17 @@ class Layers {
   const std::vector<int>& ReadersOf(const Layer& layer) const {
     return consumers_[static_cast<size_t>(layer.result_node)];
   }
+  // Layers whose values it reads.
+  std::vector<int> InputsOf(const Layer& layer) const;
+  // The layer whose scores decide about a level's sites; -1: none.
+  int ScoreOf(const CoordinateLevel& level) const {
+    return level.filter && level.filter->score_node >= 0 ? LayerOf(level.filter->score_node) : -1;
+  }
   // True for a node whose input leaves the network.
   bool IsHead(int node) const;
   // True for a voxel_to_point that nobody reads: points get their voxels' rows in the answer alone.
   bool IsPlainOutput(int node) const;
-  // True where its value leaves the network, and is to stay float32 whatever the features are.
+  // True where its value leaves the network or decides about sites, and is to stay float32 whatever the features are.
   bool IsReadByHeadAlone(const Layer& layer) const;
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
@@ -73,7 +80,6 @@ class Layers {
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();
-  std::vector<int> InputsOf(const Layer& layer) const;
   bool IsOutput(int node) const {
     return node == graph_.labels_output || node == graph_.scores_output || node == graph_.boxes_output;
   }

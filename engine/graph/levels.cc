@@ -141,9 +141,7 @@ std::optional<kernels::SiteRatio> LevelTable::RatioBetween(int from, int to) con
 }
 
 bool LevelTable::HaveOneUnit(int a, int b) const {
-  const SiteUnit& unit = levels_[a].unit;
-  const bool is_known = std::count(unit.voxels.begin(), unit.voxels.end(), 0) == 0;
-  return a == b || (is_known && unit.voxels == levels_[b].unit.voxels && unit.parts == levels_[b].unit.parts);
+  return a == b || IsStrideBetween(a, b, {.dimension = kernels::kMaxDimension});
 }
 
 int LevelTable::Apply(int parent, const SiteRule& rule) {

@@ -3,8 +3,9 @@
 // A network ready to run: what the compiler makes of a Graph, and the executor runs for every batch.
 //
 // Two passes. The geometry pass makes voxels, coordinate levels and rulebooks from coordinates alone; the feature pass
-// is the list of steps below, in order. Batch norms are folded, epilogues fused, and concatenations written in place
-// where that is possible, so a step is a kernel call and a buffer is real memory.
+// is the list of steps below, in order. A prune by score ends a segment: behind it both passes are made again, for the
+// levels that features decided. Batch norms are folded, epilogues fused, and concatenations written in place where that
+// is possible, so a step is a kernel call and a buffer is real memory.
 //
 // Immutable after compilation (and Upload, for a GPU); shared by all threads of its device.
 
@@ -30,6 +31,15 @@ struct ProgramRulebook {
   bool is_pooled = false;  // a pool walks it, on a GPU as neighbours
 };
 
+// A part of the network: its levels and rulebooks are made, then its steps run.
+struct ProgramSegment {
+  std::vector<int> levels;         // parents before their children; level 0, the voxels, stands in none
+  std::vector<int> rulebooks;      // searched ones before those that swap them
+  std::vector<int> sample_levels;  // levels whose steps ask where each sample's rows begin
+  int first_step = 0;
+  int end_step = 0;  // the next segment's first
+};
+
 // A convolution, by its index: the order in which they run. A plan has an entry for each.
 struct ProgramConv {
   std::string node;  // of the graph
@@ -52,9 +62,10 @@ struct Program {
   std::vector<CoordinateLevel> levels;     // parents before their children
   std::vector<ProgramRulebook> rulebooks;  // searched ones before those that swap them
   std::vector<ProgramConv> convs;
-  std::vector<int> sample_levels;  // levels whose steps ask where each sample's rows begin
-  std::vector<int> key_levels;     // levels whose steps read their sites' keys
-  PlanTable default_plans;         // of the plan that it was compiled with
+  std::vector<ProgramSegment> segments;  // one, or more where scores decide about sites
+  std::vector<BufferSlice> scores;       // by level: of its parent's sites, where they decide which stay; else none
+  std::vector<int> key_levels;           // levels whose steps read their sites' keys
+  PlanTable default_plans;               // of the plan that it was compiled with
   std::vector<Buffer> buffers;
   int64_t sample_bytes = 0;  // that buffers take for each sample, whatever its size: of dense results
   std::vector<std::unique_ptr<Step>> steps;

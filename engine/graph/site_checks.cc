@@ -76,9 +76,10 @@ void NodeChecker::CheckPrune(const model::v1::Prune& proto, GraphNode* node, con
 
 std::vector<const GraphNode*> NodeChecker::MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks,
                                                       GraphNode* node, const ProblemsAt& at) {
-  using namespace model::v1;
-  if (sites != SITES_UNION) {
-    if (sites != SITES_UNSPECIFIED && sites != SITES_SAME) at.Add("sites must be SITES_SAME or SITES_UNION");
+  if (sites != model::v1::SITES_UNION) {
+    if (sites != model::v1::SITES_UNSPECIFIED && sites != model::v1::SITES_SAME) {
+      at.Add("sites must be SITES_SAME or SITES_UNION");
+    }
     std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
     if (!inputs.empty()) node->TakeRowsOf(*inputs[0]);
     return inputs;

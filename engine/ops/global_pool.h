@@ -10,7 +10,7 @@ namespace voxserve {
 class GlobalPoolStep final : public Step {
  public:
   struct Options {
-    BufferSlice in;   // on a level whose samples are known (Program::sample_levels)
+    BufferSlice in;   // on a level whose samples are known (ProgramSegment::sample_levels)
     BufferSlice out;  // on kSampleLevel, with the same channels
     kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   };

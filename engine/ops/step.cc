@@ -6,8 +6,8 @@ Tensor StepContext::At(const BufferSlice& slice) const {
   if (slice.buffer < 0) return {};
   const auto index = static_cast<size_t>(slice.buffer);
   const Buffer& buffer = (*buffers)[index];
-  const int64_t begin = (*buffer_begin)[index] + slice.column * SizeOf(buffer.dtype);
-  return {.data = features == nullptr ? nullptr : features + begin,
+  char* const data = (*buffer_data)[index];
+  return {.data = data == nullptr ? nullptr : data + slice.column * SizeOf(buffer.dtype),
           .dtype = buffer.dtype,
           .rows = buffer.NumRows(*num_sites, num_samples(), num_points()),
           .channels = slice.channels,

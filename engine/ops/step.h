@@ -83,9 +83,8 @@ struct StepContext {
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
   const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
-  const std::vector<int64_t>* buffer_begin = nullptr;  // by buffer: bytes into `features`
-  char* features = nullptr;
-  void* scratch = nullptr;  // the largest of the steps' ScratchBytes
+  const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
+  void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
 
   const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
   int64_t points_pitch = 0;
@@ -99,7 +98,7 @@ struct StepContext {
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   Tensor At(const BufferSlice& slice) const;
-  // [samples + 1] where the rows of each sample begin in a slice on one of Program::sample_levels; on the device.
+  // [samples + 1] where the rows of each sample begin in a slice on one of its segment's sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
   // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.

@@ -9,7 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <iterator>
 #include <vector>
 
 #include "kernels/conv2d.h"
@@ -61,8 +61,15 @@ constexpr Layer kLayers[] = {
     {"3x3 in 6 groups", 188, 384, 18, {.kernel_size = {3, 3}, .padding = {1, 1}, .groups = 6}},
 };
 
-constexpr Conv2dTiling kTilings[] = {Conv2dTiling::kChosen, Conv2dTiling::kWarps, Conv2dTiling::kWarpGroups,
-                                     Conv2dTiling::kWideWarpGroups};
+constexpr struct {
+  const char* name;
+  Conv2dTiling tiling;
+} kTilings[] = {
+    {"chosen", Conv2dTiling::kChosen},          {"warps", Conv2dTiling::kWarps},
+    {"few outputs", Conv2dTiling::kFewOutputs}, {"2 warp groups", Conv2dTiling::kTwoWarpGroups},
+    {"3", Conv2dTiling::kThreeWarpGroups},      {"4", Conv2dTiling::kFourWarpGroups},
+    {"5", Conv2dTiling::kFiveWarpGroups},       {"2 wide", Conv2dTiling::kWideWarpGroups},
+};
 
 // Values of [-1, 1): the power that a GPU draws, and so its clock, follows from them.
 DeviceArray<__half> RandomHalfs(size_t count) {
@@ -91,7 +98,7 @@ void PrintLayer(const Layer& layer, int64_t num_images) {
   const DeviceArray<float> bias(Device::kCuda, std::vector<float>(static_cast<size_t>(layer.out_channels), 0.125f));
   const DeviceArray<__half> out(Device::kCuda, static_cast<size_t>(out_positions * layer.out_channels));
   std::printf("| %s | %d | %d | %d |", layer.name, layer.size, layer.in_channels, layer.out_channels);
-  for (const Conv2dTiling tiling : kTilings) {
+  for (const auto& [name, tiling] : kTilings) {
     const kernels::Conv2dParams params = {
         .geometry = geometry,
         .num_images = num_images,
@@ -133,10 +140,11 @@ int Main(int argc, char** argv) {
     return 0;
   }
   std::printf("%d image(s), float16, bias and ReLU, medians of %d runs\n\n", static_cast<int>(num_images), kNumRuns);
-  std::puts(
-      "| kernel | size | in | out | chosen us | TFLOP/s | warps us | TFLOP/s | warp groups us | TFLOP/s | wide us | "
-      "TFLOP/s |");
-  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+  std::printf("| kernel | size | in | out |");
+  for (const auto& [name, tiling] : kTilings) std::printf(" %s us | TFLOP/s |", name);
+  std::printf("\n|---|--:|--:|--:|");
+  for (size_t i = 0; i < std::size(kTilings); ++i) std::printf("--:|--:|");
+  std::puts("");
   for (const Layer& layer : kLayers) PrintLayer(layer, num_images);
   return 0;
 }

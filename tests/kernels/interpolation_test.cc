@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -12,11 +14,12 @@
 #include "kernels/morton_key.h"
 #include "kernels/point_groups.h"
 #include "tests/kernels/device_voxels.h"
-#include "tests/kernels/feature_testing.h"
 
 namespace voxserve::kernels {
 namespace {
 
+using support::Device;
+using support::DeviceArray;
 using support::ExpectCudaSuccess;
 using support::TestStream;
 
@@ -29,14 +32,14 @@ std::vector<uint64_t> KeysOn(Device device, int32_t dimension, std::vector<uint6
 }
 
 // Ascending CoordinateKeys of two samples.
-std::vector<uint64_t> RandomKeys(int32_t dimension, int extent, size_t count, Random& random) {
+std::vector<uint64_t> RandomKeys(int32_t dimension, int extent, size_t count, std::mt19937& random) {
   const CoordinateKey layout(dimension);
   std::uniform_int_distribution<int32_t> axis(-extent, extent), sample(0, 1);
   std::set<uint64_t> keys;
   for (size_t i = 0; i < count; ++i) {
     Axes site = {0, 0, 0, 0};
-    for (int a = 0; a < dimension; ++a) site[a] = axis(random.engine());
-    keys.insert(layout.Pack(sample(random.engine()), site));
+    for (int a = 0; a < dimension; ++a) site[a] = axis(random);
+    keys.insert(layout.Pack(sample(random), site));
   }
   return {keys.begin(), keys.end()};
 }
@@ -115,7 +118,7 @@ class InterpolationTest : public ::testing::TestWithParam<Device> {
 INSTANTIATE_TEST_SUITE_P(Devices, InterpolationTest, support::AllDevices(), support::DeviceName);
 
 TEST_P(InterpolationTest, SitesBetweenSites) {
-  Random random(1);
+  std::mt19937 random(1);
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     const CoordinateKey layout(dimension);
     for (const auto& [multiplier, divisor] : {std::pair(1, 1), {1, 2}, {1, 16}, {2, 3}, {3, 2}, {2, 1}}) {
@@ -150,15 +153,15 @@ TEST_P(InterpolationTest, SitesBetweenSites) {
 
 // As Voxelize places them: every origin, both roundings, cells of different sizes, points without a voxel.
 TEST_P(InterpolationTest, PointsBetweenSites) {
-  Random random(2);
+  std::mt19937 random(2);
   constexpr int32_t kDimension = 3;
   const CoordinateKey layout(kDimension);
   const int64_t num_points = 500;
   for (const VoxelRounding rounding : {VoxelRounding::kHalfEven, VoxelRounding::kFloor}) {
     for (const VoxelOrigin origin : {VoxelOrigin::kMinimum, VoxelOrigin::kRange, VoxelOrigin::kZero}) {
       for (const int32_t divisor : {1, 4}) {
-        std::vector<float> points = random.Floats(num_points * kDimension);
-        for (float& value : points) value *= 3;
+        std::vector<float> points(num_points * kDimension);
+        for (float& value : points) value = std::uniform_real_distribution<float>(-3, 3)(random);
         points[7] = std::nanf("");
         for (int i = 0; i < 30; ++i) points[static_cast<size_t>(i) * 6] = 0.25f * static_cast<float>(i % 8) - 1;
         const std::vector<int64_t> point_begin = {0, 200, num_points};
@@ -292,7 +295,7 @@ Groups RunGroups(Device device, PointGroupsParams params) {
 }
 
 TEST_P(InterpolationTest, PointsOfSites) {
-  Random random(3);
+  std::mt19937 random(3);
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     const CoordinateKey layout(dimension);
     for (const size_t num_points : {0u, 1u, 700u}) {
@@ -301,7 +304,7 @@ TEST_P(InterpolationTest, PointsOfSites) {
         const std::vector<uint64_t> keys = RandomKeys(dimension, 12 * multiplier / divisor + 1, 60, random);
         std::uniform_int_distribution<int32_t> row(-3, static_cast<int32_t>(voxels.size()) - 1);
         std::vector<int32_t> point_to_voxel(num_points);
-        for (int32_t& voxel : point_to_voxel) voxel = row(random.engine());
+        for (int32_t& voxel : point_to_voxel) voxel = row(random);
         SiteRatio ratio;
         ratio.multiplier.fill(multiplier);
         ratio.divisor.fill(divisor);

@@ -184,6 +184,22 @@ def test_operators_are_written_as_the_messages_read_them() -> None:
     assert set(network.tensors) == {"group.weight", "group.bias"}
 
 
+def test_sites_that_are_made_of_others() -> None:
+    network = model_folder.Network("net")
+    network.crop("part", "x", (1, 2, -3), (4, 5, 6))
+    network.crop("half", "x", upper=(4, 5, 6))
+    network.prune("kept", "x", "score", 0.25)
+    network.add("sum", ["part", "half"], union=True)
+    network.concat("both", ["part", "half"], union=True)
+    network.add("same", ["x", "y"])
+    nodes = {node.name: node for node in parse(network).nodes}
+    union = 2  # SITES_UNION
+    assert (list(nodes["part"].crop.lower_bound), list(nodes["part"].crop.upper_bound)) == ([1, 2, -3], [4, 5, 6])
+    assert (list(nodes["half"].crop.lower_bound), list(nodes["half"].crop.upper_bound)) == ([], [4, 5, 6])
+    assert (list(nodes["kept"].inputs), nodes["kept"].prune.threshold) == (["x", "score"], 0.25)
+    assert (nodes["sum"].add.sites, nodes["both"].concat.sites, nodes["same"].add.sites) == (union, union, 0)
+
+
 def test_shortcuts_stand_where_the_channels_change() -> None:
     model = parse(build(make_state()))
     shortcuts = [node.name for node in model.nodes if node.name.endswith(".shortcut")]

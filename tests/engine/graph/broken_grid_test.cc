@@ -1,6 +1,10 @@
 // What networks with broken dense parts are told, and what the loader makes of whole ones.
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/engine/graph/broken_model.h"
@@ -185,10 +189,10 @@ INSTANTIATE_TEST_SUITE_P(
                      "values are possible"}},
         BrokenModel{"AddOfSitesAndCells",
                     Next("\"relu\", \"cells\"", "add {}"),
-                    {"node \"next\": its inputs \"relu\" and \"cells\" are on different rows"}},
+                    {"node \"next\": its inputs \"relu\" and \"cells\" have different rows"}},
         BrokenModel{"ConcatOfTwoGrids",
                     Next("\"bev\", \"cells\"", "concat {}"),
-                    {"node \"next\": its inputs \"bev\" and \"cells\" are on different rows"}}),
+                    {"node \"next\": its inputs \"bev\" and \"cells\" have different rows"}}),
     NameOf);
 
 // A network of images: 2 axes, 8 x 6 voxels of 2 channels.
@@ -232,10 +236,9 @@ nodes { name: "back" inputs: "up" from_dense { sites_of: "voxels" } }
   const absl::StatusOr<Graph> graph = Load(model);
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto node = [&](const std::string& name) {
-    for (const GraphNode& node : graph->nodes) {
-      if (node.name == name) return node;
-    }
-    return GraphNode();
+    const auto found = std::find_if(graph->nodes.begin(), graph->nodes.end(),
+                                    [&](const GraphNode& each) { return each.name == name; });
+    return found == graph->nodes.end() ? GraphNode() : *found;
   };
   EXPECT_EQ(node("image").grid, (GridShape{.dimension = 2, .size = {8, 6, 1, 1}}));
   EXPECT_EQ(node("image").level, kSampleLevel);

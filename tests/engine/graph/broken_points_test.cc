@@ -42,10 +42,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"node \"points\": has 0 inputs; it needs 1"}},
         BrokenModel{"AddOfSitesAndPoints",
                     Next("\"voxels\", \"points\"", "add {}"),
-                    {"node \"next\": its inputs \"voxels\" and \"points\" are on different rows"}},
+                    {"node \"next\": its inputs \"voxels\" and \"points\" have different rows"}},
         BrokenModel{"ConcatOfSitesAndPoints",
                     Next("\"points\", \"relu\"", "concat {}"),
-                    {"node \"next\": its inputs \"points\" and \"relu\" are on different rows"}},
+                    {"node \"next\": its inputs \"points\" and \"relu\" have different rows"}},
         BrokenModel{"ConvolutionOfPoints",
                     [](TestModel& model) {
                       Next("\"points\"",
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Next("\"points\"", "linear { out_channels: 3 }")(model);
                       model.weights["next.weight"] = FilledTensor({3, 8});
                     },
-                    {"tensor \"next.weight\": has shape [3,8]; node \"next\" needs [3,2]"}}),
+                    {"tensor \"next.weight\": has shape [3, 8]; node \"next\" needs [3, 2]"}}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Next("\"points\", \"voxels\"", "point_to_voxel { reduce: REDUCE_SUM sites_of: \"down\" }")(model);
                       model.graph += "nodes { name: \"late\" inputs: [\"next\", \"points\"] add {} }";
                     },
-                    {"node \"late\": its inputs \"next\" and \"points\" are on different rows"}}),
+                    {"node \"late\": its inputs \"next\" and \"points\" have different rows"}}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -3,6 +3,7 @@
 // Random networks of convolutions, as a model's file and as its definition: what is written goes through the loader,
 // what is expected through conv_reference.h.
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -105,6 +106,41 @@ class ConvNetwork {
                    [](const auto& c, const Rows& in, const auto& sites) { return ConvolveTransposed(c, in, sites); });
   }
 
+  // Every site that any input has; 0 where an input has none.
+  std::string UnionAdd(const std::vector<std::string>& inputs) { return Unite("add", inputs, Channels(inputs[0])); }
+  std::string UnionConcat(const std::vector<std::string>& inputs) {
+    int channels = 0;
+    for (const std::string& input : inputs) channels += Channels(input);
+    return Unite("concat", inputs, channels);
+  }
+  // lower <= site < upper.
+  std::string Crop(const std::string& input, const Place& lower, const Place& upper) {
+    return AddCombination(absl::StrCat("crop { lower_bound: ", List(lower), " upper_bound: ", List(upper), " }"),
+                          {input}, Channels(input), [=, d = static_cast<size_t>(dimension_)](const auto& in) {
+                            Rows out;
+                            for (const auto& [site, row] : *in[0]) {
+                              bool stays = true;
+                              for (size_t a = 0; a < d; ++a) stays &= site[a] >= lower[a] && site[a] < upper[a];
+                              if (stays) out[site] = row;
+                            }
+                            return out;
+                          });
+  }
+  // The sites with scores above the threshold.
+  std::string Prune(const std::string& input, const std::string& scores, float threshold) {
+    return AddCombination(absl::StrCat("prune { threshold: ", threshold, " }"), {input, scores}, Channels(input),
+                          [=](const auto& in) {
+                            Rows out;
+                            for (const auto& [site, row] : *in[0]) {
+                              if (in[1]->at(site)[0] > double{threshold}) out[site] = row;
+                            }
+                            return out;
+                          });
+  }
+
+  // Weights from now on are halves from -1 to 1, so that few sums of few of them round in any type.
+  void UseHalves() { uses_halves_ = true; }
+
   // Ends the network: scores and labels of a node on the voxels' sites.
   testing::TestModel Finish(const std::string& head) {
     head_ = head;
@@ -119,6 +155,12 @@ class ConvNetwork {
   Rows Evaluate(const Rows& voxels) const {
     std::map<std::string, Rows> values = {{"voxels", voxels}};
     for (const Node& node : nodes_) {
+      if (node.combine) {
+        std::vector<const Rows*> inputs;
+        for (const std::string& input : node.inputs) inputs.push_back(&values.at(input));
+        values[node.name] = node.combine(inputs);
+        continue;
+      }
       const std::set<Place> sites = node.sites.empty() ? std::set<Place>() : SitesOf(values.at(node.sites));
       values[node.name] = node.compute(node.conv, values.at(node.input), sites);
     }
@@ -130,6 +172,9 @@ class ConvNetwork {
     std::string name, input, sites;
     ReferenceConv conv;
     std::function<Rows(const ReferenceConv&, const Rows&, const std::set<Place>&)> compute;
+    // Of what is no convolution.
+    std::vector<std::string> inputs = {};
+    std::function<Rows(const std::vector<const Rows*>&)> combine = {};
   };
 
   std::string List(const Place& place) const {
@@ -173,8 +218,38 @@ class ConvNetwork {
     }
     conv.weight.resize(conv.deltas.size() * static_cast<size_t>(in_channels / s.groups * out_channels));
     std::uniform_real_distribution<float> unit(-1, 1);
-    for (float& value : conv.weight) value = unit(random_);
+    for (float& value : conv.weight) value = uses_halves_ ? std::round(2 * unit(random_)) / 2 : unit(random_);
     return conv;
+  }
+
+  std::string Unite(const std::string& op, const std::vector<std::string>& inputs, int channels) {
+    std::vector<size_t> columns;
+    for (const std::string& input : inputs) columns.push_back(static_cast<size_t>(Channels(input)));
+    return AddCombination(op + " { sites: SITES_UNION }", inputs, channels, [=](const auto& in) {
+      Rows out;
+      size_t begin = 0;
+      for (size_t i = 0; i < in.size(); ++i) {
+        for (const auto& [site, row] : *in[i]) {
+          std::vector<double>& united = out[site];
+          united.resize(static_cast<size_t>(channels));
+          for (size_t c = 0; c < row.size(); ++c) united[begin + c] += row[c];
+        }
+        if (op == "concat") begin += columns[i];
+      }
+      return out;
+    });
+  }
+
+  template <typename Combination>
+  std::string AddCombination(const std::string& op, const std::vector<std::string>& inputs, int channels,
+                             Combination combine) {
+    const std::string name = absl::StrCat("node", nodes_.size());
+    absl::StrAppend(&model_.graph, "nodes { name: \"", name, "\" inputs: [\"", absl::StrJoin(inputs, "\", \""), "\"] ",
+                    op, " }\n");
+    channels_[name] = channels;
+    nodes_.push_back(
+        {.name = name, .input = {}, .sites = {}, .conv = {}, .compute = {}, .inputs = inputs, .combine = combine});
+    return name;
   }
 
   template <typename Computation>
@@ -206,13 +281,14 @@ class ConvNetwork {
     model_.weights[name + ".weight"] = testing::FloatTensor(
         {static_cast<int64_t>(conv.deltas.size()), Channels(input) / conv.groups, conv.out_channels}, conv.weight);
     channels_[name] = conv.out_channels;
-    nodes_.push_back({name, input, sites, conv, compute});
+    nodes_.push_back({.name = name, .input = input, .sites = sites, .conv = conv, .compute = compute});
     return name;
   }
 
   const int dimension_;
   const std::optional<Place> shape_;
   std::mt19937 random_;
+  bool uses_halves_ = false;
   testing::TestModel model_;
   std::vector<Node> nodes_;
   std::map<std::string, int> channels_;

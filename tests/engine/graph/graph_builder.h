@@ -172,6 +172,38 @@ class GraphBuilder {
     for (const int input : inputs) channels += Channels(input);
     return Add("concat", inputs, ConcatOp(), Level(inputs[0]), channels);
   }
+  // Where the inputs are on one level, these are Sum and Concat.
+  int UnionSum(int a, int b) {
+    AddOp op;
+    const int level = Meet({a, b}, &op.rulebooks);
+    return Add("union_add", {a, b}, op, level, Channels(a));
+  }
+  int UnionConcat(const std::vector<int>& inputs) {
+    ConcatOp op;
+    const int level = Meet(inputs, &op.rulebooks);
+    int channels = 0;
+    for (const int input : inputs) channels += Channels(input);
+    return Add("union_concat", inputs, op, level, channels);
+  }
+  int Crop(int input, const kernels::Axes& lower, const kernels::Axes& upper) {
+    const int level = graph_.levels.Filter(Level(input), {.lower = lower, .upper = upper});
+    return Add("crop", {input}, CropOp{SameSites(input, level)}, level, Channels(input));
+  }
+  // A graph with prunes keeps the nodes that nothing reads.
+  int Prune(int input, int scores, float threshold) {
+    has_prunes_ = true;
+    const int level = graph_.levels.Filter(Level(input), {.score_node = scores, .threshold = threshold});
+    return Add("prune", {input, scores}, PruneOp{SameSites(input, level)}, level, Channels(input));
+  }
+  // A convolution onto the sites of another node of the same unit.
+  int Onto(int input, int sites, int out_channels) {
+    SparseConvOp op;
+    op.kind = SparseConvOp::Kind::kStrided;
+    op.sites_of = sites;
+    op.sites.geometry = Cube(3, 1, 1);
+    op.rulebook = graph_.levels.Rulebook(Level(input), Level(sites), op.geometry());
+    return AddConv(input, std::move(op), out_channels, true, Level(sites));
+  }
   int Linear(int input, int out_channels, bool bias) {
     const int in_channels = Channels(input);
     return Add("linear", {input},
@@ -218,7 +250,7 @@ class GraphBuilder {
   }
   // Takes out the nodes that nothing reads.
   Graph FinishOutputs() {
-    RemoveUnread();
+    if (!has_prunes_) RemoveUnread();
     return graph_;
   }
 
@@ -263,6 +295,16 @@ class GraphBuilder {
             .padding = {padding, padding, padding, 0}};
   }
   kernels::Axes ShapeOf(int level) const { return *graph_.levels.levels()[static_cast<size_t>(level)].spatial_shape; }
+  int SameSites(int input, int level) { return graph_.levels.SameSiteRulebook(Level(input), level, 3); }
+  // The level of the inputs' union, and how each of them comes to it, where they are not all there.
+  int Meet(const std::vector<int>& inputs, std::vector<int>* rulebooks) {
+    std::vector<int> levels;
+    for (const int input : inputs) levels.push_back(Level(input));
+    const int level = graph_.levels.Union(levels);
+    if (std::all_of(levels.begin(), levels.end(), [level](int other) { return other == level; })) return level;
+    for (const int input : inputs) rulebooks->push_back(SameSites(input, level));
+    return level;
+  }
   HostTensorPtr RandomTensor(const std::vector<int64_t>& shape) {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
@@ -313,6 +355,9 @@ class GraphBuilder {
       if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->paired_with >= 0) {
         conv->paired_with = moved[static_cast<size_t>(conv->paired_with)];
       }
+      if (auto* conv = std::get_if<SparseConvOp>(&node.op); conv && conv->sites_of >= 0) {
+        conv->sites_of = moved[static_cast<size_t>(conv->sites_of)];
+      }
       if (auto* pool = std::get_if<PoolOp>(&node.op); pool && pool->paired_with >= 0) {
         pool->paired_with = moved[static_cast<size_t>(pool->paired_with)];
       }
@@ -331,6 +376,7 @@ class GraphBuilder {
 
   std::mt19937 random_;
   const kernels::CoordinateRule rule_;
+  bool has_prunes_ = false;
   Graph graph_;
 };
 

@@ -38,14 +38,16 @@ inline Points RandomPoints(uint32_t seed, int dimension = 3) {
   return points;
 }
 
-// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it.
+// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it. The first
+// is in the voxel at 0.
 inline Points RandomScan(uint32_t seed, int num_points = 90) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> unit(0, 1);
   Points points;
   for (int i = 0; i < num_points; ++i) {
     for (size_t axis = 0; axis < 3; ++axis) {
-      points.values.push_back(unit(random) * static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f));
+      const float extent = i == 0 ? 0.4f : static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f);
+      points.values.push_back(unit(random) * extent);
     }
     if (i % 11 == 3) points.values[points.values.size() - 2] = std::nanf("");
     if (i % 13 == 5) points.values[points.values.size() - 3] = -0.25f;
@@ -143,6 +145,14 @@ class Interpreter {
       return sites;
     }
     if (const auto* conv = std::get_if<Conv2dOp>(&node.op)) return ConvolveImage(*conv, node, in);
+    if (std::holds_alternative<CropOp>(node.op) || std::holds_alternative<PruneOp>(node.op)) {
+      Values out = Sites(node.level);
+      for (auto& [site, row] : out) row = in.at(site);
+      return out;
+    }
+    const auto* const add = std::get_if<AddOp>(&node.op);
+    const auto* const concat = std::get_if<ConcatOp>(&node.op);
+    if ((add && !add->rulebooks.empty()) || (concat && !concat->rulebooks.empty())) return Unite(node);
     Values out = in;
     for (auto& [site, row] : out) {
       if (const auto* linear = std::get_if<LinearOp>(&node.op)) {
@@ -251,12 +261,25 @@ class Interpreter {
   }
 
   // Of the level, without values.
-  Values Sites(int level) const {
+  Values Sites(int index) {
+    const CoordinateLevel& level = graph_.levels.levels()[static_cast<size_t>(index)];
     Values sites;
-    if (level == kCoarse) {
-      for (const Site& site : coarse_) sites[site];
-    } else {
+    if (index == kFine) {
       for (const auto& [site, unused] : voxels_) sites[site];
+    } else if (level.united_with >= 0) {
+      sites = Sites(level.parent);
+      sites.merge(Sites(level.united_with));
+    } else if (level.filter) {
+      for (const auto& [site, unused] : Sites(level.parent)) {
+        bool stays = true;
+        for (size_t axis = 0; axis < 3; ++axis) {
+          stays &= site[axis] >= level.filter->lower[axis] && site[axis] < level.filter->upper[axis];
+        }
+        const int scores = level.filter->score_node;
+        if (stays && (scores < 0 || Evaluate(scores).at(site)[0] > level.filter->threshold)) sites[site];
+      }
+    } else {
+      for (const Site& site : coarse_) sites[site];
     }
     return sites;
   }
@@ -310,8 +333,27 @@ class Interpreter {
     return out;
   }
 
+  Values Unite(const GraphNode& node) {
+    Values out = Sites(node.level);
+    for (auto& [site, row] : out) {
+      for (const int input : node.inputs) {
+        const Values& values = Evaluate(input);
+        const auto found = values.find(site);
+        const std::vector<double> none(static_cast<size_t>(graph_.nodes[static_cast<size_t>(input)].channels));
+        const std::vector<double>& added = found == values.end() ? none : found->second;
+        if (std::holds_alternative<ConcatOp>(node.op)) {
+          row.insert(row.end(), added.begin(), added.end());
+        } else {
+          row.resize(added.size());
+          for (size_t c = 0; c < row.size(); ++c) row[c] += added[c];
+        }
+      }
+    }
+    return out;
+  }
+
   Values Convolve(const SparseConvOp& conv, const GraphNode& node, const Values& in) {
-    if (conv.kind == SparseConvOp::Kind::kStrided) coarse_ = CoarseSites(conv.sites);
+    if (conv.kind == SparseConvOp::Kind::kStrided && conv.sites_of < 0) coarse_ = CoarseSites(conv.sites);
     Values out = Sites(node.level);
     for (auto& [site, row] : out) {
       row.assign(static_cast<size_t>(conv.out_channels), 0.0);
@@ -345,6 +387,7 @@ class Interpreter {
 
   static Values Normalize(const SampleNormOp& norm, const Values& in) {
     Values out = in;
+    if (in.empty()) return out;
     const size_t channels = in.begin()->second.size(), group = channels / static_cast<size_t>(norm.num_groups);
     for (size_t first = 0; first < channels; first += group) {
       const auto average = [&](const auto& value_of) {

@@ -186,8 +186,11 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
   const int added = b.Relu(b.Sum(b.Conv2d(image, kSame3x3, 8, true), plain));
   const int in_place = b.Relu(b.Conv2d(image, kSame3x3, 8, true));
   const int third_relu = b.Relu(b.Conv2d(image, kSame3x3, 8, true));
-  const int ends = b.Sum(b.Sum(b.Conv2d(relu, kSame3x3, 5, true), b.Conv2d(third_relu, kSame3x3, 5, true)),
-                         b.Sum(b.Conv2d(other_relu, kSame3x3, 5, true), b.Relu(b.Conv2d(relu, kSame3x3, 5, true))));
+  const int end = b.Conv2d(relu, kSame3x3, 5, true);
+  const int other_end = b.Conv2d(other_relu, kSame3x3, 5, true);
+  const int added_end = b.Sum(b.Conv2d(third_relu, kSame3x3, 5, true), end);
+  const int relu_end = b.Relu(b.Conv2d(relu, kSame3x3, 5, true));
+  const int ends = b.Sum(added_end, b.Sum(other_end, relu_end));
   const int rest = b.Sum(b.Sum(wide, grouped), b.Sum(added, b.Sum(third_relu, other_relu)));
   const int all = b.Concat({in_place, b.Linear(rest, 5, true), ends});
   const Graph graph = FinishImage(b, all);

@@ -196,6 +196,60 @@ TEST(LevelTableTest, RatiosOfUnitsAreInLowestTerms) {
   EXPECT_FALSE(table.RatioBetween(far, far).has_value());
 }
 
+TEST(LevelTableTest, UnionsAreSharedWhateverTheirOrderAndNesting) {
+  LevelTable table(Axes{8, 9, 10, 1});
+  const int low = table.Filter(0, {.lower = {0, 0, 0, 0}, .upper = {4, 4, 4, 4}});
+  const int high = table.Filter(0, {.lower = {3, 3, 3, 3}});
+  EXPECT_NE(low, high);
+  EXPECT_EQ(table.Filter(0, {.lower = {3, 3, 3, 3}}), high);
+  EXPECT_NE(table.Filter(low, {.lower = {3, 3, 3, 3}}), high);
+  const int both = table.Union({high, low});
+  EXPECT_EQ(table.levels()[both].parent, low);
+  EXPECT_EQ(table.levels()[both].united_with, high);
+  EXPECT_EQ(table.levels()[both].spatial_shape, (Axes{8, 9, 10, 1}));
+  EXPECT_EQ(table.Union({low, high}), both);
+  EXPECT_EQ(table.Union({low, high, low}), both);
+  EXPECT_EQ(table.Union({both, high}), both);
+  EXPECT_EQ(table.Union({low, low}), low);
+  const int third = table.Apply(0, Rule(CoordinateRule::kGenerative, kThree, kOnes, kCentred));
+  const int all = table.Union({low, high, third});
+  EXPECT_FALSE(table.levels()[all].spatial_shape.has_value());
+  EXPECT_EQ(table.Union({third, both}), all);
+  EXPECT_EQ(table.Union({table.Union({third, high}), low}), all);
+  // Parents stay before their children.
+  for (size_t level = 1; level < table.levels().size(); ++level) {
+    EXPECT_LT(table.levels()[level].parent, static_cast<int>(level));
+    EXPECT_LT(table.levels()[level].united_with, static_cast<int>(level));
+  }
+}
+
+TEST(LevelTableTest, PrunesAreSharedByScoreAndThreshold) {
+  LevelTable table(std::nullopt);
+  const int pruned = table.Filter(0, {.score_node = 4, .threshold = 0.5f});
+  EXPECT_EQ(table.Filter(0, {.score_node = 4, .threshold = 0.5f}), pruned);
+  EXPECT_NE(table.Filter(0, {.score_node = 4, .threshold = 0.25f}), pruned);
+  EXPECT_NE(table.Filter(0, {.score_node = 5, .threshold = 0.5f}), pruned);
+}
+
+TEST(LevelTableTest, UnitsOfUnions) {
+  LevelTable table(std::nullopt);
+  const int half = table.Apply(0, Rule(CoordinateRule::kFloor, kTwo, kTwo));
+  const int back = table.Apply(half, Rule(CoordinateRule::kGenerative, kTwo, kTwo));
+  EXPECT_FALSE(table.HaveOneUnit(0, half));
+  EXPECT_TRUE(table.HaveOneUnit(0, back));
+  const int both = table.Union({0, back});
+  EXPECT_TRUE(table.HaveOneUnit(both, 0));
+  const int coarse = table.Apply(both, Rule(CoordinateRule::kFloor, kTwo, kTwo));
+  EXPECT_TRUE(table.HaveOneUnit(coarse, half));
+  EXPECT_TRUE(table.IsStrideBetween(both, half, Rule(CoordinateRule::kFloor, kTwo, kTwo).geometry));
+  // A unit that is not known is that of the level itself alone.
+  int far = 0;
+  for (int i = 0; i < 12; ++i) far = table.Apply(far, Rule(CoordinateRule::kFloor, kOnes, {127, 127, 127, 1}));
+  const int beside = table.Filter(far, {.lower = kThree});
+  EXPECT_TRUE(table.HaveOneUnit(far, far));
+  EXPECT_FALSE(table.HaveOneUnit(far, beside));
+}
+
 TEST(LevelTableTest, RulebooksAreSharedByLevelsAndGeometry) {
   LevelTable table(std::nullopt);
   const ConvGeometry centred = Rule(CoordinateRule::kFloor, kThree, kOnes, kCentred).geometry;

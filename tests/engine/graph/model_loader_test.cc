@@ -85,6 +85,43 @@ TEST(LoadGraphTest, ResolvesTheSmallModel) {
   EXPECT_FALSE(graph.nodes[IndexOf(graph, "scores")].is_labels);
 }
 
+// Points beside voxels, and outputs from points.
+TEST(LoadGraphTest, RowsOfPoints) {
+  TestModel model = SmallModel();
+  model.Replace("node: \"labels\"", "node: \"point_best\"");
+  model.Replace("nodes { name: \"labels\" inputs: [\"best\", \"voxels\"] voxel_to_point {} }", "");
+  model.Replace("nodes { name: \"best\" inputs: [\"head\"] argmax {} }", "");
+  model.graph += R"(
+    nodes { name: "points" inputs: "voxels" point_features {} }
+    nodes { name: "coarse" inputs: ["points", "voxels"] point_to_voxel { reduce: REDUCE_AVERAGE sites_of: "down" } }
+    nodes { name: "fine" inputs: ["points", "voxels"] point_to_voxel { reduce: REDUCE_MAX } }
+    nodes { name: "wide" inputs: ["coarse", "down"] concat {} }
+    nodes { name: "at_points" inputs: ["wide", "voxels"] devoxelize {} }
+    nodes { name: "at_sites" inputs: ["wide", "fine"] devoxelize {} }
+    nodes { name: "carried" inputs: ["at_sites", "voxels"] voxel_to_point {} }
+    nodes { name: "trunk" inputs: ["at_points", "carried", "scores"] concat {} }
+    nodes { name: "point_head" inputs: "trunk" linear { out_channels: 3 } }
+    nodes { name: "point_best" inputs: "point_head" argmax {} })";
+  model.weights["point_head.weight"] = FilledTensor({3, 13});
+  const Graph graph = LoadValid(model);
+  const auto node = [&](const std::string& name) -> const GraphNode& { return graph.nodes[IndexOf(graph, name)]; };
+  EXPECT_EQ(graph.labels_output, IndexOf(graph, "point_best"));
+  EXPECT_EQ(graph.scores_output, IndexOf(graph, "scores"));
+  EXPECT_EQ(graph.num_classes, 3);
+  EXPECT_EQ(node("points").level, kPointLevel);
+  EXPECT_EQ(node("points").channels, 2);
+  EXPECT_EQ(node("coarse").level, node("down").level);
+  EXPECT_EQ(OpOf<PointToVoxelOp>(graph, "coarse").reduce, kernels::PoolReduce::kAverage);
+  EXPECT_EQ(OpOf<PointToVoxelOp>(graph, "coarse").sites_of, IndexOf(graph, "down"));
+  EXPECT_EQ(node("fine").level, 0);
+  EXPECT_EQ(OpOf<PointToVoxelOp>(graph, "fine").sites_of, -1);
+  EXPECT_EQ(node("at_points").level, kPointLevel);
+  EXPECT_EQ(node("at_points").channels, 5);
+  EXPECT_EQ(node("at_sites").level, 0);
+  EXPECT_EQ(node("trunk").channels, 13);
+  EXPECT_EQ(node("point_best").level, kPointLevel);
+}
+
 TEST(LoadGraphTest, VoxelizeTakesASample) {
   TestModel model = SmallModel();
   model.Replace("name: \"voxels\"\n", "name: \"voxels\" inputs: \"sample\"\n");

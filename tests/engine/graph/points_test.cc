@@ -205,7 +205,10 @@ TEST_P(PointsTest, SitesOfANodeThatIsNotComputed) {
 
 TEST_P(PointsTest, SmallSpvcnnEqualsTheInterpreter) {
   uint32_t seed = 60;
-  for (const CoordinateRule rule : kRules) Expect(SmallSpvcnn(++seed, rule), seed);
+  for (const CoordinateRule rule : kRules) {
+    ++seed;
+    Expect(SmallSpvcnn(seed, rule), seed);
+  }
 }
 
 TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {

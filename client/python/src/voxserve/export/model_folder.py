@@ -211,11 +211,22 @@ class Network:
         flag = self._bias(name, bias)
         return self._node(name, [source], f"linear {{ out_channels: {weight.shape[0]}{flag} }}")
 
-    def add(self, name: str, sources: Sequence[str]) -> str:
-        return self._node(name, sources, "add {}")
+    def add(self, name: str, sources: Sequence[str], union: bool = False) -> str:
+        """union: on every site that either has, 0 where one has none; else both have the same sites."""
+        return self._node(name, sources, f"add {{{' sites: SITES_UNION ' if union else ''}}}")
 
-    def concat(self, name: str, sources: Sequence[str]) -> str:
-        return self._node(name, sources, "concat {}")
+    def concat(self, name: str, sources: Sequence[str], union: bool = False) -> str:
+        """union: as for add."""
+        return self._node(name, sources, f"concat {{{' sites: SITES_UNION ' if union else ''}}}")
+
+    def crop(self, name: str, source: str, lower: Sequence[int] = (), upper: Sequence[int] = ()) -> str:
+        """The sites with lower <= coordinate < upper, in their own units; one value per axis, or none."""
+        bounds = [f"{key}_bound: {_sizes(values)}" for key, values in (("lower", lower), ("upper", upper)) if values]
+        return self._node(name, [source], f"crop {{ {' '.join(bounds)} }}")
+
+    def prune(self, name: str, source: str, scores: str, threshold: float = 0.0) -> str:
+        """The sites whose score, of one channel, is above the threshold."""
+        return self._node(name, [source, scores], f"prune {{ threshold: {_number(threshold)} }}")
 
     def argmax(self, name: str, source: str) -> str:
         return self._node(name, [source], "argmax {}")

@@ -6,6 +6,9 @@ head of separate branches a task: heat map, centre, height, size, rotation and, 
 State dicts: OpenPCDet's CenterPoint ("backbone_3d.conv_input.0.weight" to "dense_head.heads_list.5.hm.1.bias") and
 det3d's VoxelNet ("backbone.conv_input.0.weight" to "bbox_head.tasks.5.hm.3.bias"), of spconv 1 or 2.
 
+Points that the vehicle itself reflects are the client's to leave out: of nuScenes' older sweeps both libraries drop
+those within a metre of the sensor.
+
 det3d's boxes have width before length, and a yaw of -yaw - pi/2. Both are linear in the channels of the branches' last
 convolutions, whose rows are put in order and sign here: what is served are boxes as OpenPCDet and voxserve have them.
 """
