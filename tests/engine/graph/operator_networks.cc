@@ -328,13 +328,40 @@ nodes { name: "head" inputs: "same" sparse_conv { kind: KIND_STRIDED sites_of: "
   return model;
 }
 
+// Sites that scores decide about: pruned, grown anew, pruned again.
+TestModel OfPrunedSites() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "score" inputs: "voxels" linear { out_channels: 1 bias: true } }
+nodes { name: "good" inputs: ["voxels", "score"] prune { threshold: 0 } }
+nodes { name: "grown" inputs: "good" sparse_conv { kind: KIND_GENERATIVE kernel_size: [3, 3, 3] out_channels: 6
+                                                   bias: true } }
+nodes { name: "again" inputs: "grown" linear { out_channels: 1 } }
+nodes { name: "better" inputs: ["grown", "again"] prune { threshold: 0.1 } }
+nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                    out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Linear("score", 1, 4)
+      .Bias("score", 1)
+      .Conv("grown", 27, 4, 6)
+      .Bias("grown", 6)
+      .Linear("again", 1, 6)
+      .Conv("head", 27, 6, 4)
+      .Bias("head", 4);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
   return {{"sites", OfSites()},      {"sampled points", OfSampledPoints()},
           {"no range", OfNoRange()}, {"points", OfPoints()},
-          {"unions", OfUnions()},    {"images", OfImages()},
-          {"anchors", OfAnchors()}};
+          {"unions", OfUnions()},    {"pruned sites", OfPrunedSites()},
+          {"images", OfImages()},    {"anchors", OfAnchors()}};
 }
 
 }  // namespace voxserve
