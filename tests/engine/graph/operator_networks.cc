@@ -300,11 +300,67 @@ outputs { kind: KIND_BOXES node: "boxes" })");
   return model;
 }
 
+// Parts of sites and unions of them.
+TestModel OfUnions() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 6 } }
+nodes { name: "low" inputs: "stem" crop { lower_bound: [0, 2, 0] upper_bound: [7, 9, 5] } }
+nodes { name: "high" inputs: "stem" crop { lower_bound: [4, 0, 3] } }
+nodes { name: "inner" inputs: "low" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3] out_channels: 6 } }
+nodes { name: "grown" inputs: "low" sparse_conv { kind: KIND_GENERATIVE kernel_size: [2, 2, 2] stride: [1, 1, 1]
+                                                   out_channels: 6 } }
+nodes { name: "both" inputs: ["inner", "high"] add { sites: SITES_UNION } }
+nodes { name: "all" inputs: ["both", "grown", "low"] concat { sites: SITES_UNION } }
+nodes { name: "same" inputs: ["all", "all"] add { sites: SITES_SAME } }
+nodes { name: "head" inputs: "same" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                  out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Conv("stem", 27, 4, 6)
+      .Conv("inner", 27, 6, 6)
+      .Conv("grown", 8, 6, 6)
+      .Conv("head", 27, 18, 4)
+      .Bias("head", 4);
+  return model;
+}
+
+// Sites that scores decide about: pruned, grown anew, pruned again.
+TestModel OfPrunedSites() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+nodes { name: "voxels" voxelize { voxel_size: [0.5, 0.5, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_ZERO
+                                  reduce: REDUCE_MEAN )",
+                             kFeatures, R"( } }
+nodes { name: "score" inputs: "voxels" linear { out_channels: 1 bias: true } }
+nodes { name: "good" inputs: ["voxels", "score"] prune { threshold: 0 } }
+nodes { name: "grown" inputs: "good" sparse_conv { kind: KIND_GENERATIVE kernel_size: [3, 3, 3] out_channels: 6
+                                                   bias: true } }
+nodes { name: "again" inputs: "grown" linear { out_channels: 1 } }
+nodes { name: "better" inputs: ["grown", "again"] prune { threshold: 0.1 } }
+nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [3, 3, 3]
+                                                    out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Linear("score", 1, 4)
+      .Bias("score", 1)
+      .Conv("grown", 27, 4, 6)
+      .Bias("grown", 6)
+      .Linear("again", 1, 6)
+      .Conv("head", 27, 6, 4)
+      .Bias("head", 4);
+  return model;
+}
+
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
   return {{"sites", OfSites()},      {"sampled points", OfSampledPoints()},
           {"no range", OfNoRange()}, {"points", OfPoints()},
+          {"unions", OfUnions()},    {"pruned sites", OfPrunedSites()},
           {"images", OfImages()},    {"anchors", OfAnchors()}};
 }
 

@@ -56,6 +56,7 @@ std::vector<Rows> ReadRows(const NpyArray& indices, const NpyArray& features, in
 
 // A sparse tensor of spconv's: `input` of a case.
 struct Tensor {
+  Tensor() = default;
   explicit Tensor(const TorchValue& value)
       : shape(value.at("spatial_shape").AsInts()),
         samples(ReadRows(value.at("indices").tensor(), value.at("features").tensor(), value.at("batch_size").AsInt())),
@@ -64,8 +65,8 @@ struct Tensor {
   int dimension() const { return static_cast<int>(shape.size()); }
 
   std::vector<int64_t> shape;
-  std::vector<Rows> samples;
-  int channels;
+  std::vector<Rows> samples = {};
+  int channels = 0;
 };
 
 std::vector<Rows> ExpectedRows(const TorchValue& one, const Tensor& input) {
@@ -347,6 +348,57 @@ TEST_P(SpconvPublishedTest, Tables) {
     absl::StrAppend(&model.graph, "nodes { name: \"table\" inputs: [\"left\", \"right\"] ",
                     one->at("table").AsString() == "JoinTable" ? "concat" : "add", " {} }\n");
     ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "table", input, ExpectedRows(*one, input)));
+  }
+}
+
+// Rows of a linear that takes `count` channels from `first` on.
+testing::TestTensor Taking(int first, int count, int channels) {
+  std::vector<float> values(static_cast<size_t>(count * channels), 0.0f);
+  for (int row = 0; row < count; ++row) values[static_cast<size_t>(row * channels + first + row)] = 1;
+  return testing::FloatTensor({count, channels}, values);
+}
+
+// Sums of tensors on different sites. The cloud has both sets of sites, their features side by side and two columns
+// that say which of the sets a site belongs to; pruning by those makes the two tensors.
+TEST_P(SpconvPublishedTest, SumsAcrossSites) {
+  OPEN_OR_SKIP(file, "golden_misc");
+  const std::vector<const TorchValue*> cases = CasesOf(*file, "sparse_add");
+  EXPECT_EQ(cases.size(), 3u);
+  for (const TorchValue* const one : cases) {
+    SCOPED_TRACE(one->at("id").AsString());
+    const Tensor inputs[] = {Tensor(*one->at("inputs").items()[0]), Tensor(*one->at("inputs").items()[1])};
+    const int channels = inputs[0].channels;
+    Tensor both;
+    both.shape = inputs[0].shape;
+    both.samples.resize(inputs[0].samples.size());
+    both.channels = 2 * channels + 2;
+    for (int side = 0; side < 2; ++side) {
+      for (size_t i = 0; i < both.samples.size(); ++i) {
+        for (const auto& [site, row] : inputs[side].samples[i]) {
+          std::vector<double>& values = both.samples[i][site];
+          values.resize(static_cast<size_t>(both.channels), 0.0);
+          std::copy(row.begin(), row.end(), values.begin() + side * channels);
+          values[static_cast<size_t>(2 * channels + side)] = 1;
+        }
+      }
+    }
+    testing::TestModel model{.graph = Voxels(both)};
+    for (int side = 0; side < 2; ++side) {
+      absl::StrAppend(&model.graph, "nodes { name: \"features", side,
+                      "\" inputs: \"voxels\" linear { out_channels: ", channels, " } }\nnodes { name: \"is_there", side,
+                      "\" inputs: \"voxels\" linear { out_channels: 1 } }\nnodes { name: \"tensor", side,
+                      "\" inputs: [\"features", side, "\", \"is_there", side, "\"] prune { threshold: 0.5 } }\n");
+      model.weights[absl::StrCat("features", side, ".weight")] = Taking(side * channels, channels, both.channels);
+      model.weights[absl::StrCat("is_there", side, ".weight")] = Taking(2 * channels + side, 1, both.channels);
+    }
+    absl::StrAppend(&model.graph,
+                    "nodes { name: \"sum\" inputs: [\"tensor0\", \"tensor1\"] add { sites: SITES_UNION } }\n"
+                    "nodes { name: \"back\" inputs: \"sum\" sparse_conv { kind: KIND_STRIDED sites_of: \"voxels\" "
+                    "kernel_size: [1, 1, 1] out_channels: ",
+                    channels, " } }\n");
+    model.weights["back.weight"] = Taking(0, channels, channels);
+    model.weights["back.weight"].shape.insert(model.weights["back.weight"].shape.begin(), 1);
+    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "back", both, ExpectedRows(*one, both)));
   }
 }
 
