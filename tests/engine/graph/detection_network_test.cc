@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/ops/conv2d.h"
 #include "engine/ops/decode_boxes.h"
 #include "engine/ops/nms.h"
 #include "kernels/rotated_nms.h"
@@ -252,6 +253,29 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
         EXPECT_NEAR(ValuesOf(boxes[box])[column], ValuesOf(expected[box])[column], 1e-4) << box << " " << column;
       }
     }
+  }
+}
+
+// Of float16 features. A head reads images of one type: where something else reads one of them, none is float32.
+TEST(DetectionProgramTest, ImagesStayFloat32WhereDecodersAloneReadThem) {
+  for (const bool is_read_again : {false, true}) {
+    GraphBuilder b(20);
+    const int bev = b.ToBev(b.Linear(0, 4, true));
+    const int heatmap = b.Conv2d(bev, kSame3x3, 2, true);
+    std::vector<int> images = {heatmap, b.Conv2d(is_read_again ? heatmap : bev, kSame3x3, 2, true)};
+    for (const int channels : {1, 3, 2}) images.push_back(b.Conv2d(bev, kSame3x3, channels, true));
+    const int decoded = b.CenterHead(images, {.num_classes = 2, .class_ids = {0, 1}, .max_boxes = 8});
+    const int nms = b.Nms({decoded}, {.iou_threshold = 0.5f, .max_boxes_in = 8, .max_boxes_out = 4});
+    const Program program = Compile(b.FinishBoxes(nms, 2), Plan(), {.dtype = kernels::DType::kFloat16});
+    int num_convs = 0;
+    for (const auto& step : program.steps) {
+      const auto* const conv = dynamic_cast<const Conv2dStep*>(step.get());
+      if (conv == nullptr) continue;
+      ++num_convs;
+      EXPECT_EQ(program.buffers[static_cast<size_t>(conv->options().out.buffer)].dtype,
+                is_read_again ? kernels::DType::kFloat16 : kernels::DType::kFloat32);
+    }
+    EXPECT_EQ(num_convs, 5);
   }
 }
 
