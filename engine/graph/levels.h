@@ -49,8 +49,8 @@ struct SiteUnit {
 struct SiteFilter {
   kernels::Axes lower = kernels::kLowestSite;  // lower <= c < upper, in the level's own units
   kernels::Axes upper = kernels::kBeyondSites;
-  int score_node =
-      -1;  // of the graph: one channel on the level, where only scores above the threshold stay; -1: all do
+  // Of the graph: one channel on the level, where only scores above the threshold stay. -1: all do.
+  int score_node = -1;
   float threshold = 0;
 
   bool operator==(const SiteFilter&) const = default;
