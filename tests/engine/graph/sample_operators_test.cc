@@ -1,10 +1,7 @@
-// Operators over whole samples in networks: global pooling, broadcasts, instance and group norms. And of all operators:
-// a sample's result does not depend on the other samples of its batch.
+// Operators over whole samples in networks: global pooling, broadcasts, instance and group norms.
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "tests/engine/graph/program_comparison.h"
@@ -107,43 +104,6 @@ Graph EveryOperator() {
   const int gated = b.Broadcast(coarse, gate, Function::kMultiply);
   const int fine = b.Concat({b.Unpool(gated, down, PoolReduce::kAverage), stem});
   return b.Finish(b.Linear(b.Broadcast(fine, b.GlobalPool(fine, PoolReduce::kMax), Function::kConcat), 3, true));
-}
-
-TEST_P(SampleOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
-  const Points one = {{3, 2, 1, 0.5f}};
-  const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(Points()), Cloud(RandomPoints(2)), Cloud(one),
-                                          Cloud(RandomPoints(1))};
-  std::vector<const PointCloud*> batch;
-  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
-  const auto runner = DeviceRunner::Create({.device = GetParam()});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  std::vector<ModelConfig::Precision> precisions = {ModelConfig::Precision::kFloat32};
-  if (GetParam() == support::Device::kCuda) precisions.push_back(ModelConfig::Precision::kFloat16);
-  for (const ModelConfig::Precision precision : precisions) {
-    Variant variant{.device = GetParam(), .precision = precision, .is_deterministic = true};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    const auto program = (*runner)->Compile(EveryOperator(), variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const BatchOutput together = (*runner)->Run(*program, batch, true);
-    ASSERT_TRUE(together.status.ok()) << together.status;
-    for (size_t i = 0; i < clouds.size(); ++i) {
-      SCOPED_TRACE(i);
-      const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, true);
-      ASSERT_TRUE(alone.status.ok()) << alone.status;
-      const std::vector<float>& expected = alone.samples[0].scores;
-      const std::vector<float>& scores = together.samples[i].scores;
-      ASSERT_EQ(scores.size(), clouds[i].num_points() * 3);
-      ASSERT_EQ(scores.size(), expected.size());
-      for (size_t j = 0; j < scores.size(); ++j) {
-        ASSERT_TRUE(std::isfinite(scores[j])) << j;
-        if (GetParam() == support::Device::kCuda) {
-          ASSERT_EQ(scores[j], expected[j]) << j;
-        } else {
-          ASSERT_NEAR(scores[j], expected[j], 1e-5f * std::max(1.0f, std::abs(expected[j]))) << j;
-        }
-      }
-    }
-  }
 }
 
 // Nothing but empty clouds.
