@@ -177,7 +177,7 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
                                 .point_begin = point_begin.data(),
                                 .axes = points.data(),
                                 .axes_pitch = kDimension};
-        const testing::Voxels voxels = testing::VoxelizeOnCpu(voxelize, 2, std::nullopt);
+        const testing::Voxels voxels = testing::VoxelizeOnCpu(voxelize, 2, std::nullopt, VoxelOrder::kFirstSeen);
         // Every second site of the level, so that some neighbours are missing.
         std::set<uint64_t> sites;
         for (size_t i = 0; i < voxels.keys.size(); ++i) {

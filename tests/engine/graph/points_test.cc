@@ -281,7 +281,8 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   const auto program = (*runner)->Compile(graph, {.device = GetParam()});
   ASSERT_TRUE(program.ok()) << program.status();
   const PointCloud cloud = Cloud(all);
-  const BatchOutput limited = (*runner)->Run(*program, {&cloud}, true, {.max_voxels = 12, .keep_nearest_voxels = true});
+  const RunLimits limits{.max_voxels = 12, .voxel_overflow = ModelConfig::VoxelOverflow::kNearestFirst};
+  const BatchOutput limited = (*runner)->Run(*program, {&cloud}, true, limits);
   ASSERT_TRUE(limited.status.ok()) << limited.status;
   EXPECT_GT(limited.samples[0].counts.dropped, 10);
   Points kept;
