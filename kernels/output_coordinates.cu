@@ -7,6 +7,8 @@
 #include "kernels/coordinate_key.h"
 #include "kernels/launch.cuh"
 #include "kernels/morton_key.h"
+#include "kernels/output_bitmap.cuh"
+#include "kernels/output_candidates.cuh"
 #include "kernels/output_coordinates.h"
 #include "kernels/sample_bounds.cuh"
 #include "kernels/visit_dimension.cuh"
@@ -38,110 +40,24 @@ struct CandidateBits {
   }
 };
 
-struct CandidateAxis {
-  int32_t stride;
-  int32_t dilation;
-  int32_t padding;
-  int32_t kernel_size;
-  int32_t step;            // every step-th cell reaches the residues that one does
-  int32_t num_candidates;  // of an input
-  int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
-  int64_t last;
-};
-
-struct CandidateParams {
-  const uint64_t* in_keys;
-  int64_t in_capacity;
-  const int64_t* num_in;
-  const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
-  bool are_quotients;
-  bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
-  int32_t candidates_an_input;
-  CandidateAxis axes[kMaxDimension];
-  int32_t num_listed_cells;  // ConvGeometry's
-  int32_t listed_cells[kMaxListedCells];
-  int32_t min_coordinate;  // what a key can hold
-  int32_t max_coordinate;
-  CandidateBits bits;
-  uint64_t* candidates;  // [in_capacity, candidates_an_input]
-  int64_t* num_beyond_limits;
-};
-
-template <typename Integer>
-__device__ Integer FloorDivide(Integer value, Integer divisor) {
-  const Integer quotient = value / divisor;
-  return quotient - (quotient * divisor > value ? 1 : 0);
-}
-
-// Where candidate `number` of an input lies on an axis. False where there is none: no cell reaches the input, or the
-// rule refuses the site.
+// A thread a candidate: its compact key. Where there is no candidate, and past the inputs, kNoKey.
 template <int kDimension>
-__device__ bool FindSite(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate, int32_t number,
-                         int64_t& site) {
-  using Integer = FieldInteger<kDimension>;
-  const CandidateAxis& rule = params.axes[axis];
-  if (params.are_quotients) {
-    site = FloorDivide<Integer>(coordinate, rule.stride);
-    return true;
-  }
-  if (params.are_transposed) {
-    site = int64_t{coordinate} * rule.stride + int64_t{rule.dilation} * number - rule.padding;
-    return site >= rule.first && site <= rule.last;
-  }
-  int32_t cell = 0;
-  const int32_t num_tries = min(rule.step, rule.kernel_size);
-  Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
-  while (cell < num_tries && at % rule.stride != 0) {
-    ++cell;
-    at -= rule.dilation;
-  }
-  if (cell == num_tries) return false;
-  cell += number * rule.step;
-  if (cell >= rule.kernel_size) return false;
-  at -= static_cast<Integer>(number) * rule.step * rule.dilation;
-  site = at / rule.stride;  // even
-  int64_t first = rule.first;
-  if (params.bounds != nullptr) {
-    const int64_t lowest =
-        int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
-    first = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
-  }
-  return site >= first && site <= rule.last;
-}
-
-// A thread a candidate: cell, modular check, bounds, key. Where there is no candidate, and past the inputs, kNoKey.
-template <int kDimension>
-__global__ void __launch_bounds__(kBlockThreads) CandidatesKernel(const __grid_constant__ CandidateParams params) {
-  using Key = MortonKey<kDimension>;
+__global__ void __launch_bounds__(kBlockThreads)
+    CandidatesKernel(const __grid_constant__ CandidateParams params, CandidateBits bits, uint64_t* candidates) {
   const uint32_t index = blockIdx.x * kBlockThreads + threadIdx.x;
   const auto candidates_an_input = static_cast<uint32_t>(params.candidates_an_input);
   const uint32_t row = index / candidates_an_input;
   if (row >= params.in_capacity) return;
-
   uint64_t candidate = kNoKey;
   if (row < NumRows(params.in_capacity, params.num_in)) {
-    const uint64_t key = params.in_keys[row];
-    const int32_t sample = Key::Sample(key);
-    auto number = static_cast<int32_t>(index - row * candidates_an_input);
-    if (params.num_listed_cells > 0) number = params.listed_cells[number];
+    int32_t sample = 0;
     Axes sites = {0, 0, 0, 0};
-    bool exists = true;
-    bool is_in_limits = true;
-#pragma unroll
-    for (int axis = kDimension - 1; axis >= 0; --axis) {
-      const int32_t of_axis = params.axes[axis].num_candidates;
-      int64_t site = 0;
-      exists = exists && FindSite<kDimension>(params, axis, sample, Key::Coordinate(key, axis), number % of_axis, site);
-      is_in_limits = is_in_limits && site >= params.min_coordinate && site <= params.max_coordinate;
-      sites[axis] = static_cast<int32_t>(site);
-      number /= of_axis;
-    }
-    if (exists && is_in_limits) candidate = params.bits.Compact(Key::Pack(sample, sites));
-    if (exists && !is_in_limits) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&params.num_beyond_limits[sample]), 1ull);
+    const auto number = static_cast<int32_t>(index - row * candidates_an_input);
+    if (FindCandidate<kDimension>(params, params.in_keys[row], number, sample, sites)) {
+      candidate = bits.Compact(MortonKey<kDimension>::Pack(sample, sites));
     }
   }
-  params.candidates[index] = candidate;
+  candidates[index] = candidate;
 }
 
 // --- Unique keys -----------------------------------------------------------------------------------------------------
@@ -332,6 +248,7 @@ int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
 
 struct Workspace {
   int32_t* block_heads;
+  uint32_t* bitmap = nullptr;  // in the place of all below
   uint64_t* candidates[2] = {nullptr, nullptr};
   FieldBounds* bounds = nullptr;
   char* sort_temp = nullptr;
@@ -341,7 +258,9 @@ struct Workspace {
   explicit Workspace(const OutputCoordinatesParams& params) {
     WorkspaceCutter cutter(params.workspace);
     block_heads = TakeBlockHeads(cutter, 1);
-    if (Log2OfMortonStride(params) < 0) {
+    if (const OutputBitmap layout(params); layout.is_worth_it()) {
+      bitmap = cutter.Take<uint32_t>(layout.num_words());
+    } else if (Log2OfMortonStride(params) < 0) {
       for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
       if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
       cub::DoubleBuffer<uint64_t> buffers(candidates[0], candidates[1]);
@@ -361,56 +280,6 @@ cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   WriteHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
   return LaunchStatus(stream);
-}
-
-CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const Workspace& workspace) {
-  const ConvGeometry& geometry = params.geometry;
-  const CoordinateKey layout(geometry.dimension);
-  CandidateParams candidates{.in_keys = params.in_keys,
-                             .in_capacity = params.num_in,
-                             .num_in = params.device_num_in,
-                             .bounds = workspace.bounds,
-                             .are_quotients = OutputsAreQuotients(params),
-                             .are_transposed = MakesFinerSites(params.rule),
-                             .candidates_an_input = static_cast<int32_t>(NumOutputCandidates(params) / params.num_in),
-                             .axes = {},
-                             .num_listed_cells = 0,
-                             .listed_cells = {},
-                             .min_coordinate = layout.min_coordinate(),
-                             .max_coordinate = layout.max_coordinate(),
-                             .bits = BitsOf(params),
-                             .candidates = workspace.candidates[0],
-                             .num_beyond_limits = params.num_beyond_limits};
-  if (candidates.are_transposed) {
-    candidates.num_listed_cells = geometry.num_listed_cells;
-    std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
-  }
-  // Towards minus infinity.
-  const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
-  for (int axis = 0; axis < geometry.dimension; ++axis) {
-    const int32_t stride = geometry.stride[axis];
-    CandidateAxis& rule = candidates.axes[axis];
-    rule = {.stride = stride,
-            .dilation = geometry.dilation[axis],
-            .padding = geometry.padding[axis],
-            .kernel_size = geometry.kernel_size[axis],
-            .step = stride / std::gcd(stride, geometry.dilation[axis]),
-            .num_candidates = candidates.are_quotients    ? 1
-                              : candidates.are_transposed ? geometry.kernel_size[axis]
-                                                          : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
-            .first = 0,
-            .last = std::numeric_limits<int32_t>::max()};
-    if (HasShape(params.rule)) rule.last = int64_t{params.out_shape[axis]} - 1;
-    if (params.rule == CoordinateRule::kGenerative) {
-      rule.first = std::numeric_limits<int64_t>::min();
-      rule.last = std::numeric_limits<int64_t>::max();
-    }
-    if (params.rule == CoordinateRule::kExpand) {
-      if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
-      if (params.has_upper) rule.last = divide(params.upper[axis], stride);
-    }
-  }
-  return candidates;
 }
 
 // Whether the levels of a chain take what its launches write to all of them.
@@ -434,11 +303,15 @@ cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t str
 }
 
 // The outputs of what does not keep Morton order.
-cudaError_t SortedOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
+cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
   const auto num_samples = static_cast<size_t>(params.num_samples);
   VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
   const Workspace workspace(params);
-  const CandidateParams candidates = CandidatesOf(params, workspace);
+  if (workspace.bitmap != nullptr) {
+    return BitmapOutputs(params, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
+  }
+  const CandidateParams candidates = CandidatesOf(params, workspace.bounds);
+  const CandidateBits bits = BitsOf(params);
   const int64_t num_candidates = NumOutputCandidates(params);
   VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
     if (workspace.bounds != nullptr) {
@@ -447,7 +320,8 @@ cudaError_t SortedOutputs(const OutputCoordinatesParams& params, cudaStream_t st
           params.in_keys, params.num_in, params.device_num_in, workspace.bounds);
       VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
     }
-    CandidatesKernel<dimension()><<<NumBlocks(num_candidates), kBlockThreads, 0, stream>>>(candidates);
+    CandidatesKernel<dimension()>
+        <<<NumBlocks(num_candidates), kBlockThreads, 0, stream>>>(candidates, bits, workspace.candidates[0]);
     return LaunchStatus(stream);
   }));
   cub::DoubleBuffer<uint64_t> sorted(workspace.candidates[0], workspace.candidates[1]);
@@ -461,7 +335,7 @@ cudaError_t SortedOutputs(const OutputCoordinatesParams& params, cudaStream_t st
                                   .num_samples = params.num_samples,
                                   .num_levels = 1,
                                   .levels = {}};
-  heads.levels[0].restore = candidates.bits;
+  heads.levels[0].restore = bits;
   heads.levels[0].out_keys = params.out_keys;
   heads.levels[0].num_out = params.num_out;
   return WriteUnique(heads, stream);
@@ -524,7 +398,7 @@ cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_
   const NvtxRange range("OutputCoordinates");
   if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
   if (params.num_in == 0) return SetNoOutputs(params, stream);
-  return SortedOutputs(params, stream);
+  return MakeOutputs(params, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -40,6 +41,9 @@ struct OutputCoordinatesParams {
   int64_t num_in = 0;
   // cuda: the number of in_keys, on the device; num_in is then their capacity. Null: num_in.
   const int64_t* device_num_in = nullptr;
+
+  // The most outputs, where the caller knows of fewer than the rule alone can tell (OutputReach).
+  int64_t most_outputs = std::numeric_limits<int64_t>::max();
 
   // Output.
   int64_t out_capacity = 0;      // OutputCoordinatesCapacity(*this) or more
@@ -76,9 +80,24 @@ int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 // it allocates.
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 
-// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded and kTransposed. Of
-// rule, geometry, out_shape, num_samples and num_in alone.
+// The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded and kTransposed,
+// and by most_outputs. Of rule, geometry, out_shape, num_samples, num_in and most_outputs alone.
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params);
+
+// How many sites of a level one site of another can have asked for, through all strided levels between them: from level
+// to level the kernels' extents overlap, so that it is far less than the product of what each level can make. Those of
+// one axis that reach an input are stride * site + Delta with the Deltas of all levels in [0, extent): at most
+// ceil(extent / stride).
+class OutputReach {
+ public:
+  // With one more level, of a rule that makes coarser sites or as many.
+  OutputReach Then(const OutputCoordinatesParams& rule) const;
+  int64_t OutputsAnInput() const;
+
+ private:
+  std::array<int64_t, kMaxDimension> extent_ = {1, 1, 1, 1};
+  std::array<int64_t, kMaxDimension> stride_ = {1, 1, 1, 1};
+};
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
 namespace cpu {

@@ -58,7 +58,7 @@ int64_t NumOutputCandidates(const OutputCoordinatesParams& params) {
 }
 
 int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
-  const int64_t candidates = NumOutputCandidates(params);
+  const int64_t candidates = std::min(NumOutputCandidates(params), params.most_outputs);
   if (!HasShape(params.rule)) return candidates;
   int64_t volume = params.num_samples;
   for (int axis = 0; axis < params.geometry.dimension && volume < candidates; ++axis) {
@@ -66,6 +66,29 @@ int64_t OutputCoordinatesCapacity(const OutputCoordinatesParams& params) {
     if (volume == 0) return 0;
   }
   return std::min(candidates, volume);
+}
+
+OutputReach OutputReach::Then(const OutputCoordinatesParams& rule) const {
+  constexpr int64_t kFar = int64_t{1} << 40;  // beyond all coordinates
+  OutputReach reach = *this;
+  for (int axis = 0; axis < rule.geometry.dimension; ++axis) {
+    const int64_t stride = rule.geometry.stride[axis];
+    const int64_t extent = OutputsAreQuotients(rule)
+                               ? stride
+                               : int64_t{rule.geometry.dilation[axis]} * (rule.geometry.kernel_size[axis] - 1) + 1;
+    reach.extent_[axis] = std::min(extent_[axis] + stride_[axis] * (extent - 1), kFar);
+    reach.stride_[axis] = std::min(stride_[axis] * stride, kFar);
+  }
+  return reach;
+}
+
+int64_t OutputReach::OutputsAnInput() const {
+  int64_t num = 1;
+  for (size_t axis = 0; axis < extent_.size(); ++axis) {
+    const int64_t of_axis = (extent_[axis] + stride_[axis] - 1) / stride_[axis];
+    if (__builtin_mul_overflow(num, of_axis, &num)) return std::numeric_limits<int64_t>::max();
+  }
+  return num;
 }
 
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {

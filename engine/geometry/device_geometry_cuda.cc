@@ -133,6 +133,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   DeviceArena& arena = context_->batch;
   Level& voxels = levels_[0];
   voxels.capacity = fixed.num_points;
+  voxels.first_sites = fixed.num_points;
   voxels.num_sites = sizes_.sample_begin + shape_.num_samples;
   kernels::VoxelizeParams params = fixed;
   ASSIGN_OR_RETURN(voxels.keys, arena.TakeArray<uint64_t>(fixed.num_points));
@@ -169,8 +170,17 @@ absl::Status DeviceGeometry::AddLevel(int level, int parent, kernels::OutputCoor
   rule.num_in = from.capacity;
   rule.device_num_in = from.num_sites;
   RETURN_IF_ERROR(CheckRows(kernels::NumOutputCandidates(rule), "candidates for a level's sites"));
+  const bool is_finer = kernels::MakesFinerSites(rule.rule);
+  const kernels::OutputReach reach = is_finer ? kernels::OutputReach() : from.reach.Then(rule);
+  // Quotients are no more than their inputs, and levels of them that are made together have room for as many.
+  if (!is_finer && !kernels::OutputsAreQuotients(rule) &&
+      __builtin_mul_overflow(from.first_sites, reach.OutputsAnInput(), &rule.most_outputs)) {
+    rule.most_outputs = std::numeric_limits<int64_t>::max();
+  }
   rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
   RETURN_IF_ERROR(TakeKeys(level, parent, rule.out_capacity));
+  made.reach = reach;
+  if (!is_finer) made.first_sites = from.first_sites;
   rule.out_keys = made.keys;
   rule.num_out = sizes_.num_sites + level;
   rule.num_beyond_limits = sizes_.beyond_limits + int64_t{level} * shape_.num_samples;
@@ -203,6 +213,8 @@ absl::Status DeviceGeometry::AddFiltered(int level, int parent, kernels::SiteFil
   const Level& from = levels_[static_cast<size_t>(parent)];
   RETURN_IF_ERROR(TakeKeys(level, parent, from.capacity));
   Level& made = levels_[static_cast<size_t>(level)];
+  made.first_sites = from.first_sites;
+  made.reach = from.reach;
   filter.dimension = shape_.dimension;
   filter.in_keys = from.keys;
   filter.num_in = from.capacity;
@@ -218,6 +230,7 @@ absl::Status DeviceGeometry::TakeKeys(int index, int parent, int64_t capacity) {
   added_levels_.push_back(index);
   level.parent = parent;
   level.capacity = capacity;
+  level.first_sites = capacity;
   level.num_sites = sizes_.num_sites + index;
   ASSIGN_OR_RETURN(level.keys, context_->batch.TakeArray<uint64_t>(capacity));
   return absl::OkStatus();

@@ -114,6 +114,27 @@ TEST_F(OutputCoordinatesCudaTest, OfALargeCloudAreWhatTheCpuMakes) {
   }
 }
 
+// Small ones have a bit for every cell, large ones are sorted.
+TEST_F(OutputCoordinatesCudaTest, OfEverySpatialShapeAreWhatTheCpuMakes) {
+  for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
+    for (const Axes& shape : {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{33, 4, 1, 2}, Axes{64, 65, 31, 3},
+                              Axes{700, 5, 129, 9}, Axes{4000, 4000, 4000, 500}}) {
+      SCOPED_TRACE(::testing::Message() << dimension << " axes, " << shape[0] << " " << shape[1] << " " << shape[2]);
+      OutputCoordinatesParams params;
+      params.rule = CoordinateRule::kPadded;
+      params.geometry = {
+          .dimension = dimension, .kernel_size = {3, 3, 3, 3}, .stride = {2, 1, 2, 2}, .padding = {1, 0, 1, 1}};
+      params.num_samples = 3;
+      std::copy_n(shape.begin(), dimension, params.out_shape.begin());
+      ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 600, dimension == 1 ? 2000 : 70));
+      params.num_samples = 40;  // most of them empty
+      ExpectWhatTheCpuMakes(params, RandomSites(dimension, 2, 12, 9));
+      params.rule = CoordinateRule::kTransposed;
+      ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 60, 40));
+    }
+  }
+}
+
 TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
   for (int32_t dimension = 1; dimension <= kMaxDimension; ++dimension) {
     SCOPED_TRACE(dimension);

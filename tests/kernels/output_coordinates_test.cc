@@ -1,6 +1,7 @@
 #include "kernels/output_coordinates.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -244,6 +245,45 @@ TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
   params.rule = CoordinateRule::kPadded;
   params.out_shape[0] = 7;
   EXPECT_EQ(OutputCoordinatesCapacity(params), 7);
+}
+
+TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
+  ThreadPool pool(1);
+  std::mt19937 random(11);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  int num_tight = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    OutputReach reach;
+    // All sites of a stretch, so that what one of them reaches is what every place of it can.
+    const CoordinateKey layout(1);
+    const int32_t site = 1000 + trial;
+    std::vector<uint64_t> keys = {layout.Pack(0, {site, 0, 0, 0})};
+    for (int level = draw(1, 4); level > 0; --level) {
+      OutputCoordinatesParams params =
+          Line(draw(0, 3) == 0 ? CoordinateRule::kFloor : CoordinateRule::kPadded, draw(1, 5), draw(1, 3), draw(0, 2));
+      params.geometry.dilation[0] = draw(1, 2);
+      params.out_shape[0] = 4000;
+      params.num_samples = 1;
+      params.in_keys = keys.data();
+      params.num_in = static_cast<int64_t>(keys.size());
+      reach = reach.Then(params);
+      std::vector<int64_t> beyond;
+      keys = RunOutputCoordinates(params, pool, &beyond);
+      ASSERT_LE(static_cast<int64_t>(keys.size()), reach.OutputsAnInput()) << "trial " << trial;
+      if (keys.empty()) break;
+      num_tight += static_cast<int64_t>(keys.size()) == reach.OutputsAnInput() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_tight, 100);
+  OutputReach far;
+  OutputCoordinatesParams dilated = Line(CoordinateRule::kPadded, 5, 1, 0);
+  dilated.geometry.dilation[0] = 2;
+  for (int level = 0; level < 40; ++level) far = far.Then(dilated);
+  EXPECT_EQ(far.OutputsAnInput(), 1 + 40 * 8);
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
+  params.num_in = 10;
+  params.most_outputs = 13;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 13);
 }
 
 }  // namespace

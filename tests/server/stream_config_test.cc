@@ -153,7 +153,7 @@ TEST(StreamConfigTest, WhatNoFrameWouldGetIsRefused) {
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.priority = 2; }, absl::StatusCode::kInvalidArgument,
        "BAD_PRIORITY", "priority is 2; model \"m\" has 2 levels, from 0"},
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.return_scores = true; }, absl::StatusCode::kInvalidArgument,
-       "UNSUPPORTED_OUTPUT", "no scores output"},
+       "UNSUPPORTED_OUTPUT", "no scores per point"},
       {[](ModelVersionInfo&, StreamSession::Config& c) { c.age_feature = std::string("lag"); },
        absl::StatusCode::kInvalidArgument, "BAD_STREAM",
        "is \"lag\"; model \"m\" version 3 has the features intensity, age"},

@@ -1,0 +1,164 @@
+#pragma once
+
+// The sites that inputs ask for, on a GPU: what OutputCoordinates makes its outputs of. One for every input and cell
+// that reaches it, as far as the rule allows them.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "kernels/coordinate_key.h"
+#include "kernels/launch.cuh"
+#include "kernels/morton_key.h"
+#include "kernels/output_coordinates.h"
+#include "kernels/row_tiles.cuh"
+#include "kernels/sample_bounds.cuh"
+
+namespace voxserve::kernels::cuda {
+
+struct CandidateAxis {
+  int32_t stride;
+  int32_t dilation;
+  int32_t padding;
+  int32_t kernel_size;
+  int32_t step;            // every step-th cell reaches the residues that one does
+  int32_t num_candidates;  // of an input
+  int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
+  int64_t last;
+};
+
+struct CandidateParams {
+  const uint64_t* in_keys;
+  int64_t in_capacity;
+  const int64_t* num_in;
+  const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
+  bool are_quotients;
+  bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
+  int32_t candidates_an_input;
+  CandidateAxis axes[kMaxDimension];
+  int32_t num_listed_cells;  // ConvGeometry's
+  int32_t listed_cells[kMaxListedCells];
+  int32_t min_coordinate;  // what a key can hold
+  int32_t max_coordinate;
+  int64_t* num_beyond_limits;
+};
+
+template <typename Integer>
+__device__ Integer FloorDivide(Integer value, Integer divisor) {
+  const Integer quotient = value / divisor;
+  return quotient - (quotient * divisor > value ? 1 : 0);
+}
+
+// Where candidate `number` of an input lies on an axis. False where there is none: no cell reaches the input, or the
+// rule refuses the site.
+template <int kDimension>
+__device__ bool FindSite(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate, int32_t number,
+                         int64_t& site) {
+  using Integer = FieldInteger<kDimension>;
+  const CandidateAxis& rule = params.axes[axis];
+  if (params.are_quotients) {
+    site = FloorDivide<Integer>(coordinate, rule.stride);
+    return true;
+  }
+  if (params.are_transposed) {
+    site = int64_t{coordinate} * rule.stride + int64_t{rule.dilation} * number - rule.padding;
+    return site >= rule.first && site <= rule.last;
+  }
+  int32_t cell = 0;
+  const int32_t num_tries = min(rule.step, rule.kernel_size);
+  Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
+  while (cell < num_tries && at % rule.stride != 0) {
+    ++cell;
+    at -= rule.dilation;
+  }
+  if (cell == num_tries) return false;
+  cell += number * rule.step;
+  if (cell >= rule.kernel_size) return false;
+  at -= static_cast<Integer>(number) * rule.step * rule.dilation;
+  site = at / rule.stride;  // even
+  int64_t first = rule.first;
+  if (params.bounds != nullptr) {
+    const int64_t lowest =
+        int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
+    first = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
+  }
+  return site >= first && site <= rule.last;
+}
+
+// Candidate `number` of an input. False where there is none; one beyond a key's limits is counted.
+template <int kDimension>
+__device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32_t number, int32_t& sample,
+                              Axes& sites) {
+  using Key = MortonKey<kDimension>;
+  sample = Key::Sample(key);
+  if (params.num_listed_cells > 0) number = params.listed_cells[number];
+  bool exists = true;
+  bool is_in_limits = true;
+#pragma unroll
+  for (int axis = kDimension - 1; axis >= 0; --axis) {
+    const int32_t of_axis = params.axes[axis].num_candidates;
+    int64_t site = 0;
+    exists = exists && FindSite<kDimension>(params, axis, sample, Key::Coordinate(key, axis), number % of_axis, site);
+    is_in_limits = is_in_limits && site >= params.min_coordinate && site <= params.max_coordinate;
+    sites[axis] = static_cast<int32_t>(site);
+    number /= of_axis;
+  }
+  if (exists && !is_in_limits) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&params.num_beyond_limits[sample]), 1ull);
+  }
+  return exists && is_in_limits;
+}
+
+// bounds: of each sample's inputs, where the rule has no lower bound; else null.
+inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
+  const ConvGeometry& geometry = params.geometry;
+  const CoordinateKey layout(geometry.dimension);
+  CandidateParams candidates{.in_keys = params.in_keys,
+                             .in_capacity = params.num_in,
+                             .num_in = params.device_num_in,
+                             .bounds = bounds,
+                             .are_quotients = OutputsAreQuotients(params),
+                             .are_transposed = MakesFinerSites(params.rule),
+                             .candidates_an_input = static_cast<int32_t>(NumOutputCandidates(params) / params.num_in),
+                             .axes = {},
+                             .num_listed_cells = 0,
+                             .listed_cells = {},
+                             .min_coordinate = layout.min_coordinate(),
+                             .max_coordinate = layout.max_coordinate(),
+                             .num_beyond_limits = params.num_beyond_limits};
+  if (candidates.are_transposed) {
+    candidates.num_listed_cells = geometry.num_listed_cells;
+    std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
+  }
+  // Towards minus infinity.
+  const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    const int32_t stride = geometry.stride[axis];
+    CandidateAxis& rule = candidates.axes[axis];
+    rule = {.stride = stride,
+            .dilation = geometry.dilation[axis],
+            .padding = geometry.padding[axis],
+            .kernel_size = geometry.kernel_size[axis],
+            .step = stride / std::gcd(stride, geometry.dilation[axis]),
+            .num_candidates = candidates.are_quotients    ? 1
+                              : candidates.are_transposed ? geometry.kernel_size[axis]
+                                                          : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
+            .first = 0,
+            .last = std::numeric_limits<int32_t>::max()};
+    if (HasShape(params.rule)) rule.last = int64_t{params.out_shape[axis]} - 1;
+    if (params.rule == CoordinateRule::kGenerative) {
+      rule.first = std::numeric_limits<int64_t>::min();
+      rule.last = std::numeric_limits<int64_t>::max();
+    }
+    if (params.rule == CoordinateRule::kExpand) {
+      if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
+      if (params.has_upper) rule.last = divide(params.upper[axis], stride);
+    }
+  }
+  return candidates;
+}
+
+}  // namespace voxserve::kernels::cuda
