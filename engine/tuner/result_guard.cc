@@ -11,6 +11,9 @@ namespace {
 
 constexpr double kMaxScoreError = 0.02;      // of the largest score
 constexpr double kMaxChangedLabels = 0.005;  // of the points
+constexpr float kMaxBoxScoreError = 0.05f;
+constexpr float kMaxBoxDistance = 0.2f;   // m
+constexpr double kMaxChangedBoxes = 0.1;  // of the boxes
 
 std::string WhyScoresDeviate(const std::vector<float>& expected, const std::vector<float>& result) {
   double largest = 0, largest_error = 0;
@@ -36,19 +39,44 @@ std::string WhyLabelsDeviate(const std::vector<uint8_t>& expected, const std::ve
   return absl::StrFormat("%d of %d labels differ", num_changed, num_points);
 }
 
+// Rounding moves a box a little, and one at the threshold in or out.
+std::string WhyBoxesDeviate(const std::vector<Box>& expected, const std::vector<Box>& result) {
+  const auto is_like = [](const Box& a, const Box& b) {
+    return a.class_id == b.class_id && std::abs(a.score - b.score) <= kMaxBoxScoreError &&
+           std::hypot(a.x - b.x, a.y - b.y, a.z - b.z) <= kMaxBoxDistance;
+  };
+  const auto count_lost = [&](const std::vector<Box>& from, const std::vector<Box>& to) {
+    return std::count_if(from.begin(), from.end(), [&](const Box& box) {
+      return std::none_of(to.begin(), to.end(), [&](const Box& other) { return is_like(box, other); });
+    });
+  };
+  const int64_t num_changed = count_lost(expected, result) + count_lost(result, expected);
+  const size_t num_boxes = expected.size() + result.size();
+  if (static_cast<double>(num_changed) <= std::max(kMaxChangedBoxes * static_cast<double>(num_boxes), 2.0)) return "";
+  return absl::StrFormat("%d of %d boxes have no like", num_changed, num_boxes);
+}
+
+template <typename T>
+bool HaveSameBytes(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
 }  // namespace
 
 std::string WhyDeviates(const Program& program, const SampleOutput& expected, const SampleOutput& result) {
   if (expected.scores.size() != result.scores.size() || expected.labels.size() != result.labels.size()) {
     return "its result has another size";
   }
+  if (program.has_boxes) {
+    std::string why = WhyBoxesDeviate(expected.boxes, result.boxes);
+    if (!why.empty() || !program.has_labels) return why;
+  }
   if (!expected.scores.empty()) return WhyScoresDeviate(expected.scores, result.scores);
   return WhyLabelsDeviate(expected.labels, result.labels, static_cast<size_t>(SizeOf(program.label_dtype)));
 }
 
 bool HaveSameBytes(const SampleOutput& a, const SampleOutput& b) {
-  return a.labels == b.labels && a.scores.size() == b.scores.size() &&
-         (a.scores.empty() || std::memcmp(a.scores.data(), b.scores.data(), a.scores.size() * sizeof(float)) == 0);
+  return a.labels == b.labels && HaveSameBytes(a.scores, b.scores) && HaveSameBytes(a.boxes, b.boxes);
 }
 
 }  // namespace voxserve

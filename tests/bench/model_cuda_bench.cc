@@ -1,9 +1,10 @@
 // Any model folder on a GPU, from points in host memory to labels or boxes there, by stage.
 //
-//   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--kernels]
+//   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--kernels]
 //
-// MODEL is a model's folder; SCAN one of the scans of tests/support/real_scans.h by its name in their tables. --kernels
-// adds what ran on the device, by CUPTI, after the times. One row of a Markdown table a call; --header prints its head.
+// MODEL is a model's folder; SCAN one of the scans of tests/support/real_scans.h by its name in their tables. --tuned
+// searches a plan on that scan first. --kernels adds what ran on the device, by CUPTI, after the times. One row of a
+// Markdown table a call; --header prints its head.
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/model_repository.h"
+#include "engine/tuner/plan_search.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/real_scans.h"
@@ -34,6 +36,7 @@ struct Options {
   int version = 1;
   int batch = 1;
   int runs = 200;
+  bool is_tuned = false;
   bool counts_kernels = false;
 };
 
@@ -59,13 +62,26 @@ double Median(std::vector<double> values) {
 }
 
 void PrintHeader() {
-  std::string row = "| model | scan | batch | points | voxels | boxes | p50 ms | p99 ms |";
-  std::string dashes = "|---|---|--:|--:|--:|--:|--:|--:|";
+  std::string row = "| model | scan | plan | batch | points | voxels | boxes | p50 ms | p99 ms |";
+  std::string dashes = "|---|---|---|--:|--:|--:|--:|--:|--:|";
   for (const char* stage : kStages) {
     row += absl::StrFormat(" %s |", stage);
     dashes += "--:|";
   }
   std::printf("%s\n%s\n", row.c_str(), dashes.c_str());
+}
+
+// For this scan.
+PlanTable TunedPlans(const Program& program, const PointCloud& cloud, DeviceRunner& runner) {
+  const RunScan run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
+    SampleInput input = scan;
+    input.return_scores = wanted.return_scores;
+    return runner.executor().Run(program, {&input, 1}, RunLimits(),
+                                 {.plans = &plans, .times_convs = wanted.times_convs});
+  };
+  const SampleInput input{.cloud = &cloud};
+  const SearchResult found = OrDie(SearchPlan(program, run, {&input, 1}, {.time_limit = absl::Seconds(60)}));
+  return PlanTable(program, {found.buckets[0].bucket});
 }
 
 int Run(const Options& options) {
@@ -80,8 +96,9 @@ int Run(const Options& options) {
                                           model.config.bytes_per_label()));
   const PointCloud cloud = ReadScanNamed(options.scan);
   const std::vector<const PointCloud*> clouds(static_cast<size_t>(options.batch), &cloud);
+  const PlanTable plans = options.is_tuned ? TunedPlans(program, cloud, *runner) : program.default_plans;
   const auto run = [&] {
-    BatchOutput output = runner->Run(program, clouds, /*return_scores=*/false);
+    BatchOutput output = runner->Run(program, clouds, /*return_scores=*/false, {}, {.plans = &plans});
     if (output.status.ok() && output.samples[0].status.ok()) return output;
     std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
     std::exit(1);
@@ -99,9 +116,10 @@ int Run(const Options& options) {
   }
   std::sort(ms.begin(), ms.end());
   const SampleOutput& sample = last.samples[0];
-  std::string row = absl::StrFormat("| %s | %s | %d | %d | %d | %d | %.3f | %.3f |", model.graph.name, options.scan,
-                                    options.batch, cloud.num_points(), sample.counts.voxels, sample.boxes.size(),
-                                    Median(ms), ms[ms.size() * 99 / 100]);
+  std::string row =
+      absl::StrFormat("| %s | %s | %s | %d | %d | %d | %d | %.3f | %.3f |", model.graph.name, options.scan,
+                      options.is_tuned ? "tuned" : "default", options.batch, cloud.num_points(), sample.counts.voxels,
+                      sample.boxes.size(), Median(ms), ms[ms.size() * 99 / 100]);
   for (const char* stage : kStages) {
     const std::vector<double>& times = stage_ms[stage];
     row += times.empty() ? " |" : absl::StrFormat(" %.3f |", Median(times));
@@ -131,7 +149,9 @@ int Main(int argc, char** argv) {
       PrintHeader();
       return 0;
     }
-    if (argument == "--kernels") {
+    if (argument == "--tuned") {
+      options.is_tuned = true;
+    } else if (argument == "--kernels") {
       options.counts_kernels = true;
     } else if (const auto number = numbers.find(argument); number != numbers.end()) {
       is_usage |= ++i == argc || !absl::SimpleAtoi(argv[i], number->second) || *number->second < 1;
@@ -140,7 +160,8 @@ int Main(int argc, char** argv) {
     }
   }
   if (is_usage || names.size() != 2) {
-    std::fprintf(stderr, "usage: %s MODEL SCAN [--version N] [--batch N] [--runs N] [--kernels] | --header\n", argv[0]);
+    std::fprintf(stderr, "usage: %s MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--kernels] | --header\n",
+                 argv[0]);
     return 2;
   }
   if (!support::HasDevice(support::Device::kCuda)) {

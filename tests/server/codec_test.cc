@@ -290,8 +290,12 @@ TEST(EncodeModelTest, RepeatsTheModel) {
   EXPECT_EQ(message.num_parameters(), 9u);
   EXPECT_EQ(message.priority_levels(), 3u);
   EXPECT_TRUE(message.has_scores());
-  EXPECT_TRUE(message.has_labels());
+  EXPECT_FALSE(message.has_labels());
   EXPECT_FALSE(message.has_boxes());
+
+  info.has_labels = true;
+  EncodeModel(info, &message);
+  EXPECT_TRUE(message.has_labels());
 
   info.has_labels = false;
   info.has_boxes = true;

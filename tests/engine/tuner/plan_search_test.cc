@@ -381,6 +381,29 @@ TEST_F(PlanSearchTest, ScoresThatAreNotFiniteDeviate) {
   EXPECT_NE(WhyDeviates(program_, expected, result), "");
 }
 
+TEST_F(PlanSearchTest, BoxesHaveTheirLikes) {
+  program_.has_scores = false;
+  program_.has_boxes = true;
+  SampleOutput expected, result;
+  for (int i = 0; i < 100; ++i) {
+    expected.boxes.push_back({.class_id = i % 3, .score = 0.5f, .x = static_cast<float>(i), .length = 4});
+  }
+  result.boxes = expected.boxes;
+  EXPECT_TRUE(HaveSameBytes(expected, result));
+  result.boxes[0].x += 0.1f;  // within rounding
+  result.boxes[1].score += 0.04f;
+  EXPECT_FALSE(HaveSameBytes(expected, result));
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+  for (size_t i = 0; i < 10; ++i) result.boxes[i].class_id = 7;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+  result.boxes[10].y = 3;
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "22 of 200 boxes have no like");
+  result.boxes.clear();
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "100 of 100 boxes have no like");
+  expected.boxes.resize(2);  // a few at the threshold
+  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+}
+
 // Both forms of a rulebook cost more than a convolution wins by its own dataflow.
 TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
