@@ -18,6 +18,7 @@
 #include "kernels/morton_key.h"
 #include "kernels/output_candidates.cuh"
 #include "kernels/output_coordinates.h"
+#include "kernels/row_tiles.cuh"
 #include "kernels/visit_dimension.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -34,8 +35,7 @@ class OutputBitmap {
       sample_bits_ += axis_bits_[axis];
     }
     sample_bits_ = std::max(sample_bits_, kMinSampleBits);
-    // A sort moves each candidate's 8 bytes several times there and back.
-    constexpr int64_t kBytesACandidate = 32;
+    constexpr int64_t kBytesACandidate = 16;  // that a sort takes
     is_worth_it_ = sample_bits_ < 40 &&
                    4 * num_words() <= std::max(kBytesACandidate * NumOutputCandidates(params), int64_t{kSmallBytes});
   }

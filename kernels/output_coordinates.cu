@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
-#include <limits>
-#include <numeric>
 
 #include "kernels/coordinate_key.h"
 #include "kernels/launch.cuh"

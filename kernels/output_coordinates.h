@@ -42,7 +42,8 @@ struct OutputCoordinatesParams {
   // cuda: the number of in_keys, on the device; num_in is then their capacity. Null: num_in.
   const int64_t* device_num_in = nullptr;
 
-  // The most outputs, where the caller knows of fewer than the rule alone can tell (OutputReach).
+  // The most outputs, where the caller knows of fewer than the rule alone can tell (OutputReach). A true bound: memory
+  // is taken for no more.
   int64_t most_outputs = std::numeric_limits<int64_t>::max();
 
   // Output.
@@ -97,7 +98,9 @@ class OutputReach {
  private:
   std::array<int64_t, kMaxDimension> extent_ = {1, 1, 1, 1};
   std::array<int64_t, kMaxDimension> stride_ = {1, 1, 1, 1};
+  bool is_far_ = false;  // beyond all coordinates: no bound
 };
+
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
 namespace cpu {

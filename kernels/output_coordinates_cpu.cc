@@ -76,13 +76,16 @@ OutputReach OutputReach::Then(const OutputCoordinatesParams& rule) const {
     const int64_t extent = OutputsAreQuotients(rule)
                                ? stride
                                : int64_t{rule.geometry.dilation[axis]} * (rule.geometry.kernel_size[axis] - 1) + 1;
-    reach.extent_[axis] = std::min(extent_[axis] + stride_[axis] * (extent - 1), kFar);
-    reach.stride_[axis] = std::min(stride_[axis] * stride, kFar);
+    if (is_far_) return reach;
+    reach.extent_[axis] = extent_[axis] + stride_[axis] * (extent - 1);
+    reach.stride_[axis] = stride_[axis] * stride;
+    reach.is_far_ |= reach.extent_[axis] > kFar || reach.stride_[axis] > kFar;
   }
   return reach;
 }
 
 int64_t OutputReach::OutputsAnInput() const {
+  if (is_far_) return std::numeric_limits<int64_t>::max();
   int64_t num = 1;
   for (size_t axis = 0; axis < extent_.size(); ++axis) {
     const int64_t of_axis = (extent_[axis] + stride_[axis] - 1) / stride_[axis];

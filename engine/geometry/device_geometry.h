@@ -128,8 +128,7 @@ class DeviceGeometry : public BatchCounts {
     const int64_t* num_sites = nullptr;  // on the device
     int64_t* sample_begin = nullptr;     // [samples + 1] where asked for
     int parent = -1;
-    // How many of its sites each of first_sites can have asked for, where they came from strided level by strided
-    // level.
+    // It came strided level by strided level of one of at most so many sites, each of which can have asked for `reach`.
     int64_t first_sites = 0;
     kernels::OutputReach reach;
     // How it is made, but for the workspace; not of level 0.

@@ -510,7 +510,10 @@ void DeviceGeometry::GoOn() {
   goes_on_ = true;
   // Capacities are what memory was taken for; what was made has no more sites than it has.
   for (size_t i = 0; i < levels_.size(); ++i) {
-    levels_[i].capacity = std::min(levels_[i].capacity, std::max<int64_t>(num_sites_[i], 1));
+    Level& level = levels_[i];
+    level.capacity = std::min(level.capacity, std::max<int64_t>(num_sites_[i], 1));
+    level.first_sites = level.capacity;
+    level.reach = {};
   }
 }
 

@@ -89,6 +89,11 @@ kernels::SiteFilterParams FilterParams(const Program& program, int level, const 
   return params;
 }
 
+absl::Status OutOfHostMemory() {
+  return WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
+                    error_reason::kOutOfMemory);
+}
+
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {

@@ -33,6 +33,9 @@ kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
 // context: of the batch under way, which has made the scores; null where the level has none.
 kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context);
 
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+absl::Status OutOfHostMemory();
+
 // What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output);

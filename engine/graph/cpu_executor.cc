@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 
 #include "engine/base/status_macros.h"
@@ -62,7 +63,11 @@ BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInpu
                              const RunOptions& options) {
   BatchOutput output;
   output.samples.resize(inputs.size());
-  output.status = RunBatch(program, inputs, limits, options, output);
+  try {
+    output.status = RunBatch(program, inputs, limits, options, output);
+  } catch (const std::bad_alloc&) {
+    output.status = OutOfHostMemory();
+  }
   if (!output.status.ok()) output.samples.clear();
   return output;
 }

@@ -42,8 +42,7 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
   try {
     output.status = RunBatch(program, inputs, limits, options, output);
   } catch (const std::bad_alloc&) {
-    output.status = WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
-                               error_reason::kOutOfMemory);
+    output.status = OutOfHostMemory();
   }
   if (output.status.ok()) {
     points_.LetSweepsGo();

@@ -39,6 +39,12 @@ Layers::Layers(const Graph& graph) : graph_(graph) {
   MarkOutputs();
 }
 
+bool Layers::DecidesSites(int node) const {
+  const std::vector<CoordinateLevel>& levels = graph_.levels.levels();
+  return std::any_of(levels.begin(), levels.end(),
+                     [node](const CoordinateLevel& level) { return level.filter && level.filter->score_node == node; });
+}
+
 bool Layers::IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
 
 bool Layers::IsPlainOutput(int node) const {
@@ -137,7 +143,8 @@ void Layers::Make() {
 void Layers::Absorb(Layer& layer) {
   for (;;) {
     const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
-    if (readers.size() != 1 || IsOutput(layer.result_node)) return;
+    // A prune reads its scores even where nobody reads its own value, but for its sites.
+    if (readers.size() != 1 || IsOutput(layer.result_node) || DecidesSites(layer.result_node)) return;
     const int next = readers.front();
     const GraphOp& op = Node(next).op;
     const bool sums_only = layer.residual < 0 && !layer.is_union && !layer.activation;

@@ -63,6 +63,8 @@ class Layers {
   int ScoreOf(const CoordinateLevel& level) const {
     return level.filter && level.filter->score_node >= 0 ? LayerOf(level.filter->score_node) : -1;
   }
+  // True where a level's sites are those whose score here is above a threshold.
+  bool DecidesSites(int node) const;
   // True for a node whose input leaves the network.
   bool IsHead(int node) const;
   // True for a voxel_to_point that nobody reads: points get their voxels' rows in the answer alone.

@@ -1,6 +1,7 @@
 #include "kernels/output_coordinates.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -280,6 +281,14 @@ TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
   dilated.geometry.dilation[0] = 2;
   for (int level = 0; level < 40; ++level) far = far.Then(dilated);
   EXPECT_EQ(far.OutputsAnInput(), 1 + 40 * 8);
+  OutputCoordinatesParams wide = Line(CoordinateRule::kExpand, 3, 128, 0);
+  wide.geometry.dilation[0] = 128;
+  OutputReach beyond_all;  // where no number holds what a step is, nothing is known
+  for (int level = 0; level < 12; ++level) {
+    beyond_all = beyond_all.Then(wide);
+    EXPECT_GE(beyond_all.OutputsAnInput(), 2) << level;
+  }
+  EXPECT_EQ(beyond_all.OutputsAnInput(), std::numeric_limits<int64_t>::max());
   OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
   params.num_in = 10;
   params.most_outputs = 13;
