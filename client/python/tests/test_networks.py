@@ -272,6 +272,19 @@ def test_spconv_1_weights_make_the_same_network(recorded: State) -> None:
         np.testing.assert_array_equal(built.tensors[name], tensor)
 
 
+@pytest.mark.parametrize("voxel_size", [(0.1, 0.1, 0.1), (0.1, 0.1, 0.1, 0.5)])
+def test_crosses_of_a_state_dict_become_ascending(recorded: State, voxel_size: tuple[float, ...]) -> None:
+    options: dict[str, Any] = {"name": "n", "voxel_size": voxel_size}
+    random = minkowski_unet.random_network(kernel="hypercross", width=0.125, num_classes=5, **options)
+    built = minkowski_unet.build(recorded, **options)
+    assert built.to_textproto() == random.to_textproto()
+    kernel = recorded["block1.0.conv1.kernel"]
+    # Theirs has +1 before -1 on every axis.
+    order = [0, *(k for axis in range(len(voxel_size)) for k in (2 * axis + 2, 2 * axis + 1))]
+    np.testing.assert_array_equal(built.tensors["level1.0.conv1.weight"], kernel[order])
+    np.testing.assert_array_equal(random.tensors["level1.0.conv1.weight"], kernel[order])
+
+
 def test_det3d_boxes_become_ours(recorded: State) -> None:
     tensors = FAMILIES["centerpoint-det3d"][1](name="n").tensors
     dim, rot = (recorded[f"bbox_head.tasks.2.{part}.3.weight"] for part in ("dim", "rot"))

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from voxserve.export import kernel_order
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight, usual_fan_in
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
@@ -204,7 +205,6 @@ class _Builder:
         if self._kernel in ("cube", "hypercube"):
             size = (3,) * 3 + (3 if self._kernel == "hypercube" else 1,) * (dimension - 3)
             return layers.submanifold(name, key, x, size, out)
-        # Neither is a box, so that there is no order of axes to change.
         offsets = [(*cell, 0) for cell in itertools.product((-1, 0, 1), repeat=3)] + [(0, 0, 0, -1), (0, 0, 0, 1)]
         volume = len(offsets) if self._kernel == "cube_cross" else 2 * dimension + 1
         shape = (volume, layers.channels[x], out)
@@ -212,4 +212,6 @@ class _Builder:
         layers.channels[name] = out
         if self._kernel == "cube_cross":
             return self._network.submanifold_offsets(name, x, weight, offsets)
-        return self._network.submanifold(name, x, weight, (3,) * dimension, is_cross=True)
+        cross = (3,) * dimension
+        weight = kernel_order.from_minkowski_cross(weight, cross)
+        return self._network.submanifold(name, x, weight, cross, is_cross=True)
