@@ -455,6 +455,30 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.C
     assert not output.exists()
 
 
+@pytest.mark.parametrize("network", ["torchsparse-minkunet", "spvcnn", "torchsparse-resnet21d"])
+@pytest.mark.parametrize(("voxel_size", "count"), [("0.1,0.1", 2), ("0.1,0.1,0.1,0.1", 4)])
+def test_a_voxel_size_has_a_value_an_axis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], network: str, voxel_size: str, count: int
+) -> None:
+    output = tmp_path / "model"
+    arguments = [network, "--width", "0.125", "--voxel-size", voxel_size, "--output", str(output)]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == f"export: voxel_size has {count} values; this network has 3 axes\n"
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("network", "has_time"), [("minkowski-unet", True), ("spvcnn", False), ("torchsparse-resnet21d", False)]
+)
+def test_help_mentions_time_where_there_is_one(
+    capsys: pytest.CaptureFixture[str], network: str, has_time: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        main([network, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("seconds of a fourth" in text) == ("M[,M,M[,S]]" in text) == has_time
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

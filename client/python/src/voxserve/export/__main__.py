@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
     resnet.add_argument("--axes", type=_names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
     minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
-    _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES)
+    _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
     minkowski.add_argument("--variant", choices=minkowski_unet.VARIANTS, help="of random weights (MinkUNet14A)")
     minkowski.add_argument(
         "--kernel", choices=minkowski_unet.KERNELS, help="of random weights, for what 4 axes are (default cube)"
@@ -192,14 +192,19 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
 
 
 def _add_points(
-    command: argparse.ArgumentParser, voxel_size: tuple[float, ...], features: tuple[PointFeature, ...]
+    command: argparse.ArgumentParser,
+    voxel_size: tuple[float, ...],
+    features: tuple[PointFeature, ...],
+    *,
+    may_have_time: bool = False,
 ) -> None:
     command.add_argument(
         "--voxel-size",
         type=_voxel_size,
         default=voxel_size,
-        metavar="M[,M,M[,S]]",
-        help=f"metres of every axis or of each, and seconds of a fourth (default {voxel_size[0]})",
+        metavar="M[,M,M[,S]]" if may_have_time else "M[,M,M]",
+        help=f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''} "
+        f"(default {voxel_size[0]})",
     )
     command.add_argument(
         "--features",

@@ -84,6 +84,8 @@ class Network:
 
         rounding: HALF_EVEN or FLOOR. origin: MINIMUM, RANGE or ZERO. reduce: FIRST or MEAN.
         """
+        if len(voxel_size) != self.dimension:
+            raise ValueError(f"voxel_size has {len(voxel_size)} values; this network has {self.dimension} axes")
         columns = "".join(
             f"    features {{ name: {_quote(f.name)} unit: {_quote(f.unit)}"
             + (f" scale: {_number(f.scale)}" if f.scale != 1 else "")
