@@ -455,6 +455,26 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.C
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("family", "network", "message"),
+    [
+        ("minkunet", "spvcnn", "has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"),
+        ("spvcnn", "torchsparse-minkunet", "has point_transforms, which MinkUNet has not: spvcnn exports it"),
+    ],
+)
+def test_minkunet_and_spvcnn_are_not_taken_for_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded: State, family: str, network: str, message: str
+) -> None:
+    FAMILIES[family][1](name="n")
+    weights, output = tmp_path / "w.safetensors", tmp_path / "model"
+    safetensors_file.write(weights, recorded)
+    assert main([network, str(weights), "--output", str(output)]) == 1
+    assert f"{weights} {message}" in capsys.readouterr().err
+    assert not output.exists()
+    right = "torchsparse-minkunet" if network == "spvcnn" else "spvcnn"
+    assert main([right, str(weights), "--output", str(output)]) == 0
+
+
 @pytest.mark.parametrize("network", ["torchsparse-minkunet", "spvcnn", "torchsparse-resnet21d"])
 @pytest.mark.parametrize(("voxel_size", "count"), [("0.1,0.1", 2), ("0.1,0.1,0.1,0.1", 4)])
 def test_a_voxel_size_has_a_value_an_axis(

@@ -85,6 +85,8 @@ def _of_points(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
     if state is not None:
+        if minkunet.is_spvcnn(state):
+            raise ExportError([f"{options.weights} has point_transforms, which MinkUNet has not: spvcnn exports it"])
         return _labelled(minkunet.build(state, **_of_points(options)))
     return _labelled(minkunet.random_minkunet(**_of_points(options), **_of_random(options, "width", "num_classes")))
 
@@ -92,6 +94,11 @@ def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
 def _make_spvcnn(options: argparse.Namespace, state: _State) -> _Made:
     common = _of_points(options, "points")
     if state is not None:
+        if not minkunet.is_spvcnn(state):
+            problem = (
+                f"{options.weights} has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"
+            )
+            raise ExportError([problem])
         return _labelled(minkunet.build(state, **common))
     return _labelled(minkunet.random_spvcnn(**common, **_of_random(options, "width", "num_classes")))
 
