@@ -446,6 +446,21 @@ def test_detectors_are_written_with_their_limits(
     assert [(o.kind, o.node) for o in model.outputs] == [(3, "boxes")]
 
 
+@pytest.mark.usefixtures("no_values")
+def test_what_happens_above_a_limit_needs_one(tmp_path: Path) -> None:
+    def export(output: Path, *arguments: str) -> int:
+        return main(["second", "--voxel-overflow", "NEAREST_FIRST", *arguments, "--output", str(output)])
+
+    with pytest.raises(SystemExit) as caught:
+        export(tmp_path / "without", "--max-voxels", "0")
+    assert caught.value.code == 2
+    assert not (tmp_path / "without").exists()
+    assert export(tmp_path / "own") == 0  # the network comes with a limit
+    config = text_format.Parse((tmp_path / "own" / "config.textproto").read_text(), wire.ModelConfig())
+    assert config.max_voxels > 0
+    assert config.voxel_overflow_policy == wire.VOXEL_OVERFLOW_POLICY_NEAREST_FIRST
+
+
 def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     safetensors_file.write(tmp_path / "w.safetensors", {"a.weight": np.zeros(3, np.float32)})
     output = tmp_path / "model"
@@ -507,6 +522,10 @@ def test_help_mentions_time_where_there_is_one(
         (["centerpoint", "--output", "m"], "--dataset"),
         (["centerpoint", "--dataset", "kitti", "--output", "m"], "invalid choice: 'kitti'"),
         (["spvcnn", "--voxel-size", "small", "--output", "m"], "invalid _voxel_size value"),
+        (
+            ["spvcnn", "--width", "0.125", "--voxel-overflow", "FIRST_SEEN", "--output", "m"],
+            "--voxel-overflow is of a limit, which there is none of: say --max-voxels",
+        ),
     ],
 )
 def test_bad_command_lines(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ]
             )
         max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
+        if options.voxel_overflow and max_voxels == 0:
+            parser.error("--voxel-overflow is of a limit, which there is none of: say --max-voxels")
         overflow = options.voxel_overflow or made.voxel_overflow
         config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
         folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
