@@ -252,6 +252,7 @@ class Network:
     def devoxelize(self, name: str, source: str, positions: str) -> str:
         """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""
         return self._node(name, [source, positions], "devoxelize {}")
+
     def to_bev(self, name: str, source: str) -> str:
         """channel = c * depth + z; rows are y, columns are x."""
         return self._node(name, [source], "to_bev {}")
