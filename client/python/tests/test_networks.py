@@ -285,6 +285,13 @@ def test_crosses_of_a_state_dict_become_ascending(recorded: State, voxel_size: t
     np.testing.assert_array_equal(random.tensors["level1.0.conv1.weight"], kernel[order])
 
 
+def test_hybrid_kernels_of_a_state_dict_are_refused(recorded: State) -> None:
+    voxel_size = (0.1, 0.1, 0.1, 0.5)
+    minkowski_unet.random_network(name="n", kernel="cube_cross", width=0.125, voxel_size=voxel_size)
+    with pytest.raises(ExportError, match=r"'block1\.0\.conv1\.kernel' is \[29, 4, 4\], not \[27, 4, 4\]"):
+        minkowski_unet.build(recorded, name="n", voxel_size=voxel_size)
+
+
 def test_det3d_boxes_become_ours(recorded: State) -> None:
     tensors = FAMILIES["centerpoint-det3d"][1](name="n").tensors
     dim, rot = (recorded[f"bbox_head.tasks.2.{part}.3.weight"] for part in ("dim", "rot"))

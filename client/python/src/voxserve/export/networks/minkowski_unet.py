@@ -7,10 +7,11 @@ convolution and the strided ones are of one step in time, and the others have th
   cube         3x3x3 in space, one step in time: 27 cells
   hypercube    3x3x3x3: 81 cells
   hypercross   the centre and two neighbours on every axis: 9 cells
-  cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells
+  cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells; random weights only
 
 State dicts: MinkUNet14 to MinkUNet34 with basic blocks, "conv0p1s1.kernel" to "final.bias", any width and number of
-blocks. What the kernels are is read from their volumes.
+blocks. What the kernels are is read from their volumes; cube_cross is none of them, as its cells are in an order of
+this module's own.
 """
 
 from __future__ import annotations
