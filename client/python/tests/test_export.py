@@ -314,6 +314,25 @@ def test_command_line_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert tensors[name].dtype == tensor.dtype
 
 
+def test_names_of_data_parallel_lose_their_prefix(tmp_path: Path) -> None:
+    state = {n: t for n, t in make_state().items() if t.ndim}
+    path = tmp_path / "w.safetensors"
+    safetensors_file.write(path, {f"module.{n}": t for n, t in state.items()})
+    assert main(["torchsparse-minkunet", str(path), "--output", str(tmp_path / "m")]) == 0
+    tensors = safetensors_file.read(tmp_path / "m" / "1" / "weights.safetensors")
+    for name, tensor in build(state).tensors.items():
+        np.testing.assert_array_equal(tensors[name], tensor)
+
+
+def test_a_prefix_that_not_all_names_have_is_part_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    for names in (["module.a", "b"], ["modulea", "module.b"]):
+        safetensors_file.write(path, {n: np.zeros(1, np.float32) for n in names})
+        assert list(read_state_dict(str(path))) == names
+    safetensors_file.write(path, {"module.module.a": np.zeros(1, np.float32)})
+    assert list(read_state_dict(str(path))) == ["module.a"]
+
+
 def test_bad_voxel_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="voxel_overflow is 'LAST_SEEN', not one of REJECT, NEAREST_FIRST, FIRST_SEEN"):
         config_textproto((), voxel_overflow="LAST_SEEN")

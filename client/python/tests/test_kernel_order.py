@@ -21,6 +21,23 @@ def test_minkowski_kernels_run_the_first_axis_fastest(sizes: tuple[int, ...]) ->
         assert (row == hash_of(cells[k])).all()
 
 
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 3, 3, 3), (1, 5, 3), (7,)])
+def test_minkowski_crosses_become_ascending(sizes: tuple[int, ...]) -> None:
+    def on_axis(axis: int, offset: int) -> int:
+        return 100 * (axis + 1) + offset
+
+    # kernel_region.hpp: offset = ind < r ? ind + 1 : ind - 2 r
+    theirs, ours = [0], [0]
+    for axis, size in enumerate(sizes):
+        r = size // 2
+        theirs += [on_axis(axis, ind + 1 if ind < r else ind - 2 * r) for ind in range(size - 1)]
+        ours += [on_axis(axis, offset) for offset in range(-r, r + 1) if offset]
+    weight = np.array(theirs)[:, None, None] * np.ones((1, 2, 3))
+    served = kernel_order.from_minkowski_cross(weight, sizes)
+    assert served.shape == weight.shape
+    assert served[:, 1, 2].tolist() == ours
+
+
 @pytest.mark.parametrize("size_xyz", [(3, 3, 3), (1, 1, 3), (2, 3, 4)])
 def test_spconv_kernels_of_either_version(size_xyz: tuple[int, int, int]) -> None:
     x, y, z = size_xyz
@@ -45,6 +62,10 @@ def test_kernels_of_another_shape_are_refused() -> None:
         kernel_order.from_spconv(np.zeros((7, 1, 1, 3, 5)), (1, 1, 3), 7)
     with pytest.raises(ValueError, match=r"2x2x2 kernel needs \[8, Cin, Cout\], not \[27, 2, 3\]"):
         kernel_order.from_minkowski(np.zeros((27, 2, 3)), (2, 2, 2))
+    with pytest.raises(ValueError, match=r"cross of 3x3x3, odd sizes, needs \[7, Cin, Cout\], not \[9, 2, 3\]"):
+        kernel_order.from_minkowski_cross(np.zeros((9, 2, 3)), (3, 3, 3))
+    with pytest.raises(ValueError, match="cross of 2x2, odd sizes"):
+        kernel_order.from_minkowski_cross(np.zeros((3, 2, 3)), (2, 2))
 
 
 def hash_of(cell: tuple[int, ...]) -> int:

@@ -272,6 +272,26 @@ def test_spconv_1_weights_make_the_same_network(recorded: State) -> None:
         np.testing.assert_array_equal(built.tensors[name], tensor)
 
 
+@pytest.mark.parametrize("voxel_size", [(0.1, 0.1, 0.1), (0.1, 0.1, 0.1, 0.5)])
+def test_crosses_of_a_state_dict_become_ascending(recorded: State, voxel_size: tuple[float, ...]) -> None:
+    options: dict[str, Any] = {"name": "n", "voxel_size": voxel_size}
+    random = minkowski_unet.random_network(kernel="hypercross", width=0.125, num_classes=5, **options)
+    built = minkowski_unet.build(recorded, **options)
+    assert built.to_textproto() == random.to_textproto()
+    kernel = recorded["block1.0.conv1.kernel"]
+    # Theirs has +1 before -1 on every axis.
+    order = [0, *(k for axis in range(len(voxel_size)) for k in (2 * axis + 2, 2 * axis + 1))]
+    np.testing.assert_array_equal(built.tensors["level1.0.conv1.weight"], kernel[order])
+    np.testing.assert_array_equal(random.tensors["level1.0.conv1.weight"], kernel[order])
+
+
+def test_hybrid_kernels_of_a_state_dict_are_refused(recorded: State) -> None:
+    voxel_size = (0.1, 0.1, 0.1, 0.5)
+    minkowski_unet.random_network(name="n", kernel="cube_cross", width=0.125, voxel_size=voxel_size)
+    with pytest.raises(ExportError, match=r"'block1\.0\.conv1\.kernel' is \[29, 4, 4\], not \[27, 4, 4\]"):
+        minkowski_unet.build(recorded, name="n", voxel_size=voxel_size)
+
+
 def test_det3d_boxes_become_ours(recorded: State) -> None:
     tensors = FAMILIES["centerpoint-det3d"][1](name="n").tensors
     dim, rot = (recorded[f"bbox_head.tasks.2.{part}.3.weight"] for part in ("dim", "rot"))
@@ -416,7 +436,8 @@ def test_random_segmentation_networks_are_written(
     ("arguments", "classes", "max_voxels"),
     [
         (["centerpoint", "--dataset", "waymo"], 3, 150_000),
-        (["centerpoint", "--dataset", "nuscenes-0.1", "--library", "det3d"], 10, 160_000),
+        (["centerpoint", "--dataset", "nuscenes-0.1", "--library", "det3d"], 10, 120_000),
+        (["centerpoint", "--dataset", "nuscenes-0.075", "--library", "det3d"], 10, 160_000),
         (["second", "--max-voxels", "7"], 3, 7),
     ],
 )
@@ -432,6 +453,21 @@ def test_detectors_are_written_with_their_limits(
     assert [(o.kind, o.node) for o in model.outputs] == [(3, "boxes")]
 
 
+@pytest.mark.usefixtures("no_values")
+def test_what_happens_above_a_limit_needs_one(tmp_path: Path) -> None:
+    def export(output: Path, *arguments: str) -> int:
+        return main(["second", "--voxel-overflow", "NEAREST_FIRST", *arguments, "--output", str(output)])
+
+    with pytest.raises(SystemExit) as caught:
+        export(tmp_path / "without", "--max-voxels", "0")
+    assert caught.value.code == 2
+    assert not (tmp_path / "without").exists()
+    assert export(tmp_path / "own") == 0  # the network comes with a limit
+    config = text_format.Parse((tmp_path / "own" / "config.textproto").read_text(), wire.ModelConfig())
+    assert config.max_voxels > 0
+    assert config.voxel_overflow_policy == wire.VOXEL_OVERFLOW_POLICY_NEAREST_FIRST
+
+
 def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     safetensors_file.write(tmp_path / "w.safetensors", {"a.weight": np.zeros(3, np.float32)})
     output = tmp_path / "model"
@@ -442,6 +478,50 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
+    ("family", "network", "message"),
+    [
+        ("minkunet", "spvcnn", "has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"),
+        ("spvcnn", "torchsparse-minkunet", "has point_transforms, which MinkUNet has not: spvcnn exports it"),
+    ],
+)
+def test_minkunet_and_spvcnn_are_not_taken_for_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recorded: State, family: str, network: str, message: str
+) -> None:
+    FAMILIES[family][1](name="n")
+    weights, output = tmp_path / "w.safetensors", tmp_path / "model"
+    safetensors_file.write(weights, recorded)
+    assert main([network, str(weights), "--output", str(output)]) == 1
+    assert f"{weights} {message}" in capsys.readouterr().err
+    assert not output.exists()
+    right = "torchsparse-minkunet" if network == "spvcnn" else "spvcnn"
+    assert main([right, str(weights), "--output", str(output)]) == 0
+
+
+@pytest.mark.parametrize("network", ["torchsparse-minkunet", "spvcnn", "torchsparse-resnet21d"])
+@pytest.mark.parametrize(("voxel_size", "count"), [("0.1,0.1", 2), ("0.1,0.1,0.1,0.1", 4)])
+def test_a_voxel_size_has_a_value_an_axis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], network: str, voxel_size: str, count: int
+) -> None:
+    output = tmp_path / "model"
+    arguments = [network, "--width", "0.125", "--voxel-size", voxel_size, "--output", str(output)]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == f"export: voxel_size has {count} values; this network has 3 axes\n"
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("network", "has_time"), [("minkowski-unet", True), ("spvcnn", False), ("torchsparse-resnet21d", False)]
+)
+def test_help_mentions_time_where_there_is_one(
+    capsys: pytest.CaptureFixture[str], network: str, has_time: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        main([network, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("seconds of a fourth" in text) == ("M[,M,M[,S]]" in text) == has_time
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["second", "w.safetensors", "--seed", "1", "--output", "m"], "--seed is of random weights"),
@@ -449,6 +529,10 @@ def test_weights_of_another_network_are_refused(tmp_path: Path, capsys: pytest.C
         (["centerpoint", "--output", "m"], "--dataset"),
         (["centerpoint", "--dataset", "kitti", "--output", "m"], "invalid choice: 'kitti'"),
         (["spvcnn", "--voxel-size", "small", "--output", "m"], "invalid _voxel_size value"),
+        (
+            ["spvcnn", "--width", "0.125", "--voxel-overflow", "FIRST_SEEN", "--output", "m"],
+            "--voxel-overflow is of a limit, which there is none of: say --max-voxels",
+        ),
     ],
 )
 def test_bad_command_lines(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ]
             )
         max_voxels = made.max_voxels if options.max_voxels is None else options.max_voxels
+        if options.voxel_overflow and max_voxels == 0:
+            parser.error("--voxel-overflow is of a limit, which there is none of: say --max-voxels")
         overflow = options.voxel_overflow or made.voxel_overflow
         config = model_folder.config_textproto(classes, ignore_label, options.notice, max_voxels, overflow)
         folder = model_folder.write(options.output, made.network, config, options.version, options.notice)
@@ -85,6 +87,8 @@ def _of_points(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
     if state is not None:
+        if minkunet.is_spvcnn(state):
+            raise ExportError([f"{options.weights} has point_transforms, which MinkUNet has not: spvcnn exports it"])
         return _labelled(minkunet.build(state, **_of_points(options)))
     return _labelled(minkunet.random_minkunet(**_of_points(options), **_of_random(options, "width", "num_classes")))
 
@@ -92,6 +96,11 @@ def _make_minkunet(options: argparse.Namespace, state: _State) -> _Made:
 def _make_spvcnn(options: argparse.Namespace, state: _State) -> _Made:
     common = _of_points(options, "points")
     if state is not None:
+        if not minkunet.is_spvcnn(state):
+            problem = (
+                f"{options.weights} has no point_transforms, which SPVCNN has: torchsparse-minkunet exports MinkUNet"
+            )
+            raise ExportError([problem])
         return _labelled(minkunet.build(state, **common))
     return _labelled(minkunet.random_spvcnn(**common, **_of_random(options, "width", "num_classes")))
 
@@ -151,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
     resnet.add_argument("--axes", type=_names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
     minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
-    _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES)
+    _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
     minkowski.add_argument("--variant", choices=minkowski_unet.VARIANTS, help="of random weights (MinkUNet14A)")
     minkowski.add_argument(
         "--kernel", choices=minkowski_unet.KERNELS, help="of random weights, for what 4 axes are (default cube)"
@@ -192,14 +201,19 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
 
 
 def _add_points(
-    command: argparse.ArgumentParser, voxel_size: tuple[float, ...], features: tuple[PointFeature, ...]
+    command: argparse.ArgumentParser,
+    voxel_size: tuple[float, ...],
+    features: tuple[PointFeature, ...],
+    *,
+    may_have_time: bool = False,
 ) -> None:
     command.add_argument(
         "--voxel-size",
         type=_voxel_size,
         default=voxel_size,
-        metavar="M[,M,M[,S]]",
-        help=f"metres of every axis or of each, and seconds of a fourth (default {voxel_size[0]})",
+        metavar="M[,M,M[,S]]" if may_have_time else "M[,M,M]",
+        help=f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''} "
+        f"(default {voxel_size[0]})",
     )
     command.add_argument(
         "--features",

@@ -12,11 +12,22 @@ import numpy.typing as npt
 from voxserve.export import safetensors_file
 from voxserve.export.model_folder import ClassEntry
 
+_DATA_PARALLEL = "module."
+
 
 def read_state_dict(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Tensors by name from .safetensors, or from a torch file where torch is installed."""
-    if not path.endswith((".pt", ".pth", ".ckpt")):
-        return safetensors_file.read(path)
+    """Tensors by name from .safetensors, or from a torch file where torch is installed.
+
+    Names that all begin with "module." are those of torch's DataParallel, and go on without it.
+    """
+    is_torch_file = path.endswith((".pt", ".pth", ".ckpt"))
+    tensors = _read_torch_file(path) if is_torch_file else safetensors_file.read(path)
+    if all(name.startswith(_DATA_PARALLEL) for name in tensors):
+        return {name.removeprefix(_DATA_PARALLEL): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
     try:
         import torch
     except ImportError:

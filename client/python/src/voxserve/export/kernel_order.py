@@ -38,6 +38,24 @@ def from_minkowski(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.
     return first_axis_fastest(weight, kernel_size)
 
 
+def from_minkowski_cross(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> npt.NDArray[Any]:
+    """MinkowskiEngine HYPER_CROSS [K, Cin, Cout] -> KERNEL_SHAPE_CROSS's order, whose axes are ascending.
+
+    It has the centre first, then axis by axis +1 to +r and -r to -1.
+    """
+    volume = 1 + sum(size - 1 for size in kernel_size)
+    if weight.ndim != 3 or weight.shape[0] != volume or any(size % 2 == 0 for size in kernel_size):
+        raise ValueError(
+            f"a cross of {'x'.join(map(str, kernel_size))}, odd sizes, needs [{volume}, Cin, Cout], "
+            f"not {list(weight.shape)}"
+        )
+    cells = [0]
+    for size in kernel_size:
+        begin, reach = len(cells), size // 2
+        cells += [*range(begin + reach, begin + 2 * reach), *range(begin, begin + reach)]
+    return np.ascontiguousarray(weight[cells])
+
+
 def from_spconv(weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int) -> npt.NDArray[Any]:
     """spconv's weights of a network over (z, y, x) -> served order over (x, y, z).
 

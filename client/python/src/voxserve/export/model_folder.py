@@ -84,6 +84,8 @@ class Network:
 
         rounding: HALF_EVEN or FLOOR. origin: MINIMUM, RANGE or ZERO. reduce: FIRST or MEAN.
         """
+        if len(voxel_size) != self.dimension:
+            raise ValueError(f"voxel_size has {len(voxel_size)} values; this network has {self.dimension} axes")
         columns = "".join(
             f"    features {{ name: {_quote(f.name)} unit: {_quote(f.unit)}"
             + (f" scale: {_number(f.scale)}" if f.scale != 1 else "")
@@ -250,6 +252,7 @@ class Network:
     def devoxelize(self, name: str, source: str, positions: str) -> str:
         """Trilinear, to the points where positions is the voxelize, or to the sites of a tensor of finer units."""
         return self._node(name, [source, positions], "devoxelize {}")
+
     def to_bev(self, name: str, source: str) -> str:
         """channel = c * depth + z; rows are y, columns are x."""
         return self._node(name, [source], "to_bev {}")

@@ -105,6 +105,8 @@ CONFIGS = {
         nms_boxes_out=500,
     ),
 }
+# Of det3d's configurations, when it tests.
+_DET3D_MAX_VOXELS = {"nuscenes-0.075": 160_000, "nuscenes-0.1": 120_000, "waymo": 200_000}
 
 
 def config_of(dataset: str, library: str = "openpcdet") -> Config:
@@ -115,8 +117,8 @@ def config_of(dataset: str, library: str = "openpcdet") -> Config:
     config = CONFIGS[dataset]
     if library == "openpcdet":
         return config
-    max_voxels = 200_000 if dataset == "waymo" else 160_000
-    config = replace(config, max_boxes=config.nms_boxes_in, voxels=replace(config.voxels, max_voxels=max_voxels))
+    voxels = replace(config.voxels, max_voxels=_DET3D_MAX_VOXELS[dataset])
+    config = replace(config, max_boxes=config.nms_boxes_in, voxels=voxels)
     if dataset == "waymo":
         config = replace(config, center_min=(-80, -80, -10), center_max=(80, 80, 10))
     return config

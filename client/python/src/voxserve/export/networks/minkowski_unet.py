@@ -7,10 +7,11 @@ convolution and the strided ones are of one step in time, and the others have th
   cube         3x3x3 in space, one step in time: 27 cells
   hypercube    3x3x3x3: 81 cells
   hypercross   the centre and two neighbours on every axis: 9 cells
-  cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells
+  cube_cross   the cube and two neighbours in time, the paper's hybrid: 29 cells; random weights only
 
 State dicts: MinkUNet14 to MinkUNet34 with basic blocks, "conv0p1s1.kernel" to "final.bias", any width and number of
-blocks. What the kernels are is read from their volumes.
+blocks. What the kernels are is read from their volumes; cube_cross is none of them, as its cells are in an order of
+this module's own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from voxserve.export import kernel_order
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight, usual_fan_in
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
@@ -204,7 +206,6 @@ class _Builder:
         if self._kernel in ("cube", "hypercube"):
             size = (3,) * 3 + (3 if self._kernel == "hypercube" else 1,) * (dimension - 3)
             return layers.submanifold(name, key, x, size, out)
-        # Neither is a box, so that there is no order of axes to change.
         offsets = [(*cell, 0) for cell in itertools.product((-1, 0, 1), repeat=3)] + [(0, 0, 0, -1), (0, 0, 0, 1)]
         volume = len(offsets) if self._kernel == "cube_cross" else 2 * dimension + 1
         shape = (volume, layers.channels[x], out)
@@ -212,4 +213,6 @@ class _Builder:
         layers.channels[name] = out
         if self._kernel == "cube_cross":
             return self._network.submanifold_offsets(name, x, weight, offsets)
-        return self._network.submanifold(name, x, weight, (3,) * dimension, is_cross=True)
+        cross = (3,) * dimension
+        weight = kernel_order.from_minkowski_cross(weight, cross)
+        return self._network.submanifold(name, x, weight, cross, is_cross=True)

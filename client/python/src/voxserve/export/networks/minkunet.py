@@ -75,6 +75,11 @@ _SPVNAS = _Keys(
 )
 
 
+def is_spvcnn(state: Mapping[str, Tensor]) -> bool:
+    """Whether a state dict has SPVCNN's branch of points."""
+    return any(key.startswith("point_transforms.") for key in state)
+
+
 def build(
     state: Mapping[str, Tensor],
     *,
@@ -88,13 +93,13 @@ def build(
 
     Raises ExportError with every tensor that is missing, unknown or misshaped.
     """
-    is_spvcnn = any(key.startswith("point_transforms.") for key in state)
-    keys = _SPVNAS if is_spvcnn or any(key.startswith("stem.") for key in state) else _TORCHSPARSE
-    tensors = StateDict(state, "spvnas' SPVCNN" if is_spvcnn else keys.network)
+    has_points = is_spvcnn(state)
+    keys = _SPVNAS if has_points or any(key.startswith("stem.") for key in state) else _TORCHSPARSE
+    tensors = StateDict(state, "spvnas' SPVCNN" if has_points else keys.network)
     widths = _widths_of(tensors, keys)
     num_classes = tensors.size(f"{keys.classifier}.weight", 0)
     network = Network(name, description)
-    _Builder(network, tensors, keys, points if is_spvcnn else "").build(voxel_size, features, widths, num_classes)
+    _Builder(network, tensors, keys, points if has_points else "").build(voxel_size, features, widths, num_classes)
     tensors.raise_problems()
     return network
 
