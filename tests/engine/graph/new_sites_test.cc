@@ -111,6 +111,18 @@ TEST_P(NewSitesTest, PruneAfterGeneration) {
   });
 }
 
+// Nobody reads its rows, and the sum would be made by the layer of the scores.
+TEST_P(NewSitesTest, PruneThatIsNamedForItsSitesAlone) {
+  Run([](ConvNetwork& network, Draw& draw) {
+    const std::string other = network.Submanifold("voxels", {.kernel_size = kOnes}, 1);
+    const std::string score = network.Submanifold("voxels", {.kernel_size = kOnes}, 1);
+    const std::string sum = network.UnionAdd({other, score});
+    const std::string pruned = network.Prune("voxels", score, 0.03125f);
+    const std::string onto = network.Onto(sum, pruned, draw.Box(kOnes), 4);
+    return network.Onto(onto, "voxels", draw.Box(kOnes), 3);
+  });
+}
+
 // Three segments; unions, strided and inverse convolutions of sites that scores decided about, and steps of the first
 // segment's sites that run in a later one.
 TEST_P(NewSitesTest, PrunesBehindPrunes) {
