@@ -31,7 +31,7 @@ struct InferResult {
   std::string model;
   int64_t version = 0;
   std::string device;           // "cpu", "cuda:0"
-  bool has_labels = false;       // of the model: what follows, to scores
+  bool has_labels = true;        // of the model: what follows, to scores
   std::vector<uint8_t> labels;  // [num_points of the cloud * bytes_per_label], little endian
   int bytes_per_label = 1;
   int ignore_label = 255;
@@ -100,7 +100,7 @@ struct ModelVersionInfo {
   int64_t num_parameters = 0;
   int priority_levels = 1;
   bool has_scores = false;  // beside labels
-  bool has_labels = true;
+  bool has_labels = false;
   bool has_boxes = false;
   bool has_velocities = false;  // of the boxes
   std::string device;
