@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "kernels/coordinate_key.h"
+#include "kernels/floor_division.h"
 #include "kernels/launch.cuh"
 #include "kernels/morton_key.h"
 #include "kernels/output_coordinates.h"
@@ -45,12 +46,6 @@ struct CandidateParams {
   int32_t max_coordinate;
   int64_t* num_beyond_limits;
 };
-
-template <typename Integer>
-__device__ Integer FloorDivide(Integer value, Integer divisor) {
-  const Integer quotient = value / divisor;
-  return quotient - (quotient * divisor > value ? 1 : 0);
-}
 
 // Where candidate `number` of an input lies on an axis. False where there is none: no cell reaches the input, or the
 // rule refuses the site.
@@ -133,8 +128,6 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
     candidates.num_listed_cells = geometry.num_listed_cells;
     std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
   }
-  // Towards minus infinity.
-  const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
   for (int axis = 0; axis < geometry.dimension; ++axis) {
     const int32_t stride = geometry.stride[axis];
     CandidateAxis& rule = candidates.axes[axis];
@@ -154,8 +147,8 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
       rule.last = std::numeric_limits<int64_t>::max();
     }
     if (params.rule == CoordinateRule::kExpand) {
-      if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
-      if (params.has_upper) rule.last = divide(params.upper[axis], stride);
+      if (params.has_lower) rule.first = FloorDivide<int64_t>(int64_t{params.lower[axis]} + stride - 1, stride);
+      if (params.has_upper) rule.last = FloorDivide<int64_t>(params.upper[axis], stride);
     }
   }
   return candidates;
