@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cpp/view/annotated_scan.h"
 #include "client/cpp/view/image.h"
-#include "client/cpp/view/labelled_scan.h"
 
 namespace voxserve::client {
 
@@ -20,6 +20,6 @@ struct PictureText {
 };
 
 // At most 2,200 x 1,500 pixels, whatever the scan's size.
-Image DrawPicture(const LabelledScan& scan, const PictureText& text);
+Image DrawPicture(const AnnotatedScan& scan, const PictureText& text);
 
 }  // namespace voxserve::client

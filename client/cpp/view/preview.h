@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "client/cpp/view/labelled_scan.h"
+#include "client/cpp/view/annotated_scan.h"
 
 namespace voxserve::client {
 
@@ -17,6 +17,6 @@ struct PreviewOptions {
 };
 
 // Lines, each ended by a newline.
-std::string DrawPreview(const LabelledScan& scan, const PreviewOptions& options);
+std::string DrawPreview(const AnnotatedScan& scan, const PreviewOptions& options);
 
 }  // namespace voxserve::client
