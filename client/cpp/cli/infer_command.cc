@@ -62,7 +62,7 @@ struct InferArguments {
                    "velocity_y). A folder gets one .npy per scan.",
                    &paths.save),
         StringFlag("picture", "FILE|FOLDER",
-                   "Draws the labelled scan or the boxes from above: a .png, or a folder for one per scan.",
+                   "Draws the scan with its labels or boxes from above: a .png, or a folder for one per scan.",
                    &paths.picture),
         StringFlag("truth", "FILE|FOLDER",
                    "Compares labels with those of people: one byte a point (255 = none), .label or .npy. In a folder: "
@@ -78,7 +78,7 @@ struct InferArguments {
                    "What --sample is for: to be told which points they are, or to let the network see no others, which "
                    "are not labelled then. Default return.",
                    &sample_use),
-        SwitchFlag("preview", "Shows the labelled scan or the boxes from above in the terminal. One scan only.",
+        SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
                    &preview),
         SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
         StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
@@ -90,8 +90,8 @@ struct InferArguments {
   }
 };
 
-// Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
-// Thread-safe.
+// Asks the model for scans of one command line, for boxes where it has them, else for labels, and writes what the
+// command line asks for. Thread-safe.
 class ScanRunner {
  public:
   ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)

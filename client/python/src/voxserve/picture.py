@@ -1,7 +1,7 @@
-"""A labelled scan from above, as a picture that a person enjoys looking at: a colour per class, range rings around the
-sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that cars and people
-stand out from road and walls. Boxes are outlines in their class's colour, with a line from the middle to the front; the
-less sure the network is, the fainter. Needs Pillow: pip install voxserve[picture].
+"""A scan with its labels or boxes from above, as a picture that a person enjoys looking at: a colour per class, range
+rings around the sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so
+that cars and people stand out from road and walls. Boxes are outlines in their class's colour, with a line from the
+middle to the front; the less sure the network is, the fainter. Needs Pillow: pip install voxserve[picture].
 
     scan = AnnotatedScan.with_labels(points, labels, client.model("minkunet"))
     picture.draw(scan, "minkunet").save("bev.png")

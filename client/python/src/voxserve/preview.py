@@ -1,6 +1,6 @@
-"""A labelled scan from above in a terminal: two pixels a character in the classes' colours, or, without colours, a
-letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are outlines,
-with a line from the middle to the front, over points that have no label.
+"""A scan with its labels or boxes from above in a terminal: two pixels a character in the classes' colours, or, without
+colours, a letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are
+outlines, with a line from the middle to the front, over points that have no label.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
 
 
 class _ScanRunner:
-    """Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
-    Thread-safe.
+    """Asks the model for scans of one command line, for boxes where it has them, else for labels, and writes what the
+    command line asks for. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, terminal: Terminal, client: Client, model: ModelVersion) -> None:
