@@ -141,12 +141,6 @@ bool WantsScores(absl::Span<const SampleInput> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
 }
 
-size_t FirstHeadStep(const Program& program) {
-  const auto first = std::find_if(program.steps.begin(), program.steps.end(),
-                                  [](const std::unique_ptr<Step>& step) { return step->is_head(); });
-  return static_cast<size_t>(first - program.steps.begin());
-}
-
 void BufferPlaces::SetData(char* block, std::vector<char*>& buffer_data) const {
   for (size_t i = 0; i < buffers.size(); ++i) buffer_data[buffers[i]] = block + begin[i];
 }

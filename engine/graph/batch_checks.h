@@ -64,8 +64,6 @@ bool WantsScores(absl::Span<const SampleInput> inputs);
 inline bool IsWanted(const Step& step, bool wants_scores) {
   return step.is_for_all || (wants_scores && step.is_for_scores);
 }
-// Where the head begins, as an index into program.steps.
-size_t FirstHeadStep(const Program& program);
 
 // Where the buffers of a segment, those that its steps are the first to touch, lie in a block of memory of their own.
 struct BufferPlaces {

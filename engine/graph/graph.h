@@ -232,6 +232,13 @@ inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
 }
 
+// True for an operator of the head, which makes labels or boxes of the last features. The head runs behind all layers,
+// is timed as a stage of its own, and what it alone reads is float32 whatever the features are. A voxel_to_point is of
+// it where nobody reads it (Layers::IsHead).
+inline bool IsHeadOp(const GraphOp& op) {
+  return std::holds_alternative<ArgmaxOp>(op) || IsDecoder(op) || std::holds_alternative<NmsOp>(op);
+}
+
 // The node that an inverse convolution or pool names; -1: none.
 inline int PartnerOf(const GraphOp& op) {
   if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;

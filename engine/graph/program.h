@@ -69,6 +69,7 @@ struct Program {
   std::vector<Buffer> buffers;
   int64_t sample_bytes = 0;  // that buffers take for each sample, whatever its size: of dense results
   std::vector<std::unique_ptr<Step>> steps;
+  int first_head_step = 0;  // steps from here on are the head, timed as the stage "head": labels, boxes and outputs
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;

@@ -25,7 +25,6 @@ class NmsStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   size_t ScratchBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
 
  private:
   kernels::RotatedNmsParams ParamsIn(const StepContext& context) const;

@@ -139,9 +139,6 @@ class Step {
   // Of StepContext::output_rows, for a step that makes outputs.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
-  // Steps after the last layer, timed as the stage "head".
-  virtual bool is_head() const { return false; }
-
   std::string name;         // of the graph's node that it began as
   bool is_for_all = false;  // labels or boxes need it; what only scores need is skipped where nobody asked for them
   bool is_for_scores = false;
