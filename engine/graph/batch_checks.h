@@ -79,4 +79,8 @@ struct BufferPlaces {
 BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
                           int64_t num_samples, int64_t num_points);
 
+// What the feature pass takes of its memory for so many samples without a point: buffers, and on a GPU the steps'
+// scratch and outputs.
+int64_t BytesOfSamples(const Program& program, int64_t num_samples, bool on_cuda);
+
 }  // namespace voxserve

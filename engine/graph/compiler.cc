@@ -69,10 +69,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   program.segments.back().end_step = static_cast<int>(program.steps.size());
   segments.Fill(emitter.sample_levels(), program);
   Describe(graph, plan, target, program);
-  for (const ProgramSegment& segment : program.segments) {
-    const std::vector<int64_t> no_sites(program.levels.size(), 0);
-    program.sample_bytes += PlaceBuffers(program, segment, no_sites, /*num_samples=*/1, /*num_points=*/0).bytes;
-  }
+  program.sample_bytes = BytesOfSamples(program, /*num_samples=*/1, target.on_cuda);
   return program;
 }
 

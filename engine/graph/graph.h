@@ -151,7 +151,7 @@ struct DevoxelizeOp {};
 
 // Its result is labels, which only voxel_to_point and outputs read.
 struct ArgmaxOp {
-  int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
+  int num_classes = 0;  // channels of the input, at most kMaxClasses
 };
 
 // Local pooling. What is said of a SparseConvOp's fields holds for these.
