@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
@@ -325,7 +326,7 @@ TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   const auto runner = DeviceRunner::Create({});
   ASSERT_TRUE(runner.ok()) << runner.status();
   GraphBuilder b(33);
-  const int image = b.Conv2d(b.ToBev(b.Linear(0, 3, true)), kSame3x3, 64, true);
+  const int image = b.Conv2d(b.ToBev(b.Linear(0, 3, true)), kSame3x3, 56, true);
   const int boxes = AnchorTask(b, image);
   Program program = Compile(b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4), Plan(), {});
   EXPECT_TRUE(program.Check().ok()) << program.Check();
@@ -337,11 +338,17 @@ TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
   };
   const auto conv = std::find_if(program.steps.begin(), program.steps.end(), is_conv);
   ASSERT_NE(conv, program.steps.end());
-  Conv2dStep::Options options = static_cast<const Conv2dStep&>(**conv).options();
-  options.geometry.groups = 2;
+  const Conv2dStep::Options& good = static_cast<const Conv2dStep&>(**conv).options();
+  Conv2dStep::Options options{.in = good.in,
+                              .out = good.out,
+                              .in_rows = good.in_rows,
+                              .in_columns = good.in_columns,
+                              .geometry = good.geometry};
+  options.geometry.groups = 7;
+  ASSERT_NE(options.in.channels % 7, 0);
+  const std::vector<float> weights(static_cast<size_t>(options.in.channels / 7) * 56 * 9, 1.0f);
   const std::string name = (*conv)->name;
-  *conv = std::make_unique<Conv2dStep>(
-      options, std::vector<float>(size_t{64} * static_cast<size_t>(options.in.channels) * 9, 1.0f));
+  *conv = std::make_unique<Conv2dStep>(std::move(options), weights);
   (*conv)->name = name;
   (*conv)->is_for_all = true;
   const absl::Status checked = program.Check();
