@@ -112,8 +112,6 @@ class PhaseConvolution {
                    const memory::desc& weights_desc)
       : params_(params), phase_(phase), weights_(weights), weights_desc_(weights_desc) {}
 
-  int64_t num_rows() const { return phase_.rows.num_outputs; }
-
   // Before any band of so many rows.
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
