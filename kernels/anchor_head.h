@@ -26,6 +26,8 @@
 
 namespace voxserve::kernels {
 
+inline constexpr int32_t kAnchorResiduals = 7;  // x, y, z, length, width, height, yaw
+
 struct AnchorBox {
   std::array<float, 3> size = {1, 1, 1};  // length, width, height in metres
   float bottom = 0;                       // z of the lower face
@@ -42,7 +44,7 @@ struct AnchorHeadParams {
   int32_t num_anchors = 0;
   std::array<AnchorBox, kMaxHeadAnchors> anchors = {};  // [num_anchors] of every cell
   ImageChannels scores;                                 // [num_anchors, num_classes] logits
-  ImageChannels residuals;                              // [num_anchors, 7]
+  ImageChannels residuals;                              // [num_anchors, kAnchorResiduals]
   ImageChannels directions;                             // [num_anchors, num_direction_bins]
 
   std::array<float, 2> range_min = {0, 0};  // metres

@@ -11,8 +11,6 @@
 
 namespace voxserve::kernels {
 
-inline constexpr int32_t kAnchorResiduals = 7;
-
 // Where the anchors of a cell stand.
 constexpr float AnchorCentre(const AnchorHeadParams& params, int axis, int32_t cell, int32_t num_cells) {
   const auto a = static_cast<size_t>(axis);

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -89,18 +90,26 @@ static_assert(std::is_trivially_copyable_v<Conv2dParams>);
 
 namespace cpu {
 
-// weights: [out_channels, in_channels / groups, rows, columns]; of a transposed one [in_channels, out_channels, rows,
-// columns]. In the order in which Conv2d reads them on this machine. Throws std::bad_alloc, as Conv2d does.
-std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
-                                     const float* weights);
+// Each throws std::bad_alloc, and returns why oneDNN refuses the convolution: then there is no result. Empty: it does
+// not.
 
-void Conv2d(const Conv2dParams& params, ThreadPool& pool);
+// weights: [out_channels, in_channels / groups, rows, columns]; of a transposed one [in_channels, out_channels, rows,
+// columns]. packed: in the order in which Conv2d reads them on this machine.
+[[nodiscard]] std::string PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
+                                            const float* weights, std::vector<float>* packed);
+
+// Computes nothing: whether Conv2d would be refused on one thread. Of pointers and the number of images it asks
+// nothing.
+[[nodiscard]] std::string CheckConv2d(const Conv2dParams& params);
+
+[[nodiscard]] std::string Conv2d(const Conv2dParams& params, ThreadPool& pool);
 
 }  // namespace cpu
 
 namespace cuda {
 
-// Likewise, in the order in which Conv2d reads them where they are stored as `dtype`: the caller converts the values.
+// weights: as above. In the order in which Conv2d reads them where they are stored as `dtype`: the caller converts the
+// values.
 std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
                                      DType dtype, const float* weights);
 

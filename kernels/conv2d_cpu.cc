@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <cstdio>
-#include <cstdlib>
 #include <dnnl.hpp>
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,16 +27,16 @@ constexpr int64_t kBandsAThread = 3;
 constexpr int64_t kUsualRows = 4, kUsualColumns = 64;
 constexpr size_t kWeightAlignment = 16;  // floats
 
-// Calls oneDNN. It fails for want of memory, or on arguments: programmer error.
+// Makes `call`, which calls oneDNN, perhaps on other threads. Empty, or why the library refused it.
 template <typename Call>
-auto CallLibrary(const Call& call) {
+std::string RefusalOf(const Call& call) {
   try {
-    return call();
+    call();
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
-    std::fprintf(stderr, "oneDNN refused a convolution: %s\n", error.what());
-    std::abort();
+    return std::string("oneDNN refuses it: ") + error.what();
   }
+  return "";
 }
 
 const dnnl::engine& Cpu() {
@@ -81,14 +80,12 @@ dnnl::convolution_forward::primitive_desc BandConvolution(const ImagePhase& phas
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(post_ops);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // several threads run one primitive
-  return CallLibrary([&] {
-    const dnnl::convolution_forward::desc desc(
-        dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
-        image(in_channels, Reach(rows, num_rows), Reach(columns, num_columns)),
-        weights != nullptr ? *weights : any_weights, image(out_channels, num_rows, num_columns),
-        {rows.in_step, columns.in_step}, {rows.cell_reach - 1, columns.cell_reach - 1}, {0, 0}, {0, 0});
-    return dnnl::convolution_forward::primitive_desc(desc, attributes, Cpu());
-  });
+  const dnnl::convolution_forward::desc desc(
+      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+      image(in_channels, Reach(rows, num_rows), Reach(columns, num_columns)),
+      weights != nullptr ? *weights : any_weights, image(out_channels, num_rows, num_columns),
+      {rows.in_step, columns.in_step}, {rows.cell_reach - 1, columns.cell_reach - 1}, {0, 0}, {0, 0});
+  return dnnl::convolution_forward::primitive_desc(desc, attributes, Cpu());
 }
 
 // Which order the weights of a phase have. That of the usual size serves all sizes.
@@ -115,16 +112,12 @@ class PhaseConvolution {
                    const memory::desc& weights_desc)
       : params_(params), phase_(phase), weights_(weights), weights_desc_(weights_desc) {}
 
-  int64_t num_rows() const { return phase_.rows.num_outputs; }
-
   // Before any band of so many rows.
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
-    primitives_.emplace(num_rows, CallLibrary([&] {
-                          return dnnl::convolution_forward(BandConvolution(
-                              phase_, params_.geometry.groups, params_.in_channels, params_.out_channels, num_rows,
-                              phase_.columns.num_outputs, &weights_desc_));
-                        }));
+    primitives_.emplace(
+        num_rows, BandConvolution(phase_, params_.geometry.groups, params_.in_channels, params_.out_channels, num_rows,
+                                  phase_.columns.num_outputs, &weights_desc_));
   }
 
   void ComputeBand(int64_t image, int64_t first_row, int64_t num_rows, Scratch& scratch) const {
@@ -211,21 +204,19 @@ class PhaseConvolution {
 
   void Convolve(const float* in, float* out, int64_t num_rows, Scratch& scratch) const {
     const dnnl::convolution_forward& primitive = primitives_.at(num_rows);
-    CallLibrary([&] {
-      const memory::desc scratchpad =
-          memory::desc(*dnnl_primitive_desc_query_md(primitive.get_primitive_desc(), dnnl_query_scratchpad_md, 0));
-      scratch.library.resize(std::max(scratch.library.size(), scratchpad.get_size()));
-      const auto md = [&](dnnl_query_t what, int index) {
-        return memory::desc(*dnnl_primitive_desc_query_md(primitive.get_primitive_desc(), what, index));
-      };
-      // The library takes all pointers as writable.
-      dnnl::stream stream(Cpu());
-      primitive.execute(stream, {{DNNL_ARG_SRC, memory(md(dnnl_query_src_md, 0), Cpu(), const_cast<float*>(in))},
-                                 {DNNL_ARG_WEIGHTS, memory(weights_desc_, Cpu(), const_cast<float*>(weights_))},
-                                 {DNNL_ARG_DST, memory(md(dnnl_query_dst_md, 0), Cpu(), out)},
-                                 {DNNL_ARG_SCRATCHPAD, memory(scratchpad, Cpu(), scratch.library.data())}});
-      stream.wait();
-    });
+    const memory::desc scratchpad =
+        memory::desc(*dnnl_primitive_desc_query_md(primitive.get_primitive_desc(), dnnl_query_scratchpad_md, 0));
+    scratch.library.resize(std::max(scratch.library.size(), scratchpad.get_size()));
+    const auto md = [&](dnnl_query_t what, int index) {
+      return memory::desc(*dnnl_primitive_desc_query_md(primitive.get_primitive_desc(), what, index));
+    };
+    // The library takes all pointers as writable.
+    dnnl::stream stream(Cpu());
+    primitive.execute(stream, {{DNNL_ARG_SRC, memory(md(dnnl_query_src_md, 0), Cpu(), const_cast<float*>(in))},
+                               {DNNL_ARG_WEIGHTS, memory(weights_desc_, Cpu(), const_cast<float*>(weights_))},
+                               {DNNL_ARG_DST, memory(md(dnnl_query_dst_md, 0), Cpu(), out)},
+                               {DNNL_ARG_SCRATCHPAD, memory(scratchpad, Cpu(), scratch.library.data())}});
+    stream.wait();
   }
 
   const Conv2dParams& params_;
@@ -236,24 +227,66 @@ class PhaseConvolution {
 };
 
 // Rows of a band. They do not follow from the number of images: a library may add up another size in another order.
-int64_t BandRows(const Conv2dParams& params, const ImagePhase& phase, const ThreadPool& pool) {
+int64_t BandRows(const Conv2dParams& params, const ImagePhase& phase, int num_threads) {
   const int64_t row_floats =
       int64_t{phase.columns.num_outputs} *
       (params.out_channels + int64_t{params.in_channels} * phase.rows.in_step * phase.columns.in_step);
   const int64_t in_cache = kBandBytes / int64_t{sizeof(float)} / std::max<int64_t>(1, row_floats);
-  const int64_t for_all = phase.rows.num_outputs / (kBandsAThread * pool.num_threads());
-  return std::max<int64_t>(1, std::min(in_cache, pool.num_threads() == 1 ? in_cache : for_all));
+  const int64_t for_all = phase.rows.num_outputs / (kBandsAThread * num_threads);
+  return std::max<int64_t>(1, std::min(in_cache, num_threads == 1 ? in_cache : for_all));
 }
 
-}  // namespace
+bool HasOutputs(const Conv2dParams& params) {
+  return params.out_channels > 0 && params.geometry.OutSize(0, params.in_rows) > 0 &&
+         params.geometry.OutSize(1, params.in_columns) > 0;
+}
 
-std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
-                                     const float* weights) {
-  std::vector<float> packed;
-  if (out_channels == 0) return packed;
-  if (HasFewOutputs(geometry, in_channels, out_channels)) {
-    return PackFewOutputsWeights(geometry, in_channels, out_channels, weights);
+// An image's outputs, cut into bands.
+class Bands {
+ public:
+  // Keeps the parameters.
+  Bands(const Conv2dParams& params, int num_threads) {
+    const Conv2dGeometry& geometry = params.geometry;
+    phases_.reserve(static_cast<size_t>(NumPhases(geometry)));
+    const auto* weights = static_cast<const float*>(params.weights);
+    for (int32_t i = 0; i < NumPhases(geometry); ++i) {
+      const ImagePhase phase(geometry, params.in_rows, params.in_columns, i);
+      const memory::desc desc =
+          phase.HasCells() ? WeightsOf(phase, geometry, params.in_channels, params.out_channels) : memory::desc();
+      if (phase.rows.num_outputs > 0 && phase.columns.num_outputs > 0) {
+        PhaseConvolution& convolution = phases_.emplace_back(params, phase, weights, desc);
+        const int64_t band_rows = BandRows(params, phase, num_threads);
+        for (int64_t row = 0; row < phase.rows.num_outputs; row += band_rows) {
+          bands_.push_back({&convolution, row, std::min(band_rows, phase.rows.num_outputs - row)});
+          convolution.Prepare(bands_.back().num_rows);
+        }
+      }
+      if (weights != nullptr && phase.HasCells()) weights += FloatsOf(desc);
+    }
   }
+
+  Bands(const Bands&) = delete;
+  Bands& operator=(const Bands&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(bands_.size()); }
+  void Compute(int64_t image, int64_t index, Scratch& scratch) const {
+    const Band& band = bands_[static_cast<size_t>(index)];
+    band.phase->ComputeBand(image, band.first_row, band.num_rows, scratch);
+  }
+
+ private:
+  struct Band {
+    const PhaseConvolution* phase;
+    int64_t first_row, num_rows;
+  };
+
+  std::vector<PhaseConvolution> phases_;
+  std::vector<Band> bands_;
+};
+
+std::vector<float> PackByLibrary(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
+                                 const float* weights) {
+  std::vector<float> packed;
   for (int32_t i = 0; i < NumPhases(geometry); ++i) {
     const ImagePhase phase(geometry, 1, 1, i);
     if (!phase.HasCells()) continue;
@@ -275,60 +308,53 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
     const memory::desc desc = WeightsOf(phase, geometry, in_channels, out_channels);
     const size_t begin = packed.size();
     packed.resize(begin + FloatsOf(desc));
-    CallLibrary([&] {
-      const memory::desc plain(desc.dims(), memory::data_type::f32,
-                               geometry.groups > 1 ? memory::format_tag::goihw : memory::format_tag::oihw);
-      memory from(plain, Cpu(), cells.data()), to(desc, Cpu(), packed.data() + begin);
-      dnnl::stream stream(Cpu());
-      dnnl::reorder(from, to).execute(stream, from, to);
-      stream.wait();
-    });
+    const memory::desc plain(desc.dims(), memory::data_type::f32,
+                             geometry.groups > 1 ? memory::format_tag::goihw : memory::format_tag::oihw);
+    memory from(plain, Cpu(), cells.data()), to(desc, Cpu(), packed.data() + begin);
+    dnnl::stream stream(Cpu());
+    dnnl::reorder(from, to).execute(stream, from, to);
+    stream.wait();
   }
   return packed;
 }
 
-void Conv2d(const Conv2dParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
-  const Conv2dGeometry& geometry = params.geometry;
-  if (params.num_images == 0 || params.out_channels == 0 || geometry.OutSize(0, params.in_rows) <= 0 ||
-      geometry.OutSize(1, params.in_columns) <= 0) {
-    return;
+}  // namespace
+
+std::string PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
+                              const float* weights, std::vector<float>* packed) {
+  packed->clear();
+  if (out_channels == 0) return "";
+  if (HasFewOutputs(geometry, in_channels, out_channels)) {
+    *packed = PackFewOutputsWeights(geometry, in_channels, out_channels, weights);
+    return "";
   }
-  if (HasFewOutputs(geometry, params.in_channels, params.out_channels)) return FewOutputsConv2d(params, pool);
-  struct Band {
-    const PhaseConvolution* phase;
-    int64_t first_row, num_rows;
-  };
-  std::vector<PhaseConvolution> phases;
-  std::vector<Band> bands;  // of an image
-  // On the pool, so that the library prepares for one thread.
-  pool.ParallelFor(1, 1, [&](int64_t, int64_t) {
-    phases.reserve(static_cast<size_t>(NumPhases(geometry)));
-    const auto* weights = static_cast<const float*>(params.weights);
-    for (int32_t i = 0; i < NumPhases(geometry); ++i) {
-      const ImagePhase phase(geometry, params.in_rows, params.in_columns, i);
-      const memory::desc desc =
-          phase.HasCells() ? WeightsOf(phase, geometry, params.in_channels, params.out_channels) : memory::desc();
-      if (phase.rows.num_outputs > 0 && phase.columns.num_outputs > 0) {
-        PhaseConvolution& convolution = phases.emplace_back(params, phase, weights, desc);
-        const int64_t band_rows = BandRows(params, phase, pool);
-        for (int64_t row = 0; row < phase.rows.num_outputs; row += band_rows) {
-          bands.push_back({&convolution, row, std::min(band_rows, phase.rows.num_outputs - row)});
-          convolution.Prepare(bands.back().num_rows);
-        }
+  return RefusalOf([&] { *packed = PackByLibrary(geometry, in_channels, out_channels, weights); });
+}
+
+std::string CheckConv2d(const Conv2dParams& params) {
+  if (!HasOutputs(params) || HasFewOutputs(params.geometry, params.in_channels, params.out_channels)) return "";
+  return RefusalOf([&] { Bands(params, /*num_threads=*/1); });
+}
+
+std::string Conv2d(const Conv2dParams& params, ThreadPool& pool) {
+  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
+  if (params.num_images == 0 || !HasOutputs(params)) return "";
+  if (HasFewOutputs(params.geometry, params.in_channels, params.out_channels)) {
+    FewOutputsConv2d(params, pool);
+    return "";
+  }
+  return RefusalOf([&] {
+    std::optional<Bands> bands;
+    // On the pool, so that the library prepares for one thread.
+    pool.ParallelFor(1, 1, [&](int64_t, int64_t) { bands.emplace(params, pool.num_threads()); });
+    const int64_t num_bands = bands->size() * params.num_images;
+    std::atomic<int64_t> next = 0;
+    pool.ParallelFor(std::min<int64_t>(pool.num_threads(), num_bands), 1, [&](int64_t, int64_t) {
+      Scratch scratch;
+      for (int64_t i = next++; i < num_bands; i = next++) {
+        bands->Compute(i / bands->size(), i % bands->size(), scratch);
       }
-      if (phase.HasCells()) weights += FloatsOf(desc);
-    }
-  });
-  const auto bands_an_image = static_cast<int64_t>(bands.size());
-  const int64_t num_bands = bands_an_image * params.num_images;
-  std::atomic<int64_t> next = 0;
-  pool.ParallelFor(std::min<int64_t>(pool.num_threads(), num_bands), 1, [&](int64_t, int64_t) {
-    Scratch scratch;
-    for (int64_t i = next++; i < num_bands; i = next++) {
-      const Band& band = bands[static_cast<size_t>(i % bands_an_image)];
-      band.phase->ComputeBand(i / bands_an_image, band.first_row, band.num_rows, scratch);
-    }
+    });
   });
 }
 

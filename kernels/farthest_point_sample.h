@@ -35,7 +35,7 @@ inline constexpr int32_t kNothingSelected = -1;
 struct FarthestPointSampleParams {
   // Input.
   int64_t num_points = 0;                   // N, of all samples, below 2^31
-  int64_t max_sample_points = 0;            // CUDA alone: no sample has more points; 0 says that nobody knows
+  int64_t max_sample_points = 0;            // CUDA alone: no sample has more points, a hint; 0: nobody knows
   int32_t num_samples = 0;                  // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
   const float* points = nullptr;            // [N, points_pitch], the first three columns are x, y, z
@@ -82,18 +82,12 @@ namespace cuda {
 // How a sample is spread over the device. Zeros leave it to the launcher, which is what everybody wants but tests and
 // benchmarks: results do not depend on it.
 struct FarthestPointLayout {
-  int32_t num_blocks = 0;         // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
-  int32_t num_warps = 0;          // of a block, at most MaxFarthestPointWarps
-  int32_t buckets_per_lane = 0;   // 1, 2, 4 or 8
-  bool in_global_memory = false;  // the points stay there even where shared memory holds them
+  int32_t num_blocks = 0;  // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
+  int32_t num_warps = 0;   // of a block, at most kMaxFarthestPointWarps
 };
+inline constexpr int32_t kMaxFarthestPointWarps = 32;
 
-// As registers allow.
-constexpr int32_t MaxFarthestPointWarps(int32_t buckets_per_lane) {
-  return buckets_per_lane == 1 ? 32 : buckets_per_lane < 8 ? 16 : 8;
-}
-
-// The largest cluster that a sample can have on the current device with this build's code: 1, 8 or 16.
+// The largest cluster that a sample can have on the current device with this build's code: 1, 2, 4, 8 or 16.
 cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks);
 
 // Asks CUB, and so needs a device. Else of num_points and num_samples alone.

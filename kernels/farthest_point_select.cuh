@@ -3,10 +3,11 @@
 // The kernel of farthest_point_sample.h: all the iterations of a sample, in a block or in the blocks of a cluster.
 // Included by .cu files alone.
 //
-// Every lane owns buckets (box, furthest point, how far the second is) in its registers. A round begins with the points
-// selected last: lanes test their buckets against them, and the whole warp updates a bucket that does not pass.
+// Every lane owns a bucket (box, furthest point, how far the second is) in its registers. A round begins with the
+// points selected last: lanes test their buckets against them, and the whole warp updates a bucket that does not pass.
 // Neighbouring buckets belong to different blocks and warps, so that those around a new point are updated at once. A
-// point and its distance are touched by the same thread in every round.
+// point and its distance are touched by the same thread in every round, and what is touched often stays in its SM's
+// cache.
 //
 // A round selects several points, exactly those that one at a time would be. Every warp (of a cluster: block) offers
 // its furthest point, with the distance that nothing else it owns exceeds: the rest. In the order of selection, the
@@ -17,6 +18,7 @@
 // The first offer that fails ends the round.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cluster_mailbox.cuh"
 #include "kernels/farthest_point_order.cuh"
@@ -24,7 +26,6 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kMaxFarthestPointWarps = MaxFarthestPointWarps(1);
 inline constexpr int kMaxClusterBlocks = 16;
 inline constexpr int kMaxOffers = kWarpThreads;  // a lane each
 static_assert(kMaxFarthestPointWarps <= kMaxOffers && kMaxClusterBlocks <= kMaxOffers);
@@ -94,35 +95,23 @@ struct Bucket {
   Offer offer;
 };
 
-// A bucket's points, wherever they are kept.
-struct BucketPoints {
-  float4* points;
-  float* distances;
-  int num_points;
-};
-
 // Who has which of a sample's sorted points. Buckets of num_rows * 32 of them are dealt out, bucket b to block
-// b % num_blocks, which deals out those it got to its warps, and these to their lanes, kBuckets times.
-template <int kBuckets>
+// b % num_blocks, which deals out those it got to its warps, and these to their lanes.
 struct Spread {
   __device__ Spread(int64_t sample_points, int blocks, int rank_in_sample)
       : num_points(static_cast<int>(sample_points)), num_blocks(blocks), rank(rank_in_sample) {
-    const int64_t points_a_row = int64_t{num_blocks} * static_cast<int64_t>(blockDim.x) * kBuckets * kWarpThreads;
+    const int64_t points_a_row = int64_t{num_blocks} * static_cast<int64_t>(blockDim.x) * kWarpThreads;
     num_rows = max(1, static_cast<int>((sample_points + points_a_row - 1) / points_a_row));
   }
 
-  __device__ int BucketSize() const { return num_rows * kWarpThreads; }
-  // Of the k-th bucket of a lane of this thread's warp, its number in the block; then its number in the sample.
-  __device__ int InBlock(int k, int lane) const {
+  // The bucket of a lane of this thread's warp.
+  __device__ int BucketOf(int lane) const {
     const auto num_warps = static_cast<int>(blockDim.x) / kWarpThreads;
-    return (k * kWarpThreads + lane) * num_warps + static_cast<int>(threadIdx.x) / kWarpThreads;
+    return (lane * num_warps + static_cast<int>(threadIdx.x) / kWarpThreads) * num_blocks + rank;
   }
-  __device__ int InSample(int in_block) const { return in_block * num_blocks + rank; }
-  // Points that the block has room for where it keeps them in shared memory.
-  __device__ int BlockSlots() const {
-    const int num_buckets = (num_points + BucketSize() - 1) / BucketSize();
-    return (num_buckets + num_blocks - 1) / num_blocks * BucketSize();
-  }
+  // Its first point, and how many it has.
+  __device__ int FirstPoint(int bucket) const { return bucket * num_rows * kWarpThreads; }
+  __device__ int NumPoints(int bucket) const { return min(num_rows * kWarpThreads, num_points - FirstPoint(bucket)); }
 
   int num_points;
   int num_blocks;
@@ -131,11 +120,10 @@ struct Spread {
 };
 
 // With all distances infinite.
-template <int kBuckets>
-__device__ Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
-                             const Spread<kBuckets>& spread, int in_block) {
+__device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, const FarthestPointBox* boxes, int sample,
+                                    const Spread& spread, int number) {
   Bucket bucket = {};
-  const int first_row = spread.InSample(in_block) * spread.num_rows;
+  const int first_row = number * spread.num_rows;
   const int num_boxes = (spread.num_points + kWarpThreads - 1) / kWarpThreads;
   uint32_t complement = 0;
   for (int row = first_row; row < min(first_row + spread.num_rows, num_boxes); ++row) {
@@ -163,10 +151,11 @@ __device__ inline bool IsTouched(const Bucket& bucket, const float4& p) {
   return __float_as_uint(bound) < bucket.offer.best.distance;
 }
 
-// Lowers the distances of a bucket by those of the new points whose bits are set; what the bucket offers then, to all
-// lanes of the warp. kUnrolledRows: loads of a lane in flight.
+// Lowers the distances of a bucket's points, num_points in rows of 32, by those of the new points whose bits are set;
+// what the bucket offers then, to all lanes of the warp. kUnrolledRows: loads of a lane in flight.
 template <int kUnrolledRows>
-__device__ Offer Update(const BucketPoints& bucket, int num_rows, const float4* new_points, unsigned touching) {
+__device__ Offer Update(const float4* points, float* distances, int num_points, int num_rows, const float4* new_points,
+                        unsigned touching) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   Offer offer = {};
   for (int first_row = 0; first_row < num_rows; first_row += kUnrolledRows) {
@@ -177,9 +166,9 @@ __device__ Offer Update(const BucketPoints& bucket, int num_rows, const float4* 
       const int i = (first_row + r) * kWarpThreads + lane;
       point[r] = {};
       distance[r] = 0;
-      if (first_row + r < num_rows && i < bucket.num_points) {
-        point[r] = bucket.points[i];
-        distance[r] = bucket.distances[i];
+      if (first_row + r < num_rows && i < num_points) {
+        point[r] = points[i];
+        distance[r] = distances[i];
       }
       nearest[r] = distance[r];
     }
@@ -191,8 +180,8 @@ __device__ Offer Update(const BucketPoints& bucket, int num_rows, const float4* 
 #pragma unroll
     for (int r = 0; r < kUnrolledRows; ++r) {
       const int i = (first_row + r) * kWarpThreads + lane;
-      if (first_row + r >= num_rows || i >= bucket.num_points) continue;
-      if (nearest[r] < distance[r]) bucket.distances[i] = nearest[r];
+      if (first_row + r >= num_rows || i >= num_points) continue;
+      if (nearest[r] < distance[r]) distances[i] = nearest[r];
       const Candidate candidate = {__float_as_uint(nearest[r]), __float_as_uint(point[r].w), point[r].x, point[r].y,
                                    point[r].z};
       Join({candidate, 0}, offer);
@@ -306,31 +295,28 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
 
 // ---- The kernel --------------------------------------------------------------------------------------------------
 
-// A block a sample, or a cluster of num_blocks. capacity: points that a block has room for in shared memory.
-template <int kBuckets, bool kIsShared, bool kIsCluster>
-__global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads, 1)
+// A block a sample, or a cluster of num_blocks.
+template <bool kIsCluster>
+__global__ void __launch_bounds__(kMaxFarthestPointWarps* kWarpThreads, 1)
     SelectFarthestPointsKernel(const __grid_constant__ FarthestPointSampleParams params,
-                               const __grid_constant__ FarthestPointWorkspace workspace, int num_blocks, int capacity) {
+                               const __grid_constant__ FarthestPointWorkspace workspace, int num_blocks) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   if constexpr (kIsCluster) return;  // never launched there
 #endif
-  extern __shared__ float4 shared_points[];
-  float* const shared_distances = reinterpret_cast<float*>(shared_points + capacity);
   __shared__ alignas(16) Exchange exchange;
   const auto lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int sample = kIsCluster ? static_cast<int>(blockIdx.x) / num_blocks : static_cast<int>(blockIdx.x);
   const int64_t begin = params.point_begin[sample];
   const int64_t num_all = params.point_begin[sample + 1] - begin;
-  const Spread<kBuckets> spread(params.num_valid[sample], kIsCluster ? num_blocks : 1,
-                                kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0);
+  const Spread spread(params.num_valid[sample], kIsCluster ? num_blocks : 1,
+                      kIsCluster ? static_cast<int>(blockIdx.x) % num_blocks : 0);
 
   int32_t* const selected = params.selected + params.selected_begin[sample];
   float* const distances = params.distances == nullptr ? nullptr : params.distances + params.selected_begin[sample];
   const int64_t num_selected = params.selected_begin[sample + 1] - params.selected_begin[sample];
   const int64_t start = params.starts == nullptr ? 0 : params.starts[sample];
-  const bool has_room = !kIsShared || spread.BlockSlots() <= capacity;  // max_sample_points may be wrong
-  if (num_selected > spread.num_points || start < 0 || start >= num_all || !has_room) {
+  if (num_selected > spread.num_points || start < 0 || start >= num_all) {
     for (int64_t i = threadIdx.x; spread.rank == 0 && i < num_selected; i += blockDim.x) {
       selected[i] = kNothingSelected;
       if (distances != nullptr) distances[i] = -1;
@@ -339,29 +325,7 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
   }
   if (num_selected == 0) return;
 
-  if constexpr (kIsShared) {
-    for (auto i = static_cast<int>(threadIdx.x); i < spread.BlockSlots(); i += static_cast<int>(blockDim.x)) {
-      const int position = spread.InSample(i / spread.BucketSize()) * spread.BucketSize() + i % spread.BucketSize();
-      if (position >= spread.num_points) continue;
-      shared_points[i] = workspace.points[begin + position];
-      shared_distances[i] = __uint_as_float(kInfinityBits);
-    }
-  }
-  const auto points_of = [&](int in_block) -> BucketPoints {
-    const int first = spread.InSample(in_block) * spread.BucketSize();
-    const int count = min(spread.BucketSize(), spread.num_points - first);
-    if constexpr (kIsShared) {
-      const int slot = in_block * spread.BucketSize();
-      return {shared_points + slot, shared_distances + slot, count};
-    } else {
-      return {workspace.points + begin + first, workspace.distances + begin + first, count};
-    }
-  };
-  Bucket buckets[kBuckets];
-#pragma unroll
-  for (int k = 0; k < kBuckets; ++k) {
-    buckets[k] = LoadBucket(params, workspace.boxes, sample, spread, spread.InBlock(k, lane));
-  }
+  Bucket bucket = LoadBucket(params, workspace.boxes, sample, spread, spread.BucketOf(lane));
   if (threadIdx.x == 0) {
     const auto first_index = static_cast<int32_t>((start + workspace.states[sample].start_offset) % num_all);
     const float* const point = params.points + (begin + first_index) * params.points_pitch;
@@ -385,31 +349,23 @@ __global__ void __launch_bounds__(MaxFarthestPointWarps(kBuckets) * kWarpThreads
     num_done += num_new;
     if (num_done == num_selected) break;
 
-    unsigned touching[kBuckets] = {};  // a bit a new point
-    for (int i = 0; i < num_new; ++i) {
-      const float4 new_point = exchange.ranking.points[i];
-#pragma unroll
-      for (int k = 0; k < kBuckets; ++k) touching[k] |= IsTouched(buckets[k], new_point) ? 1u << i : 0;
+    unsigned touching = 0;  // a bit a new point
+    for (int i = 0; i < num_new; ++i) touching |= IsTouched(bucket, exchange.ranking.points[i]) ? 1u << i : 0;
+    const unsigned touched = __ballot_sync(~0u, touching != 0);
+    for (unsigned left = touched; left != 0; left &= left - 1) {
+      const int of_lane = __ffs(static_cast<int>(left)) - 1;
+      const int number = spread.BucketOf(of_lane);
+      const int64_t first = begin + spread.FirstPoint(number);
+      const auto update = [&](auto unrolled_rows) {
+        return Update<unrolled_rows()>(workspace.points + first, workspace.distances + first, spread.NumPoints(number),
+                                       spread.num_rows, exchange.ranking.points, __shfl_sync(~0u, touching, of_lane));
+      };
+      const Offer updated =
+          spread.num_rows == 1 ? update(std::integral_constant<int, 1>()) : update(std::integral_constant<int, 4>());
+      if (lane == of_lane) bucket.offer = updated;
     }
-    bool has_changed = round == 0;
-#pragma unroll
-    for (int k = 0; k < kBuckets; ++k) {
-      for (unsigned lanes = __ballot_sync(~0u, touching[k] != 0); lanes != 0; lanes &= lanes - 1) {
-        const int of_lane = __ffs(static_cast<int>(lanes)) - 1;
-        const unsigned touching_it = __shfl_sync(~0u, touching[k], of_lane);
-        const BucketPoints bucket = points_of(spread.InBlock(k, of_lane));
-        const Offer updated = spread.num_rows == 1
-                                  ? Update<1>(bucket, 1, exchange.ranking.points, touching_it)
-                                  : Update<4>(bucket, spread.num_rows, exchange.ranking.points, touching_it);
-        if (lane == of_lane) buckets[k].offer = updated;
-        has_changed = true;
-      }
-    }
-    if (has_changed) {
-      Offer of_lane = buckets[0].offer;
-#pragma unroll
-      for (int k = 1; k < kBuckets; ++k) Join(buckets[k].offer, of_lane);
-      const Offer of_warp = FirstOffer(of_lane);
+    if (touched != 0 || round == 0) {
+      const Offer of_warp = FirstOffer(bucket.offer);
       if (lane == 0) Put(of_warp, warp, exchange.of_warps);
     }
     __syncthreads();

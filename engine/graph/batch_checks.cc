@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/graph/point_reader.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "kernels/coordinate_key.h"
 
 namespace voxserve {
@@ -141,19 +142,12 @@ bool WantsScores(absl::Span<const SampleInput> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
 }
 
-size_t FirstHeadStep(const Program& program) {
-  const auto first = std::find_if(program.steps.begin(), program.steps.end(),
-                                  [](const std::unique_ptr<Step>& step) { return step->is_head(); });
-  return static_cast<size_t>(first - program.steps.begin());
-}
-
 void BufferPlaces::SetData(char* block, std::vector<char*>& buffer_data) const {
   for (size_t i = 0; i < buffers.size(); ++i) buffer_data[buffers[i]] = block + begin[i];
 }
 
 BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
                           int64_t num_samples, int64_t num_points) {
-  constexpr int64_t kAlignment = 256;
   // First fit by first use: 60 buffers or so, so the square of it is nothing.
   BufferPlaces places;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
@@ -168,7 +162,7 @@ BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment,
   for (size_t i = 0; i < places.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[places.buffers[i]];
     const int64_t wanted = buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype);
-    bytes[i] = (wanted + kAlignment - 1) / kAlignment * kAlignment;
+    bytes[i] = AlignedBytes(wanted);
     int64_t at = 0;
     for (const size_t other : placed) {
       if (program.buffers[places.buffers[other]].last_step < buffer.first_step) continue;
@@ -182,6 +176,27 @@ BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment,
                   i);
   }
   return places;
+}
+
+int64_t BytesOfSamples(const Program& program, int64_t num_samples, bool on_cuda) {
+  const std::vector<int64_t> no_sites(program.levels.size(), 0);
+  const std::vector<int64_t> no_points(static_cast<size_t>(num_samples) + 1, 0);
+  const std::vector<char*> no_memory(program.buffers.size());
+  const StepContext context{
+      .num_sites = &no_sites, .buffers = &program.buffers, .buffer_data = &no_memory, .point_begin = &no_points};
+  int64_t bytes = 0;
+  for (const ProgramSegment& segment : program.segments) {
+    bytes += PlaceBuffers(program, segment, no_sites, num_samples, /*num_points=*/0).bytes;
+    if (!on_cuda) continue;
+    size_t scratch_bytes = 0;
+    for (int i = segment.first_step; i < segment.end_step; ++i) {
+      const Step& step = *program.steps[static_cast<size_t>(i)];
+      if (step.has_scratch_of_samples()) scratch_bytes = std::max(scratch_bytes, step.ScratchBytes(context));
+      bytes += step.OutputBytes(context);
+    }
+    bytes += AlignedBytes(static_cast<int64_t>(scratch_bytes));
+  }
+  return bytes;
 }
 
 }  // namespace voxserve

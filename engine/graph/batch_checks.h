@@ -64,8 +64,6 @@ bool WantsScores(absl::Span<const SampleInput> inputs);
 inline bool IsWanted(const Step& step, bool wants_scores) {
   return step.is_for_all || (wants_scores && step.is_for_scores);
 }
-// Where the head begins, as an index into program.steps.
-size_t FirstHeadStep(const Program& program);
 
 // Where the buffers of a segment, those that its steps are the first to touch, lie in a block of memory of their own.
 struct BufferPlaces {
@@ -80,5 +78,9 @@ struct BufferPlaces {
 // By first fit.
 BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
                           int64_t num_samples, int64_t num_points);
+
+// What the feature pass takes of its memory for so many samples without a point: buffers, and on a GPU the steps'
+// scratch and outputs.
+int64_t BytesOfSamples(const Program& program, int64_t num_samples, bool on_cuda);
 
 }  // namespace voxserve

@@ -23,7 +23,6 @@ namespace {
 using model::v1::AnchorHeadDecode;
 using model::v1::CenterHeadDecode;
 
-constexpr uint32_t kMostClasses = 65535;  // ids are below it
 constexpr int kMostStride = 1024;
 
 // The parameters of one head; is_ok() once all are read without a problem.
@@ -67,7 +66,7 @@ class HeadReader {
       return;
     }
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= kMostClasses) Report("class id ", ids[i], " is too large; ids are below ", kMostClasses);
+      if (ids[i] >= kMaxClasses) Report("class id ", ids[i], " is too large; ids are below ", kMaxClasses);
       if (std::count(ids.begin(), ids.begin() + static_cast<int64_t>(i), ids[i]) == 1) {
         Report("class id ", ids[i], " is there twice");
       }
@@ -173,8 +172,6 @@ std::optional<kernels::AnchorHeadParams> ReadAnchorHead(const AnchorHeadDecode& 
   reader.ReadMaxBoxes(proto.max_boxes(), &head.max_boxes);
   return reader.is_ok() ? std::optional(head) : std::nullopt;
 }
-
-std::string SizeText(const GridShape& image) { return absl::StrCat(image.size[0], " x ", image.size[1]); }
 
 void SetBoxes(int32_t max_boxes, GraphNode* node) {
   node->level = kSampleLevel;
@@ -286,7 +283,7 @@ void NodeChecker::CheckAnchorHeadDecode(const AnchorHeadDecode& proto, GraphNode
   const int anchors = read ? read->num_anchors : 0;
   const std::optional<GridShape> image = HeadImages(*node,
                                                     {{"scores", anchors * op.head.num_classes},
-                                                     {"boxes", anchors * 7},
+                                                     {"boxes", anchors * kernels::kAnchorResiduals},
                                                      {"directions", anchors * op.head.num_direction_bins}},
                                                     at);
   const VoxelizeOp* const voxelize = RangeOfBoxes(at);

@@ -140,7 +140,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};
   const bool wants_scores = WantsScores(inputs);
-  const size_t first_head_step = FirstHeadStep(program);
+  const auto first_head_step = static_cast<size_t>(program.first_head_step);
   std::vector<absl::Duration> step_times(program.steps.size());
   const auto run = [&](size_t begin, size_t end) -> absl::Status {
     for (size_t i = begin; i < end; ++i) {

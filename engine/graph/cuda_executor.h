@@ -1,9 +1,9 @@
 #pragma once
 
 // Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
-// there (device_points.h). The host waits twice: once for the sizes of levels and rulebooks, from which it groups the
-// matrix products, and once for the result; between the two it only launches. A program of several segments waits once
-// more for the sizes of each.
+// there (device_points.h). The host waits once for the sizes of levels and rulebooks, from which it groups the matrix
+// products, and once for the result; between the two it only launches. A network that prunes has one segment more
+// for every prune in a row (those side by side share one), and the host waits once more for the sizes of each.
 //
 // Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
 // (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit even so

@@ -262,7 +262,6 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   cuda.features.Reset();
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
-  const size_t first_head_step = FirstHeadStep(program);
   for (const ProgramSegment& segment : program.segments) {
     const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
     const bool is_last = &segment == &program.segments.back();
@@ -287,7 +286,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
     }
     places.SetData(block, buffer_data);
     for (size_t i = first_step; i < end_step; ++i) {
-      if (i == first_head_step) RETURN_IF_ERROR(EndStage(kFeatures));
+      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(kFeatures));
       if (!IsWanted(*program.steps[i], wants_scores)) continue;
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
       RETURN_IF_ERROR(program.steps[i]->Run(context));

@@ -1,6 +1,8 @@
 #pragma once
 
-// Runs a Program on batches: the geometry pass, then the feature pass.
+// Runs a Program on batches: the geometry pass, then the feature pass; of a network that prunes both again for every
+// further segment (program.h), whose geometry follows from scores. A GPU's host waits once for each geometry pass, and
+// once for the result.
 //
 // One executor belongs to one worker's context and is called from its thread alone; it may run any program that was
 // compiled for its device, and keeps the memory of the largest batch seen. Whatever is derived from a cloud is
@@ -42,7 +44,8 @@ struct BatchBytes {
 struct RunOptions {
   const PlanTable* plans = nullptr;  // of the program; null: its default_plans
   bool times_convs = false;          // BatchOutput::conv_times
-  bool may_make_maps_on_cpu = true;  // of a GPU's batch whose maps do not fit; else RESOURCE_EXHAUSTED
+  // Of a GPU's batch whose maps do not fit; else, and of a program with several segments, RESOURCE_EXHAUSTED.
+  bool may_make_maps_on_cpu = true;
   BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
 };
 
@@ -67,8 +70,11 @@ class Executor {
   static std::unique_ptr<Executor> Create(ExecutionContext* context);
   virtual ~Executor() = default;
 
-  // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone, its
-  // scores equal to rounding.
+  // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone. Its
+  // features are equal to rounding, since the algorithm of a matrix product may follow the batch's number of rows (that
+  // of a convolution of images does not, but for one of a single cell, which is a matrix product); so are scores and
+  // boxes, and where rounding decides, at a threshold, so are the sites that a prune leaves and which boxes there are.
+  // A program that is_deterministic gives the same bytes.
   virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                           const RunOptions& options) = 0;
   BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {

@@ -151,7 +151,7 @@ struct DevoxelizeOp {};
 
 // Its result is labels, which only voxel_to_point and outputs read.
 struct ArgmaxOp {
-  int num_classes = 0;  // channels of the input, at most 65535: one id is left for points without a label
+  int num_classes = 0;  // channels of the input, at most kMaxClasses
 };
 
 // Local pooling. What is said of a SparseConvOp's fields holds for these.
@@ -230,6 +230,13 @@ using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, Ac
 // True for an operator that makes boxes of images.
 inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
+}
+
+// True for an operator of the head, which makes labels or boxes of the last features. The head runs behind all layers,
+// is timed as a stage of its own, and what it alone reads is float32 whatever the features are. A voxel_to_point is of
+// it where nobody reads it (Layers::IsHead).
+inline bool IsHeadOp(const GraphOp& op) {
+  return std::holds_alternative<ArgmaxOp>(op) || IsDecoder(op) || std::holds_alternative<NmsOp>(op);
 }
 
 // The node that an inverse convolution or pool names; -1: none.

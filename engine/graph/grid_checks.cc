@@ -19,10 +19,6 @@ namespace {
 
 constexpr int64_t kMaxGridValues = std::numeric_limits<int32_t>::max();  // of a sample: 8 GiB of float32
 
-std::string SizeText(const kernels::Axes& size, int dimension) {
-  return absl::StrJoin(size.begin(), size.begin() + dimension, " x ");
-}
-
 // False, and a problem, where a sample's cells are too many.
 bool FitsMemory(const std::array<int64_t, kernels::kMaxDimension>& size, int dimension, int64_t channels,
                 const ProblemsAt& at) {
@@ -104,6 +100,10 @@ class Conv2dReader {
 
 }  // namespace
 
+std::string SizeText(const GridShape& grid) {
+  return absl::StrJoin(grid.size.begin(), grid.size.begin() + grid.dimension, " x ");
+}
+
 void NodeChecker::CheckToDense(bool is_from_above, GraphNode* node, const ProblemsAt& at) {
   node->op = ToDenseOp{.is_from_above = is_from_above};
   if (is_from_above && graph_.dimension != 3) {
@@ -151,9 +151,9 @@ void NodeChecker::CheckFromDense(const model::v1::FromDense& proto, int sites_of
       at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
     } else if (!shape) {
       at.Add("the sites of ", Quoted(given.name), " have no spatial shape");
-    } else if (*input->grid != GridShape{.dimension = graph_.dimension, .size = *shape}) {
-      at.Add("the sites of ", Quoted(given.name), " are in a shape of ", SizeText(*shape, graph_.dimension),
-             "; the cells of ", Quoted(input->name), " are ", SizeText(input->grid->size, input->grid->dimension));
+    } else if (const GridShape sites{.dimension = graph_.dimension, .size = *shape}; *input->grid != sites) {
+      at.Add("the sites of ", Quoted(given.name), " are in a shape of ", SizeText(sites), "; the cells of ",
+             Quoted(input->name), " are ", SizeText(*input->grid));
     } else {
       op.sites_of = sites_of;
       node->level = given.level;

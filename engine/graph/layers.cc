@@ -45,18 +45,18 @@ bool Layers::DecidesSites(int node) const {
                      [node](const CoordinateLevel& level) { return level.filter && level.filter->score_node == node; });
 }
 
-bool Layers::IsHead(int node) const { return std::holds_alternative<ArgmaxOp>(Node(node).op) || IsPlainOutput(node); }
+bool Layers::IsHead(int node) const { return IsHeadOp(Node(node).op) || IsMadeByAnswer(node); }
 
-bool Layers::IsPlainOutput(int node) const {
+bool Layers::IsMadeByAnswer(int node) const {
   return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
 }
 
-bool Layers::IsReadByHeadAlone(const Layer& layer) const {
+bool Layers::StaysFloat32(const Layer& layer) const {
   const std::vector<int>& readers = ReadersOf(layer);
   return std::all_of(readers.begin(), readers.end(), [&](int reader) {
     // Scores are only compared.
     if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
-    return IsHead(reader) || (decodes_floats_ && IsDecoder(Node(reader).op));
+    return IsHead(reader) && (decodes_floats_ || !IsDecoder(Node(reader).op));
   });
 }
 

@@ -65,12 +65,14 @@ class Layers {
   }
   // True where a level's sites are those whose score here is above a threshold.
   bool DecidesSites(int node) const;
-  // True for a node whose input leaves the network.
+  // True for a node of the head (Program::first_head_step): one of IsHeadOp, or one that IsMadeByAnswer.
   bool IsHead(int node) const;
-  // True for a voxel_to_point that nobody reads: points get their voxels' rows in the answer alone.
-  bool IsPlainOutput(int node) const;
-  // True where its value leaves the network or decides about sites, and is to stay float32 whatever the features are.
-  bool IsReadByHeadAlone(const Layer& layer) const;
+  // True for a voxel_to_point that nobody reads. It has neither buffer nor step: the answer copies voxels' rows to
+  // points.
+  bool IsMadeByAnswer(int node) const;
+  // True for a layer whose value is float32 whatever the features are: the head alone reads it, it leaves the network,
+  // or it decides about sites.
+  bool StaysFloat32(const Layer& layer) const;
 
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
 
@@ -79,7 +81,7 @@ class Layers {
   // level is made, and nothing else.
   void FindRead();
   void FindConsumers();
-  bool DecodersReadAlone() const;  // all their images
+  bool DecodersReadAlone() const;  // their images, all of them
   void Make();
   void Absorb(Layer& layer);
   void MarkOutputs();

@@ -14,7 +14,6 @@ namespace {
 
 using model::v1::Node;
 
-constexpr int kMaxClasses = 65535;
 constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
 
 struct InputCount {

@@ -6,6 +6,7 @@
 // Shared by the functions: `at` reports for the node, and the result is empty where something was reported.
 
 #include <optional>
+#include <string>
 
 #include "engine/graph/graph.h"
 #include "engine/graph/problems.h"
@@ -14,6 +15,7 @@
 namespace voxserve {
 
 inline constexpr int kMaxChannels = 65536;      // of any tensor
+inline constexpr int kMaxClasses = 65535;       // ids are below it: one is left for points without a label
 inline constexpr int kMaxKernelOffsets = 4096;  // cells of a kernel
 
 std::optional<VoxelizeOp> ReadVoxelize(const model::v1::Voxelize& proto, int dimension, const ProblemsAt& at);
@@ -42,5 +44,8 @@ std::optional<SiteFilter> ReadCrop(const model::v1::Crop& proto, int dimension, 
 
 // 0 where it is not in 1..kMaxChannels.
 int ReadOutChannels(uint32_t out_channels, const ProblemsAt& at);
+
+// For messages: "188 x 376".
+std::string SizeText(const GridShape& grid);
 
 }  // namespace voxserve

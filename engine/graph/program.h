@@ -4,8 +4,8 @@
 //
 // Two passes. The geometry pass makes voxels, coordinate levels and rulebooks from coordinates alone; the feature pass
 // is the list of steps below, in order. A prune by score ends a segment: behind it both passes are made again, for the
-// levels that features decided. Batch norms are folded, epilogues fused, and concatenations written in place where that
-// is possible, so a step is a kernel call and a buffer is real memory.
+// levels that features decided (prunes side by side share a segment). Batch norms are folded, epilogues fused, and
+// concatenations written in place where that is possible, so a step is a kernel call and a buffer is real memory.
 //
 // Immutable after compilation (and Upload, for a GPU); shared by all threads of its device.
 
@@ -57,6 +57,9 @@ struct Program {
   // INVALID_ARGUMENT, naming the step, where a weight is beyond its type; RESOURCE_EXHAUSTED for memory.
   absl::Status Upload(WeightUploader& uploader);
 
+  // INTERNAL, naming the step, where one will fail on the CPU whatever the batch.
+  absl::Status Check() const;
+
   int dimension = 3;
   VoxelizeOp voxelize;
   std::vector<CoordinateLevel> levels;     // parents before their children
@@ -67,8 +70,11 @@ struct Program {
   std::vector<int> key_levels;           // levels whose steps read their sites' keys
   PlanTable default_plans;               // of the plan that it was compiled with
   std::vector<Buffer> buffers;
-  int64_t sample_bytes = 0;  // that buffers take for each sample, whatever its size: of dense results
+  // That the feature pass takes for each sample, whatever its size: for dense results and boxes, and on a GPU for the
+  // steps that make them.
+  int64_t sample_bytes = 0;
   std::vector<std::unique_ptr<Step>> steps;
+  int first_head_step = 0;  // steps from here on are the head, timed as the stage "head": labels, boxes and outputs
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;

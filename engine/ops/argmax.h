@@ -12,7 +12,6 @@ class ArgmaxStep final : public Step {
   ArgmaxStep(const BufferSlice& in, const BufferSlice& out) : in_(in), out_(out) {}
 
   absl::Status Run(const StepContext& context) const override;
-  bool is_head() const override { return true; }
 
  private:
   const BufferSlice in_, out_;

@@ -1,5 +1,6 @@
 #include "engine/ops/box_output.h"
 
+#include "engine/runtime/aligned_bytes.h"
 #include "kernels/box_rows.h"
 
 namespace voxserve {
@@ -19,7 +20,7 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
 }
 
 int64_t BoxOutputStep::OutputBytes(const StepContext& context) const {
-  return AlignedOutputBytes(context.At(in_).rows * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
+  return AlignedBytes(context.At(in_).rows * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace voxserve

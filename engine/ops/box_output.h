@@ -13,7 +13,6 @@ class BoxOutputStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   int64_t OutputBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;

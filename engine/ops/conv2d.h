@@ -3,6 +3,7 @@
 // A convolution of images, or its transpose: out = epilogue(conv(in)).
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,14 +28,20 @@ class Conv2dStep final : public Step {
   // weights: as PyTorch stores them, with batch norms folded in.
   Conv2dStep(Options options, std::vector<float> weights);
 
+  // INTERNAL where the CPU's library refuses the convolution, as Check tells before.
   absl::Status Run(const StepContext& context) const override;
+  absl::Status Check() const override;
   absl::Status Upload(WeightUploader& uploader) override;
 
   const Options& options() const { return options_; }
 
  private:
+  // Without memory.
+  kernels::Conv2dParams FixedParams() const;
+
   Options options_;
-  Weights weights_;  // packed for the device, on a GPU by Upload
+  Weights weights_;      // packed for the device, on a GPU by Upload
+  std::string refusal_;  // why they could not be packed; empty: they are
 };
 
 }  // namespace voxserve

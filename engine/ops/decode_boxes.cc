@@ -47,7 +47,7 @@ absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
 
 size_t DecodeCenterHeadsStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return kernels::cuda::CenterHeadWorkspaceBytes(ParamsIn(context));
+    return kernels::cuda::CenterHeadWorkspaceBytes(ParamsIn(context));
   }
   return 0;
 }
@@ -78,7 +78,7 @@ absl::Status DecodeAnchorHeadStep::Run(const StepContext& context) const {
 
 size_t DecodeAnchorHeadStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return kernels::cuda::AnchorHeadWorkspaceBytes(ParamsIn(context));
+    return kernels::cuda::AnchorHeadWorkspaceBytes(ParamsIn(context));
   }
   return 0;
 }

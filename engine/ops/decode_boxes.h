@@ -34,7 +34,7 @@ class DecodeCenterHeadsStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   size_t ScratchBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
+  bool has_scratch_of_samples() const override { return true; }
 
  private:
   kernels::CenterHeadParams ParamsIn(const StepContext& context) const;
@@ -58,7 +58,7 @@ class DecodeAnchorHeadStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   size_t ScratchBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
+  bool has_scratch_of_samples() const override { return true; }
 
  private:
   kernels::AnchorHeadParams ParamsIn(const StepContext& context) const;

@@ -46,7 +46,7 @@ absl::Status InterpolationWeightsStep::Run(const StepContext& context) const {
 
 size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return kernels::cuda::InterpolationWeightsWorkspaceBytes(ParamsIn(context));
+    return kernels::cuda::InterpolationWeightsWorkspaceBytes(ParamsIn(context));
   }
   return 0;
 }

@@ -32,9 +32,7 @@ absl::Status GlobalPoolStep::Run(const StepContext& context) const {
 
 size_t GlobalPoolStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      return kernels::cuda::SampleReduceWorkspaceBytes(context.num_samples(), options_.in.channels);
-    }
+    return kernels::cuda::SampleReduceWorkspaceBytes(context.num_samples(), options_.in.channels);
   }
   return 0;
 }

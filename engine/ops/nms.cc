@@ -34,7 +34,7 @@ absl::Status NmsStep::Run(const StepContext& context) const {
 
 size_t NmsStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return kernels::cuda::RotatedNmsWorkspaceBytes(ParamsIn(context));
+    return kernels::cuda::RotatedNmsWorkspaceBytes(ParamsIn(context));
   }
   return 0;
 }

@@ -25,7 +25,7 @@ class NmsStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   size_t ScratchBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
+  bool has_scratch_of_samples() const override { return true; }
 
  private:
   kernels::RotatedNmsParams ParamsIn(const StepContext& context) const;

@@ -43,8 +43,6 @@ void SetBoxes(const float* rows, int64_t num_rows, int64_t pitch, SampleOutput& 
   }
 }
 
-int64_t AlignedOutputBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 void TakeOutputs(const StepContext& context) {
   for (const QueuedOutput& queued : context.queued_outputs) {
     int64_t end = 0;

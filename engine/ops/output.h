@@ -17,9 +17,6 @@ char* RoomForOutput(OutputKind kind, int64_t num_rows, int64_t row_bytes, Sample
 // Boxes in place of those that the sample had: of num_rows rows (kernels/box_rows.h) those with a score.
 void SetBoxes(const float* rows, int64_t num_rows, int64_t pitch, SampleOutput& output);
 
-// What a step's OutputBytes are for rows of so many bytes: outputs share one block of memory.
-int64_t AlignedOutputBytes(int64_t bytes);
-
 // On a GPU: the memory in which the next output's rows are made, behind what has been queued.
 char* NextOutputRows(const StepContext& context);
 // Starts the copy of the rows that were made there; sets output.rows.

@@ -2,6 +2,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/ops/output.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
@@ -10,7 +11,7 @@ namespace {
 int64_t QueuedBytes(const StepContext& context) {
   int64_t bytes = 0;
   for (const QueuedOutput& queued : context.queued_outputs) {
-    bytes += AlignedOutputBytes(queued.num_rows * queued.row_bytes);
+    bytes += AlignedBytes(queued.num_rows * queued.row_bytes);
   }
   return bytes;
 }

@@ -1,5 +1,6 @@
 #include "engine/ops/point_output.h"
 
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
@@ -23,7 +24,7 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
   const Tensor in = context.At(in_);
-  return AlignedOutputBytes(context.num_answers() * in.channels * SizeOf(in.dtype));
+  return AlignedBytes(context.num_answers() * in.channels * SizeOf(in.dtype));
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,

@@ -16,7 +16,6 @@ class PointOutputStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   int64_t OutputBytes(const StepContext& context) const override;
-  bool is_head() const override { return true; }
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;

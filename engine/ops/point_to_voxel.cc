@@ -3,14 +3,21 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/point_to_voxel.h"
 
 namespace voxserve {
 namespace {
 
-// Of a GPU's scratch memory.
-size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+// Arrays of a GPU's scratch memory, one behind the other.
+struct GroupArrays {
+  explicit GroupArrays(const kernels::PointGroupsParams& groups)
+      : sorted_points(AlignedBytes((groups.num_sites + 1) * static_cast<int64_t>(sizeof(int64_t)))),
+        workspace(sorted_points + AlignedBytes(groups.num_points * static_cast<int64_t>(sizeof(int32_t)))) {}
+
+  int64_t sorted_points, workspace;  // where they begin, in bytes; site_begin begins at 0
+};
 
 }  // namespace
 
@@ -43,11 +50,11 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
       params.site_begin = context.device_geometry->voxel_begin();
       if (options_.needs_groups()) {
         kernels::PointGroupsParams groups = GroupsOf(context);
-        char* scratch = static_cast<char*>(context.scratch);
+        const GroupArrays begin(groups);
+        char* const scratch = static_cast<char*>(context.scratch);
         params.site_begin = groups.site_begin = reinterpret_cast<int64_t*>(scratch);
-        scratch += Aligned(static_cast<size_t>(groups.num_sites + 1) * sizeof(int64_t));
-        params.sorted_points = groups.sorted_points = reinterpret_cast<int32_t*>(scratch);
-        groups.workspace = scratch + Aligned(static_cast<size_t>(groups.num_points) * sizeof(int32_t));
+        params.sorted_points = groups.sorted_points = reinterpret_cast<int32_t*>(scratch + begin.sorted_points);
+        groups.workspace = scratch + begin.workspace;
         RETURN_IF_CUDA_ERROR(kernels::cuda::PointGroups(groups, context.stream()));
       }
       RETURN_IF_CUDA_ERROR(kernels::cuda::PointToVoxel(params, context.stream()));
@@ -72,11 +79,9 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
 
 size_t PointToVoxelStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr && options_.needs_groups()) {
+    if (options_.needs_groups()) {
       const kernels::PointGroupsParams groups = GroupsOf(context);
-      return Aligned(static_cast<size_t>(groups.num_sites + 1) * sizeof(int64_t)) +
-             Aligned(static_cast<size_t>(groups.num_points) * sizeof(int32_t)) +
-             kernels::cuda::PointGroupsWorkspaceBytes(groups);
+      return static_cast<size_t>(GroupArrays(groups).workspace) + kernels::cuda::PointGroupsWorkspaceBytes(groups);
     }
   }
   return 0;

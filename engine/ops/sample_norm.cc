@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/sample_reduce.h"
 #include "kernels/sample_scale_shift.h"
@@ -38,8 +39,7 @@ int64_t NumFactors(const StepContext& context, const BufferSlice& slice) {
 
 // Of means, and of scales.
 size_t FactorBytes(const StepContext& context, const BufferSlice& slice) {
-  constexpr size_t kAlignment = 256;
-  return (static_cast<size_t>(NumFactors(context, slice)) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+  return static_cast<size_t>(AlignedBytes(NumFactors(context, slice) * static_cast<int64_t>(sizeof(float))));
 }
 
 }  // namespace
@@ -113,10 +113,8 @@ absl::Status SampleNormStep::Upload(WeightUploader& uploader) {
 
 size_t SampleNormStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      return 2 * FactorBytes(context, options_.in) +
-             kernels::cuda::SampleReduceWorkspaceBytes(context.num_samples(), options_.in.channels);
-    }
+    return 2 * FactorBytes(context, options_.in) +
+           kernels::cuda::SampleReduceWorkspaceBytes(context.num_samples(), options_.in.channels);
   }
   return 0;
 }

@@ -26,6 +26,7 @@ class SampleNormStep final : public Step {
   absl::Status Run(const StepContext& context) const override;
   absl::Status Upload(WeightUploader& uploader) override;
   size_t ScratchBytes(const StepContext& context) const override;
+  bool has_scratch_of_samples() const override { return true; }
 
  private:
   // Runs the passes with means and scales [samples, channels]; workspace as SampleReduce asks for it.

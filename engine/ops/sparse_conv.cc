@@ -49,7 +49,7 @@ absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_i
 
 size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) return ScratchBytesOnCuda(context);
+    return ScratchBytesOnCuda(context);
   }
   return 0;
 }

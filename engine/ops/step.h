@@ -130,20 +130,25 @@ class Step {
   // broke.
   virtual absl::Status Run(const StepContext& context) const = 0;
 
+  // INTERNAL where the step will fail on the CPU whatever the batch. Asked once, when its model is loaded.
+  virtual absl::Status Check() const { return absl::OkStatus(); }
+
   // Brings the weights to a GPU, in the order and type that the GPU's kernel reads. Once, before the first Run there.
   virtual absl::Status Upload(WeightUploader&) { return absl::OkStatus(); }
 
-  // Device memory that Run needs for itself while it runs.
+  // Memory of a GPU that Run needs for itself there while it runs.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }
+  // True where it grows with the batch's samples, whatever they are: ScratchBytes asks then for nothing but their
+  // number and buffers, and may be called before there is anything else.
+  virtual bool has_scratch_of_samples() const { return false; }
 
-  // Of StepContext::output_rows, for a step that makes outputs.
+  // Of StepContext::output_rows, for a step that makes outputs. As ScratchBytes of samples, it may be called early.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
-  // Steps after the last layer, timed as the stage "head".
-  virtual bool is_head() const { return false; }
-
-  std::string name;         // of the graph's node that it began as
-  bool is_for_all = false;  // labels or boxes need it; what only scores need is skipped where nobody asked for them
+  std::string name;  // of the graph's node that it began as
+  // Labels, boxes or sites that scores decide about need it; what only scores that are returned need is skipped where
+  // nobody asked for them.
+  bool is_for_all = false;
   bool is_for_scores = false;
 };
 

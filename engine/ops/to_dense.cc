@@ -33,9 +33,7 @@ absl::Status ToDenseStep::Run(const StepContext& context) const {
 
 size_t ToDenseStep::ScratchBytes(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
-    if (context.cuda() != nullptr) {
-      return kernels::cuda::SitesToCellsWorkspaceBytes(options_.grid, context.num_samples());
-    }
+    return kernels::cuda::SitesToCellsWorkspaceBytes(options_.grid, context.num_samples());
   }
   return 0;
 }

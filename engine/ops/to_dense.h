@@ -22,6 +22,7 @@ class ToDenseStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   size_t ScratchBytes(const StepContext& context) const override;
+  bool has_scratch_of_samples() const override { return true; }
 
  private:
   const Options options_;

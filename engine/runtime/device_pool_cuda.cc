@@ -7,13 +7,12 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "engine/runtime/device_pool.h"
 
 namespace voxserve {
 namespace {
-
-constexpr int64_t kAlignment = 256;
 
 int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -107,7 +106,7 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
-  const int64_t wanted = RoundUp(std::max<int64_t>(bytes, 1), kAlignment);
+  const int64_t wanted = AlignedBytes(std::max<int64_t>(bytes, 1));
   if (blocks_.empty() || used_ + wanted > blocks_.back().bytes()) {
     ASSIGN_OR_RETURN(DeviceBuffer block, DeviceBuffer::Create(*pool_, RoundUp(wanted, kBlockBytes), stream_));
     blocks_.push_back(std::move(block));

@@ -4,10 +4,10 @@
 //
 // What a batch takes. Some memory whatever its size; some for its points, since clouds, levels and maps are laid out
 // before it is known how many voxels there are; some for its voxels; and of a network with dense results some for each
-// of its samples, which the program knows. What points and voxels take is taken as proportional, each with the largest
-// ratio among the last 32 runs, of those that had at least half as many points (or voxels) as the largest of them:
-// small runs take more for each, by all that is rounded up, and need no bound, because larger ones fit. So one large
-// run corrects what small ones taught.
+// of its samples, which the program knows (the results, and scratch of the steps that make them). What points and
+// voxels take is taken as proportional, each with the largest ratio among the last 32 runs, of those that had at least
+// half as many points (or voxels) as the largest of them: small runs take more for each, by all that is rounded up, and
+// need no bound, because larger ones fit. So one large run corrects what small ones taught.
 //
 // What that does not tell, as memory that other processes took, shows in batches that have no room: they run in parts,
 // and half as many points are the limit from then on, which grows again as batches that reach it fit.

@@ -46,7 +46,11 @@ std::string CpuModelName() {
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic) {
   const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
-  if (!device.is_cuda()) return Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
+  if (!device.is_cuda()) {
+    Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
+    RETURN_IF_ERROR(program.Check());
+    return program;
+  }
   if constexpr (kernels::kHasCuda) {
     RETURN_IF_ERROR(device.pool->MakeCurrent());  // the compiler asks it what it can
   }

@@ -14,7 +14,7 @@
 namespace voxserve {
 
 // Compiled with the default plan, its weights on the device. INVALID_ARGUMENT where a weight is beyond its type,
-// RESOURCE_EXHAUSTED for memory.
+// RESOURCE_EXHAUSTED for memory, INTERNAL where the CPU's library refuses a convolution of images.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic = false);
 

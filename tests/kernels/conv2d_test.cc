@@ -223,6 +223,32 @@ TEST_P(Conv2dTest, ImagesWithoutPositionsGiveTheirPadding) {
 
 INSTANTIATE_TEST_SUITE_P(Grounds, Conv2dTest, AllGrounds(), GroundName);
 
+// Groups that do not divide the channels stand for whatever a library may refuse.
+TEST(Conv2dRefusalTest, IsReportedAndNothingIsComputed) {
+  const Conv2dGeometry geometry = {.kernel_size = {3, 3}, .groups = 2};
+  constexpr int32_t kInChannels = 3, kOutChannels = 64;
+  const std::vector<float> weights(kOutChannels * 9, 1.0f), in(5 * 5 * kInChannels, 1.0f);
+  std::vector<float> packed;
+  EXPECT_NE(cpu::PackConv2dWeights(geometry, kInChannels, kOutChannels, weights.data(), &packed), "");
+  EXPECT_TRUE(packed.empty());
+  std::vector<float> out(3 * 3 * kOutChannels, kUntouched);
+  const Conv2dParams params = {.geometry = geometry,
+                               .num_images = 1,
+                               .in_rows = 5,
+                               .in_columns = 5,
+                               .in = in.data(),
+                               .in_pitch = kInChannels,
+                               .in_channels = kInChannels,
+                               .weights = weights.data(),
+                               .out = out.data(),
+                               .out_pitch = kOutChannels,
+                               .out_channels = kOutChannels};
+  EXPECT_NE(cpu::CheckConv2d(params), "");
+  ThreadPool pool(2);
+  EXPECT_NE(cpu::Conv2d(params, pool), "");
+  for (const float value : out) ASSERT_EQ(value, kUntouched);
+}
+
 TEST(Conv2dGeometryTest, SizesAreTheDefinitions) {
   const Conv2dGeometry same = {.kernel_size = {3, 3}, .padding = {1, 1}};
   EXPECT_EQ(same.OutSize(0, 188), 188);

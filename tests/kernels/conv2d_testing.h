@@ -129,9 +129,11 @@ struct Operands {
   }
 
   std::vector<float> PackedWeights() const {
-    return device == Device::kCpu
-               ? cpu::PackConv2dWeights(shape.geometry, shape.in_channels, shape.out_channels, weights.data())
-               : CudaWeights();
+    if (device != Device::kCpu) return CudaWeights();
+    std::vector<float> packed;
+    EXPECT_EQ(cpu::PackConv2dWeights(shape.geometry, shape.in_channels, shape.out_channels, weights.data(), &packed),
+              "");
+    return packed;
   }
 
   // How a GPU computes.
@@ -171,7 +173,8 @@ struct Operands {
                                  .tiling = tiling};
     if (device == Device::kCpu) {
       ThreadPool pool(3);
-      cpu::Conv2d(params, pool);
+      EXPECT_EQ(cpu::CheckConv2d(params), "");
+      EXPECT_EQ(cpu::Conv2d(params, pool), "");
     } else if constexpr (kHasCuda) {
       ExpectCudaSuccess(cuda::Conv2d(params, TestStream()));
       Synchronize();

@@ -44,17 +44,11 @@ void PrintTo(const Ground& ground, std::ostream* os) { *os << ground.name; }
 constexpr Ground kGrounds[] = {
     {"Cpu", Device::kCpu},
     {"Cuda", Device::kCuda},
-    {"CudaBlock", Device::kCuda, {.num_blocks = 1, .num_warps = 32, .buckets_per_lane = 1}},
-    {"CudaWarp", Device::kCuda, {.num_blocks = 1, .num_warps = 1, .buckets_per_lane = 1}},
-    {"CudaBlockInGlobalMemory",
-     Device::kCuda,
-     {.num_blocks = 1, .num_warps = 16, .buckets_per_lane = 4, .in_global_memory = true}},
-    {"CudaClusterOf2", Device::kCuda, {.num_blocks = 2, .num_warps = 3, .buckets_per_lane = 2}},
-    {"CudaClusterOf8", Device::kCuda, {.num_blocks = 8, .num_warps = 8, .buckets_per_lane = 8}},
-    {"CudaClusterOf8InGlobalMemory",
-     Device::kCuda,
-     {.num_blocks = 8, .num_warps = 8, .buckets_per_lane = 1, .in_global_memory = true}},
-    {"CudaClusterOf16", Device::kCuda, {.num_blocks = 16, .num_warps = 16, .buckets_per_lane = 1}},
+    {"CudaBlock", Device::kCuda, {.num_blocks = 1, .num_warps = 32}},
+    {"CudaWarp", Device::kCuda, {.num_blocks = 1, .num_warps = 1}},
+    {"CudaClusterOf2", Device::kCuda, {.num_blocks = 2, .num_warps = 3}},
+    {"CudaClusterOf8", Device::kCuda, {.num_blocks = 8, .num_warps = 8}},
+    {"CudaClusterOf16", Device::kCuda, {.num_blocks = 16, .num_warps = 16}},
 };
 
 class FarthestPointSampleTest : public ::testing::TestWithParam<Ground> {
@@ -311,11 +305,9 @@ TEST(FarthestPointLayoutTest, CudaRefusesLayoutsThatThereAreNot) {
   PointClouds clouds;
   clouds.Add({0, 0, 0, 1, 1, 1}, 2);
   DeviceClouds on_device(Device::kCuda, clouds);
-  for (const FarthestPointLayout& layout :
-       {FarthestPointLayout{.num_blocks = 32}, FarthestPointLayout{.num_blocks = 3},
-        FarthestPointLayout{.num_blocks = -1}, FarthestPointLayout{.num_warps = 33},
-        FarthestPointLayout{.num_warps = 17, .buckets_per_lane = 2}, FarthestPointLayout{.buckets_per_lane = 3},
-        FarthestPointLayout{.buckets_per_lane = 16}, FarthestPointLayout{.num_warps = -2}}) {
+  for (const FarthestPointLayout& layout : {FarthestPointLayout{.num_blocks = 32}, FarthestPointLayout{.num_blocks = 3},
+                                            FarthestPointLayout{.num_blocks = -1}, FarthestPointLayout{.num_warps = 33},
+                                            FarthestPointLayout{.num_warps = -2}}) {
     EXPECT_NE(on_device.Launch(layout), cudaError_t{});
   }
   ExpectCudaSuccess(on_device.Launch({}));

@@ -93,6 +93,23 @@ TEST(OperatorNetworksTest, HaveEveryOperatorAndEveryOneOfItsKinds) {
   }
 }
 
+// It is computed as a matrix product, whose algorithm may follow the number of rows.
+TEST(OperatorNetworksTest, HaveConvolutionsOfASingleCellThatDecodersRead) {
+  int num_read = 0;
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    const absl::StatusOr<Graph> graph = LoadTestGraph(network.model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    for (const GraphNode& node : graph->nodes) {
+      if (!IsDecoder(node.op)) continue;
+      num_read += std::count_if(node.inputs.begin(), node.inputs.end(), [&](int image) {
+        const auto* const conv = std::get_if<Conv2dOp>(&graph->nodes[static_cast<size_t>(image)].op);
+        return conv != nullptr && conv->geometry == kernels::Conv2dGeometry();
+      });
+    }
+  }
+  EXPECT_GE(num_read, 8) << "five of CenterPoint, three of SECOND";
+}
+
 // ---- What samples become in company ------------------------------------------------------------------------------
 
 // Points within the networks' range, and some that are not, or no numbers; some voxels have several.

@@ -1,14 +1,20 @@
 // Heads of detection in networks: boxes of compiled programs beside those of the interpreter's images, which the
 // kernels' own tests hold to plain implementations.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/base/error_reason.h"
+#include "engine/graph/batch_checks.h"
 #include "engine/ops/conv2d.h"
 #include "engine/ops/decode_boxes.h"
 #include "engine/ops/nms.h"
@@ -254,6 +260,104 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
       }
     }
   }
+}
+
+// What the budget of a batch counts for a sample is what it takes.
+TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const PointCloud cloud = Cloud({{3, 2, 1, 0.5f}});
+  for (const bool has_anchors : {false, true}) {
+    SCOPED_TRACE(has_anchors ? "anchors" : "center");
+    GraphBuilder b(31);
+    const int boxes =
+        has_anchors ? AnchorTask(b, Bev(b)) : CenterTask(b, Bev(b), CenterHeadConvention::kDet3d, {0}, true);
+    const Graph graph = b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4);
+    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto features_of = [&](size_t num_samples) {
+      const BatchOutput output = (*runner)->Run(*program, std::vector<const PointCloud*>(num_samples, &cloud), false);
+      EXPECT_TRUE(output.status.ok()) << output.status;
+      return output.bytes.features;
+    };
+    // A voxel each is next to nothing; what arrays are rounded up to is in a single sample's bytes already.
+    const int64_t one = features_of(1);
+    for (const int64_t num_samples : {2, 7, 24}) {
+      const int64_t taken = features_of(static_cast<size_t>(num_samples));
+      EXPECT_LE(taken, num_samples * program->sample_bytes + one / 4) << num_samples;
+      EXPECT_GE(taken, num_samples * program->sample_bytes * 9 / 10) << num_samples;
+    }
+  }
+}
+
+// The same without a GPU to ask: the scratch of every step is in what a sample takes, once.
+TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
+  if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
+  GraphBuilder b(32);
+  const int boxes = AnchorTask(b, b.ToBev(b.Linear(0, 4, true)));
+  const Graph graph = b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4);
+  const int64_t of_buffers = Compile(graph, Plan(), {}).sample_bytes;
+  const Program program = Compile(graph, Plan(), {.on_cuda = true});
+  const int64_t of_scratch = program.sample_bytes - of_buffers;
+  EXPECT_GT(of_buffers, 0);
+  if constexpr (kernels::kHasCuda) {
+    kernels::AnchorHeadParams decoder;
+    for (const GraphNode& node : graph.nodes) {
+      if (const auto* op = std::get_if<AnchorHeadDecodeOp>(&node.op)) decoder = op->head;
+    }
+    decoder.num_samples = 1;
+    EXPECT_GE(of_scratch, static_cast<int64_t>(kernels::cuda::AnchorHeadWorkspaceBytes(decoder)));
+    EXPECT_GE(of_scratch, static_cast<int64_t>(kernels::cuda::RotatedNmsWorkspaceBytes(
+                              {.num_samples = 1,
+                               .num_inputs = 1,
+                               .inputs = {{{.boxes = nullptr, .max_boxes = decoder.max_boxes}}},
+                               .max_boxes_out = 10})));
+  }
+  for (const int64_t num_samples : {1, 4, 9}) {
+    const int64_t bytes = BytesOfSamples(program, num_samples, /*on_cuda=*/true);
+    EXPECT_LE(bytes, num_samples * program.sample_bytes) << num_samples;
+    EXPECT_GE(bytes, num_samples * program.sample_bytes * 9 / 10) << num_samples;
+  }
+}
+
+// A convolution that the CPU's library refuses: groups that do not divide the channels, which no model that loads has.
+TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
+  const auto runner = DeviceRunner::Create({});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  GraphBuilder b(33);
+  const int image = b.Conv2d(b.ToBev(b.Linear(0, 3, true)), kSame3x3, 56, true);
+  const int boxes = AnchorTask(b, image);
+  Program program = Compile(b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4), Plan(), {});
+  EXPECT_TRUE(program.Check().ok()) << program.Check();
+  const PointCloud cloud = Cloud(RandomPoints(33));
+  EXPECT_TRUE((*runner)->Run(program, {&cloud}, false).status.ok());
+
+  const auto is_conv = [](const std::unique_ptr<Step>& step) {
+    return dynamic_cast<const Conv2dStep*>(step.get()) != nullptr;
+  };
+  const auto conv = std::find_if(program.steps.begin(), program.steps.end(), is_conv);
+  ASSERT_NE(conv, program.steps.end());
+  const Conv2dStep::Options& good = static_cast<const Conv2dStep&>(**conv).options();
+  Conv2dStep::Options options{.in = good.in,
+                              .out = good.out,
+                              .in_rows = good.in_rows,
+                              .in_columns = good.in_columns,
+                              .geometry = good.geometry};
+  options.geometry.groups = 7;
+  ASSERT_NE(options.in.channels % 7, 0);
+  const std::vector<float> weights(static_cast<size_t>(options.in.channels / 7) * 56 * 9, 1.0f);
+  const std::string name = (*conv)->name;
+  *conv = std::make_unique<Conv2dStep>(std::move(options), weights);
+  (*conv)->name = name;
+  (*conv)->is_for_all = true;
+  const absl::Status checked = program.Check();
+  EXPECT_EQ(checked.code(), absl::StatusCode::kInternal) << checked;
+  EXPECT_THAT(std::string(checked.message()), testing::HasSubstr("step \"" + name + "\""));
+  const BatchOutput refused = (*runner)->Run(program, {&cloud}, false);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInternal) << refused.status;
+  EXPECT_EQ(ReasonOf(refused.status), error_reason::kInternal);
+  EXPECT_TRUE(refused.samples.empty());
 }
 
 // Of float16 features. A head reads images of one type: where something else reads one of them, none is float32.
