@@ -1,6 +1,6 @@
 """What spconv makes of random convolutions: sites and features of a wide matrix of parameters.
 
-Writes the cases that tests/engine/graph/spconv_test.cc reads:
+Writes the cases that tests/engine/graph/spconv_convolutions_test.cc runs:
 
     pip install torch spconv
     python3 tests/oracles/spconv_convolutions.py tests/golden/spconv_convolutions.npz
