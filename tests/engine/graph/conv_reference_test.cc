@@ -15,14 +15,16 @@
 namespace voxserve {
 namespace {
 
-ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray& weight) {
+// Without a weight: its deltas.
+ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray* weight) {
   const kernels::ConvGeometry& geometry = c.geometry;
   ReferenceConv conv{.dimension = geometry.dimension, .stride = geometry.stride};
   conv.deltas = BoxDeltas(
       geometry.dimension, geometry.kernel_size, geometry.dilation,
       c.kind == SpconvCase::kSubmanifold ? CentredPadding(geometry.kernel_size, geometry.dilation) : geometry.padding);
-  conv.out_channels = static_cast<int>(weight.shape[2]);
-  conv.weight = weight.values<float>();
+  if (weight == nullptr) return conv;
+  conv.out_channels = static_cast<int>(weight->shape[2]);
+  conv.weight = weight->values<float>();
   return conv;
 }
 
@@ -45,7 +47,7 @@ TEST(ConvReferenceTest, IsWhatSpconvMakes) {
   for (const SpconvCase& c : *cases) {
     SCOPED_TRACE(c.name);
     ++num_cases[c.kind];
-    const ReferenceConv conv = ConvOf(c, c.weight);
+    ReferenceConv conv = ConvOf(c, c.kind == SpconvCase::kInverseOfPool ? nullptr : &c.weight);
     Place shape = {1, 1, 1, 1}, out_shape = shape;
     std::copy(c.in.shape.begin(), c.in.shape.end(), shape.begin());
     std::copy(c.out.shape.begin(), c.out.shape.end(), out_shape.begin());
@@ -60,23 +62,32 @@ TEST(ConvReferenceTest, IsWhatSpconvMakes) {
           ExpectShape(kernels::OutputShape(c.geometry, shape), c.out.shape);
           ExpectRows(Convolve(conv, in, PaddedSites(conv, in, out_shape)), expected);
           break;
+        case SpconvCase::kInverseOfPool:
+          conv.reduce = kernels::PoolReduce::kMax;
+          conv.out_channels = c.in.channels;
+          [[fallthrough]];
         case SpconvCase::kInverse: {
-          const Rows middle = Convolve(conv, in, SitesOf(c.middle[sample]));
-          const ReferenceConv back = ConvOf(c, c.back_weight);
+          Rows middle = Convolve(conv, in, SitesOf(c.middle[sample]));
+          for (auto& [site, row] : middle) {  // spconv's maxima begin at 0
+            for (double& value : row) value = conv.reduce ? std::max(value, 0.0) : value;
+          }
+          const ReferenceConv back = ConvOf(c, &c.back_weight);
           ExpectRows(ConvolveTransposed(back, middle, SitesOf(in)), expected);
           break;
         }
         case SpconvCase::kTransposed:
           ExpectShape(kernels::TransposedShape(c.geometry, shape, {0, 0, 0, 0}), c.out.shape);
+          [[fallthrough]];
+        case SpconvCase::kDilatedTransposed:
           ExpectRows(ConvolveTransposed(conv, in, TransposedSites(conv, in, out_shape)), expected);
           break;
       }
       if (HasFatalFailure()) return;
     }
   }
-  for (const auto kind :
-       {SpconvCase::kSubmanifold, SpconvCase::kStrided, SpconvCase::kInverse, SpconvCase::kTransposed}) {
-    EXPECT_GE(num_cases[kind], 30);
+  for (const auto kind : {SpconvCase::kSubmanifold, SpconvCase::kStrided, SpconvCase::kInverse, SpconvCase::kTransposed,
+                          SpconvCase::kDilatedTransposed, SpconvCase::kInverseOfPool}) {
+    EXPECT_GE(num_cases[kind], 24);
   }
 }
 

@@ -16,15 +16,18 @@
 namespace voxserve {
 
 struct SpconvCase {
-  enum Kind { kSubmanifold, kStrided, kInverse, kTransposed };
+  // kDilatedTransposed: spconv's shape leaves the dilation out. kInverseOfPool: a max pool, then an inverse
+  // convolution.
+  enum Kind { kSubmanifold, kStrided, kInverse, kTransposed, kDilatedTransposed, kInverseOfPool };
 
   std::string name;
   Kind kind = kSubmanifold;
   kernels::ConvGeometry geometry;  // padding as spconv was told: 0 for a submanifold one
   SparseTensor in, out;
-  std::vector<Rows> middle = {};  // kInverse: the sites between the two convolutions, without rows
-  support::NpyArray weight;       // [K, in, out]
-  support::NpyArray back_weight;  // kInverse: the second convolution's
+  support::NpyArray weight;  // [K, in, out]; of all but kInverseOfPool
+  // Of both inverses: the sites between the two nodes, without rows, and the second one's weight.
+  std::vector<Rows> middle = {};
+  support::NpyArray back_weight;
 };
 
 inline absl::StatusOr<std::vector<SpconvCase>> ReadSpconvCases() {
@@ -50,8 +53,8 @@ inline absl::StatusOr<std::vector<SpconvCase>> ReadSpconvCases() {
     };
     read("_in", "_x", &one.in);
     read("_out", "_y", &one.out);
-    one.weight = arrays.at(one.name + "_w");
-    if (one.kind == SpconvCase::kInverse) {
+    if (one.kind != SpconvCase::kInverseOfPool) one.weight = arrays.at(one.name + "_w");
+    if (one.kind == SpconvCase::kInverse || one.kind == SpconvCase::kInverseOfPool) {
       one.middle = ReadRows<int16_t>(arrays.at(one.name + "_mid"), nullptr, num_samples);
       one.back_weight = arrays.at(one.name + "_w2");
     }

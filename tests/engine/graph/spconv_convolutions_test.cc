@@ -1,4 +1,4 @@
-// Convolutions of 1 to 4 dimensions and every kind as spconv made them (spconv_cases.h), each written as a model that
+// Convolutions of every kind in 1 to 4 dimensions as spconv made them (spconv_cases.h), each written as a model that
 // runs through the loader, the compiler and a device: the same sites, and the same rows to a float's rounding.
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class SpconvConvolutionsTest : public ::testing::TestWithParam<support::Device> 
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // Calls run with each stored case of a kind, and a model that has its voxels and its first convolution, "conv".
+  // Calls run with each stored case of a kind, and a model that has its voxels and its first node, "conv".
   static void ForEach(SpconvCase::Kind kind, const std::string& kind_text, size_t num_cases,
                       const std::function<void(const SpconvCase&, testing::TestModel)>& run) {
     const auto cases = ReadSpconvCases();
@@ -33,7 +33,12 @@ class SpconvConvolutionsTest : public ::testing::TestWithParam<support::Device> 
               ? absl::StrCat("kernel_size: ", AxesText(one.geometry.kernel_size, one.geometry.dimension),
                              " dilation: ", AxesText(one.geometry.dilation, one.geometry.dimension))
               : GeometryText(one.geometry);
-      AddConv("conv", "voxels", absl::StrCat(kind_text, " ", geometry), one.weight, &model);
+      if (kind == SpconvCase::kInverseOfPool) {
+        absl::StrAppend(&model.graph, "nodes { name: \"conv\" inputs: \"voxels\" pool { ", kind_text, " ", geometry,
+                        " } }\n");
+      } else {
+        AddConv("conv", "voxels", absl::StrCat(kind_text, " ", geometry), one.weight, &model);
+      }
       ASSERT_NO_FATAL_FAILURE(run(one, model));
     }
     EXPECT_EQ(num_run, num_cases);
@@ -75,6 +80,31 @@ TEST_P(SpconvConvolutionsTest, Inverse) {
   ForEach(SpconvCase::kInverse, "kind: KIND_STRIDED rule: RULE_PADDED", 32,
           [](const SpconvCase& one, testing::TestModel model) {
             AddConv("inverse", "conv", "kind: KIND_INVERSE paired_with: \"conv\"", one.back_weight, &model);
+            ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "inverse", one.in, one.out.samples));
+            model.graph += Outputs("inverse");
+            ExpectSites(GetParam(), model, "conv", one.in, one.middle);
+          });
+}
+
+// spconv's shape leaves the dilation out: a crop to it leaves spconv's sites.
+TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
+  ForEach(SpconvCase::kDilatedTransposed, "kind: KIND_TRANSPOSED", 24,
+          [](const SpconvCase& one, testing::TestModel model) {
+            const std::vector<int64_t> zeros(one.out.shape.size(), 0);
+            absl::StrAppend(&model.graph,
+                            "nodes { name: \"cropped\" inputs: \"conv\" crop { lower_bound: ", AxesText(zeros),
+                            " upper_bound: ", AxesText(one.out.shape), " } }\n");
+            ExpectThroughVoxels(GetParam(), model, "cropped", one.in, one.geometry, MadeBy::kTransposed,
+                                one.out.channels, one.out.samples);
+          });
+}
+
+// SparseMaxPool's indice_key, which an inverse convolution names. spconv's maxima begin at 0.
+TEST_P(SpconvConvolutionsTest, InverseOfAPool) {
+  ForEach(SpconvCase::kInverseOfPool, "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED", 24,
+          [](const SpconvCase& one, testing::TestModel model) {
+            model.graph += "nodes { name: \"relu\" inputs: \"conv\" activation { function: FUNCTION_RELU } }\n";
+            AddConv("inverse", "relu", "kind: KIND_INVERSE paired_with: \"conv\"", one.back_weight, &model);
             ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "inverse", one.in, one.out.samples));
             model.graph += Outputs("inverse");
             ExpectSites(GetParam(), model, "conv", one.in, one.middle);
