@@ -79,10 +79,10 @@ struct SparseConvOp {
   SiteRule sites;
   int in_channels = 0;
   int out_channels = 0;
-  int paired_with = -1;               // kInverse: index of the strided node
+  int paired_with = -1;               // kInverse: index of the strided convolution or pool
   int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
   std::vector<int32_t> stored_cells;  // of a listed kernel: which one in the file is cell k
-  // In Graph::levels.rulebooks(): of the strided convolution that it is or transposes.
+  // In Graph::levels.rulebooks(): of the strided convolution or pool that it is or transposes.
   int rulebook = 0;
   // [K, in_channels, out_channels] in the order of the geometry's cells; between groups it is 0.
   HostTensorPtr weight;

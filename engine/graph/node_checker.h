@@ -82,13 +82,11 @@ class NodeChecker {
   // The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
   const VoxelizeOp* RangeOfBoxes(const ProblemsAt& at) const;
 
-  // Where a convolution's output sites are: true, and node->level and the op's rulebook and sites, where known.
+  // Where a convolution's or pool's output sites are: true, and node->level and the op's rulebook and sites, where
+  // known.
   bool PlaceOnNewSites(const GraphNode& input, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceOnGivenSites(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
   bool PlaceInverse(const GraphNode& input, int partner, SparseConvOp* op, GraphNode* node, const ProblemsAt& at);
-
-  // The same of an inverse pool.
-  bool PlaceInversePool(const GraphNode& input, int partner, PoolOp* op, GraphNode* node, const ProblemsAt& at);
 
   // The input's node where its result is known and may be read as voxel features; null, and a problem where it may
   // not, otherwise.

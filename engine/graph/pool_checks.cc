@@ -40,12 +40,6 @@ model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   return conv;
 }
 
-bool IsStrided(const GraphOp& op) {
-  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->kind == SparseConvOp::Kind::kStrided;
-  const auto* const pool = std::get_if<PoolOp>(&op);
-  return pool != nullptr && pool->kind == SparseConvOp::Kind::kStrided;
-}
-
 }  // namespace
 
 std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
@@ -76,41 +70,16 @@ void NodeChecker::CheckPool(const Pool& proto, int partner, GraphNode* node, con
   if (op->kind == SparseConvOp::Kind::kSubmanifold) {
     node->level = input->level;
     op->rulebook = graph_.levels.Rulebook(input->level, input->level, op->sites.geometry);
-  } else if (op->kind == SparseConvOp::Kind::kStrided) {
-    SparseConvOp conv{.kind = op->kind, .sites = op->sites};
-    is_placed = PlaceOnNewSites(*input, &conv, node, at);
-    op->rulebook = conv.rulebook;
   } else {
-    is_placed = PlaceInversePool(*input, partner, &*op, node, at);
+    SparseConvOp conv{.kind = op->kind, .sites = op->sites};
+    is_placed = op->kind == SparseConvOp::Kind::kStrided ? PlaceOnNewSites(*input, &conv, node, at)
+                                                         : PlaceInverse(*input, partner, &conv, node, at);
+    op->sites = conv.sites;
+    op->paired_with = conv.paired_with;
+    op->rulebook = conv.rulebook;
   }
   if (is_placed) node->channels = input->channels;
   node->op = *std::move(op);
-}
-
-bool NodeChecker::PlaceInversePool(const GraphNode& input, int partner, PoolOp* op, GraphNode* node,
-                                   const ProblemsAt& at) {
-  if (partner < 0) return false;
-  const GraphNode& paired = graph_.nodes[partner];
-  if (!IsStrided(paired.op)) {
-    // One with a problem of its own has channels 0 and stays unnamed here.
-    const bool may_be_strided =
-        std::holds_alternative<SparseConvOp>(paired.op) || std::holds_alternative<PoolOp>(paired.op);
-    if (!may_be_strided || paired.channels > 0) {
-      at.Add("paired_with ", Quoted(paired.name), " is not a pool or sparse_conv of KIND_STRIDED");
-    }
-    return false;
-  }
-  if (paired.channels == 0) return false;
-  if (input.level != paired.level) {
-    at.Add("its input ", Quoted(input.name), " is not on the sites that ", Quoted(paired.name), " makes");
-    return false;
-  }
-  const auto* const conv = std::get_if<SparseConvOp>(&paired.op);
-  op->rulebook = conv != nullptr ? conv->rulebook : std::get<PoolOp>(paired.op).rulebook;
-  op->sites = conv != nullptr ? conv->sites : std::get<PoolOp>(paired.op).sites;
-  op->paired_with = partner;
-  node->level = graph_.levels.rulebooks()[op->rulebook].in_level;
-  return true;
 }
 
 void NodeChecker::CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at) {

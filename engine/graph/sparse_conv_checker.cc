@@ -126,10 +126,13 @@ bool NodeChecker::PlaceInverse(const GraphNode& input, int partner, SparseConvOp
   if (partner < 0) return false;
   const GraphNode& paired = graph_.nodes[partner];
   const auto* const conv = std::get_if<SparseConvOp>(&paired.op);
-  if (conv == nullptr || conv->kind != SparseConvOp::Kind::kStrided) {
-    // A strided convolution with a problem of its own has channels 0 and stays unnamed here.
-    if (conv == nullptr || paired.channels > 0) {
-      at.Add("paired_with ", Quoted(paired.name), " is not a sparse_conv of KIND_STRIDED");
+  const auto* const pool = std::get_if<PoolOp>(&paired.op);
+  const bool is_strided = (conv != nullptr && conv->kind == SparseConvOp::Kind::kStrided) ||
+                          (pool != nullptr && pool->kind == SparseConvOp::Kind::kStrided);
+  if (!is_strided) {
+    // A convolution or pool with a problem of its own has channels 0 and stays unnamed here.
+    if ((conv == nullptr && pool == nullptr) || paired.channels > 0) {
+      at.Add("paired_with ", Quoted(paired.name), " is not a pool or sparse_conv of KIND_STRIDED");
     }
     return false;
   }
@@ -138,11 +141,11 @@ bool NodeChecker::PlaceInverse(const GraphNode& input, int partner, SparseConvOp
     at.Add("its input ", Quoted(input.name), " is not on the sites that ", Quoted(paired.name), " makes");
     return false;
   }
-  node->level = graph_.levels.rulebooks()[conv->rulebook].in_level;
   op->paired_with = partner;
-  op->sites = conv->sites;
-  op->stored_cells = conv->stored_cells;
-  op->rulebook = conv->rulebook;
+  op->sites = conv != nullptr ? conv->sites : pool->sites;
+  op->rulebook = conv != nullptr ? conv->rulebook : pool->rulebook;
+  if (conv != nullptr) op->stored_cells = conv->stored_cells;
+  node->level = graph_.levels.rulebooks()[op->rulebook].in_level;
   return true;
 }
 

@@ -173,7 +173,7 @@ class SparseConvReader {
                                      {"padding", proto_.padding_size()},
                                      {"kernel_shape", proto_.kernel_shape() == SparseConv::KERNEL_SHAPE_BOX ? 0 : 1},
                                      {"offsets", proto_.offsets_size()}}) {
-      if (size > 0) Report(name, " comes from the convolution in paired_with; leave it out");
+      if (size > 0) Report(name, " comes from the node in paired_with; leave it out");
     }
   }
 

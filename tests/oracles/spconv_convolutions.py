@@ -1,12 +1,13 @@
 """What spconv makes of random convolutions: sites and features of a wide matrix of parameters.
 
-Writes the cases that tests/engine/graph/spconv_test.cc reads:
+Writes the cases that tests/engine/graph/spconv_convolutions_test.cc runs:
 
     pip install torch spconv
-    python3 tests/oracles/spconv_convolutions.py tests/golden/spconv_convolutions.npz
+    OMP_NUM_THREADS=1 python3 tests/oracles/spconv_convolutions.py tests/golden/spconv_convolutions.npz
 
 spconv 2.3.8 on a CPU (its native algorithm). Each case is also held against PyTorch's dense convolution of the same
-grid, masked to the sites that spconv made, before it is written. Seeded, so that a second run writes the same numbers.
+grid, masked to the sites that spconv made, before it is written. Seeded, so that a second run writes the
+same numbers; with more threads than one, spconv's are wrong at times.
 """
 
 import sys
@@ -17,7 +18,7 @@ import spconv.pytorch as spconv
 import torch
 import torch.nn.functional as F
 
-SUBMANIFOLD, STRIDED, INVERSE, TRANSPOSED = 0, 1, 2, 3
+SUBMANIFOLD, STRIDED, INVERSE, TRANSPOSED, DILATED_TRANSPOSED, INVERSE_OF_POOL = 0, 1, 2, 3, 4, 5
 MAX_DIMENSION = 4
 CLASSES = {
     SUBMANIFOLD: [spconv.SubMConv1d, spconv.SubMConv2d, spconv.SubMConv3d, spconv.SubMConv4d],
@@ -25,6 +26,7 @@ CLASSES = {
     INVERSE: [spconv.SparseInverseConv1d, spconv.SparseInverseConv2d, spconv.SparseInverseConv3d],
     TRANSPOSED: [spconv.SparseConvTranspose1d, spconv.SparseConvTranspose2d, spconv.SparseConvTranspose3d],
 }
+POOLS = [spconv.SparseMaxPool1d, spconv.SparseMaxPool2d, spconv.SparseMaxPool3d]
 
 
 def random_sites(rng, dimension, num_samples, shape):
@@ -48,11 +50,11 @@ def to_cells(weight):
 def check_dense(case, tensor, weight, result):
     """The same as PyTorch's dense convolution at every site that spconv made."""
     dimension = len(case["kernel_size"])
-    if dimension > 3 or case["kind"] == INVERSE:
+    if dimension > 3 or case["kind"] in (INVERSE, INVERSE_OF_POOL):
         return
     dense = tensor.dense()
     kernel = weight.movedim(-1, 1)  # [out, in, k...]
-    if case["kind"] == TRANSPOSED:
+    if case["kind"] in (TRANSPOSED, DILATED_TRANSPOSED):
         convolve = [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d][dimension - 1]
         expected = convolve(
             dense,
@@ -87,10 +89,13 @@ def make_case(rng, kind, dimension):
         stride, padding = [1] * dimension, [0] * dimension
     if max(kernel_size) == 1:
         kernel_size[0] = 3  # of a single cell spconv reads the weight [in, out], whatever the shape says
-    if kind == TRANSPOSED:
-        dilation = [1] * dimension  # spconv's output shape leaves it out
+    if kind in (TRANSPOSED, DILATED_TRANSPOSED):
+        if kind == TRANSPOSED:
+            dilation = [1] * dimension  # spconv's output shape leaves it out
+        elif max(dilation) == 1:
+            dilation[0] = 2
         padding = [min(p, k - 1) for p, k in zip(padding, kernel_size)]
-    if kind in (STRIDED, INVERSE):
+    if kind in (STRIDED, INVERSE, INVERSE_OF_POOL):
         # spconv's native algorithm refuses both at once; and the kernel has to fit.
         if rng.random() < 0.5:
             dilation = [1] * dimension
@@ -105,25 +110,29 @@ def make_case(rng, kind, dimension):
     case["x"] = rng.uniform(-1, 1, size=(len(case["in"]), in_channels)).astype(np.float32)
     case["num_samples"] = num_samples
 
-    layer = CLASSES[STRIDED if kind == INVERSE else kind][dimension - 1](
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        bias=False,
-        indice_key="map",
-    )
     tensor = spconv.SparseConvTensor(torch.from_numpy(case["x"]), torch.from_numpy(case["in"]), shape, num_samples)
     with torch.no_grad():
-        weight = torch.from_numpy(rng.uniform(-1, 1, size=tuple(layer.weight.shape)).astype(np.float32))
-        layer.weight.copy_(weight)
-        result = layer(tensor)
-        check_dense(case, tensor, weight, result)
-        case["w"] = to_cells(weight.numpy())
-        if kind == INVERSE:
-            back = CLASSES[INVERSE][dimension - 1](out_channels, in_channels, kernel_size, "map", bias=False)
+        if kind == INVERSE_OF_POOL:
+            pool = POOLS[dimension - 1](kernel_size, stride, padding, dilation, indice_key="map")
+            result, middle_channels = pool(tensor), in_channels
+        else:
+            layer = CLASSES[{INVERSE: STRIDED, DILATED_TRANSPOSED: TRANSPOSED}.get(kind, kind)][dimension - 1](
+                in_channels,
+                out_channels,
+                kernel_size,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                bias=False,
+                indice_key="map",
+            )
+            weight = torch.from_numpy(rng.uniform(-1, 1, size=tuple(layer.weight.shape)).astype(np.float32))
+            layer.weight.copy_(weight)
+            result, middle_channels = layer(tensor), out_channels
+            check_dense(case, tensor, weight, result)
+            case["w"] = to_cells(weight.numpy())
+        if kind in (INVERSE, INVERSE_OF_POOL):
+            back = CLASSES[INVERSE][dimension - 1](middle_channels, in_channels, kernel_size, "map", bias=False)
             weight = torch.from_numpy(rng.uniform(-1, 1, size=tuple(back.weight.shape)).astype(np.float32))
             back.weight.copy_(weight)
             case["w2"] = to_cells(weight.numpy())
@@ -147,6 +156,8 @@ def main():
         (STRIDED, (8, 16, 40, 6)),
         (INVERSE, (4, 8, 20, 0)),
         (TRANSPOSED, (8, 16, 40, 0)),
+        (DILATED_TRANSPOSED, (4, 8, 12, 0)),
+        (INVERSE_OF_POOL, (4, 8, 12, 0)),
     ):
         for dimension, count in enumerate(counts, start=1):
             for _ in range(count):

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -165,7 +167,7 @@ void ExpectSameBoxes(const std::vector<Box>& boxes, const std::vector<Box>& expe
 
 // tolerance 0: the same bytes.
 void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, double tolerance) {
-  ASSERT_TRUE(sample.status.ok()) << sample.status;
+  ASSERT_EQ(sample.status, expected.status);
   ExpectSameCounts(sample.counts, expected.counts);
   ASSERT_EQ(sample.scores.size(), expected.scores.size());
   double largest = 1;
@@ -188,57 +190,97 @@ void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, 
   }
 }
 
-class BatchMatesTest : public ::testing::TestWithParam<support::Device> {};
+class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    std::mt19937 random(6);
+    for (const int num_points : {0, 1, 2, 30, 60, 150, 300, 1}) clouds_.push_back(RandomCloud(num_points, random));
+    std::uniform_int_distribution<size_t> any(0, clouds_.size() - 1), size(1, 6);
+    for (int i = 0; i < 6; ++i) {
+      batches_.emplace_back(size(random));
+      for (size_t& cloud : batches_.back()) cloud = any(random);
+    }
+    batches_.push_back({0, 4, 0, 1, 5, 0});
+    batches_.push_back({5, 1, 4, 4, 0});
+    batches_.push_back({0, 0});
+    auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+  }
+
+  // All batches under these limits, beside their clouds alone, which come back.
+  std::vector<SampleOutput> ExpectSameInCompany(const Graph& graph, const Variant& variant, const RunLimits& limits) {
+    SCOPED_TRACE(variant.name);
+    std::vector<SampleOutput> alone;
+    const auto program = runner_->Compile(graph, variant);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) return alone;
+    const double tolerance = variant.is_deterministic                                ? 0
+                             : variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2
+                                                                                     : 1e-5;
+    for (const PointCloud& cloud : clouds_) {
+      BatchOutput output = runner_->Run(*program, {&cloud}, true, limits);
+      EXPECT_TRUE(output.status.ok()) << output.status;
+      alone.push_back(output.samples.empty() ? SampleOutput() : std::move(output.samples[0]));
+    }
+    for (const std::vector<size_t>& batch : batches_) {
+      std::vector<const PointCloud*> together;
+      for (const size_t cloud : batch) together.push_back(&clouds_[cloud]);
+      const BatchOutput output = runner_->Run(*program, together, true, limits);
+      EXPECT_TRUE(output.status.ok()) << output.status;
+      for (size_t i = 0; i < batch.size() && !HasFatalFailure(); ++i) {
+        SCOPED_TRACE(absl::StrCat("cloud ", batch[i], " as number ", i, " of ", batch.size()));
+        ExpectSameSample(output.samples[i], alone[batch[i]], tolerance);
+      }
+    }
+    return alone;
+  }
+
+  std::vector<PointCloud> clouds_;
+  std::vector<std::vector<size_t>> batches_;  // of clouds_
+  std::unique_ptr<DeviceRunner> runner_;
+};
 INSTANTIATE_TEST_SUITE_P(Devices, BatchMatesTest, support::AllDevices(), support::DeviceName);
 
 TEST_P(BatchMatesTest, ASampleIsInCompanyWhatItIsAlone) {
-  SKIP_WITHOUT(GetParam());
-  std::mt19937 random(6);
-  std::vector<PointCloud> clouds;
-  for (const int num_points : {0, 1, 2, 30, 60, 150, 300, 1}) clouds.push_back(RandomCloud(num_points, random));
-  std::vector<std::vector<size_t>> batches;
-  std::uniform_int_distribution<size_t> any(0, clouds.size() - 1), size(1, 6);
-  for (int i = 0; i < 6; ++i) {
-    batches.emplace_back(size(random));
-    for (size_t& cloud : batches.back()) cloud = any(random);
-  }
-  batches.push_back({0, 4, 0, 1, 5, 0});
-  batches.push_back({5, 1, 4, 4, 0});
-  batches.push_back({0, 0});
-
-  const auto runner = DeviceRunner::Create({.device = GetParam()});
-  ASSERT_TRUE(runner.ok()) << runner.status();
   for (const OperatorNetwork& network : OperatorNetworks()) {
     SCOPED_TRACE(network.name);
     const absl::StatusOr<Graph> graph = LoadTestGraph(network.model);
     ASSERT_TRUE(graph.ok()) << graph.status();
     for (const Variant& variant : BatchVariants(GetParam())) {
-      SCOPED_TRACE(variant.name);
-      const auto program = (*runner)->Compile(*graph, variant);
-      ASSERT_TRUE(program.ok()) << program.status();
-      const double tolerance = variant.is_deterministic                                ? 0
-                               : variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2
-                                                                                       : 1e-5;
-      std::vector<SampleOutput> alone;
       size_t num_answers = 0;
-      for (const PointCloud& cloud : clouds) {
-        const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
-        ASSERT_TRUE(output.status.ok()) << output.status;
-        ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
-        alone.push_back(output.samples[0]);
-        num_answers += alone.back().labels.size() + alone.back().boxes.size();
+      for (const SampleOutput& sample : ExpectSameInCompany(*graph, variant, {})) {
+        EXPECT_TRUE(sample.status.ok()) << sample.status;
+        num_answers += sample.labels.size() + sample.boxes.size();
       }
+      ASSERT_FALSE(HasFailure());
       EXPECT_GT(num_answers, 20u) << "there is something to compare";
-      for (const std::vector<size_t>& batch : batches) {
-        std::vector<const PointCloud*> together;
-        for (const size_t cloud : batch) together.push_back(&clouds[cloud]);
-        const BatchOutput output = (*runner)->Run(*program, together, true);
-        ASSERT_TRUE(output.status.ok()) << output.status;
-        for (size_t i = 0; i < batch.size(); ++i) {
-          SCOPED_TRACE(absl::StrCat("cloud ", batch[i], " as number ", i, " of ", batch.size()));
-          ASSERT_NO_FATAL_FAILURE(ExpectSameSample(output.samples[i], alone[batch[i]], tolerance));
-        }
+    }
+  }
+}
+
+// Where a sample has more voxels than it may: each policy looks at the sample alone.
+TEST_P(BatchMatesTest, ASampleKeepsTheVoxelsThatItKeepsAlone) {
+  using Overflow = ModelConfig::VoxelOverflow;
+  for (const OperatorNetwork& network : OperatorNetworks()) {
+    SCOPED_TRACE(network.name);
+    const absl::StatusOr<Graph> graph = LoadTestGraph(network.model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    for (const Overflow overflow : {Overflow::kReject, Overflow::kNearestFirst, Overflow::kFirstSeen}) {
+      SCOPED_TRACE(static_cast<int>(overflow));
+      const RunLimits limits{.max_voxels = 20, .voxel_overflow = overflow};
+      int64_t num_whole = 0, num_dropped = 0, num_refused = 0;
+      for (const SampleOutput& sample : ExpectSameInCompany(*graph, BatchVariants(GetParam())[0], limits)) {
+        EXPECT_LE(sample.counts.voxels, 20);
+        num_whole += sample.status.ok() && sample.counts.dropped == 0;
+        num_dropped += sample.counts.dropped;
+        num_refused += !sample.status.ok();
       }
+      ASSERT_FALSE(HasFailure());
+      EXPECT_GE(num_whole, 3);
+      EXPECT_GT(num_dropped, 0);
+      EXPECT_EQ(num_refused > 0, overflow == Overflow::kReject);
     }
   }
 }

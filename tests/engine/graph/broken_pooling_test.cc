@@ -75,15 +75,35 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"PartnerOnOtherSites",
                     Pool("relu", "reduce: REDUCE_MAX kind: KIND_INVERSE paired_with: \"down\""),
                     {"node \"pool\": its input \"relu\" is not on the sites that \"down\" makes"}},
-        // A convolution is not inverted by a pool's name.
-        BrokenModel{"ConvolutionOfAPool",
+        // Pools that an inverse convolution cannot name.
+        BrokenModel{"ConvolutionOfAPoolOverNeighbours",
+                    [](TestModel& model) {
+                      Pool("relu", "reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [2, 2, 2]")(model);
+                      model.Replace("paired_with: \"down\"", "paired_with: \"pool\"");
+                    },
+                    {"node \"up\": paired_with \"pool\" is not a pool or sparse_conv of KIND_STRIDED"}},
+        BrokenModel{"ConvolutionOfAPoolOnOtherSites",
                     [](TestModel& model) {
                       Pool("relu",
                            "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [2, 2, 2] "
+                           "stride: [3, 2, 2]")(model);
+                      model.Replace("paired_with: \"down\"", "paired_with: \"pool\"");
+                    },
+                    {"node \"up\": its input \"down\" is not on the sites that \"pool\" makes"}},
+        BrokenModel{"ConvolutionOfAPoolOfAnotherKernel",
+                    [](TestModel& model) {
+                      Pool("relu",
+                           "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: [3, 2, 2] "
                            "stride: [2, 2, 2]")(model);
                       model.Replace("paired_with: \"down\"", "paired_with: \"pool\"");
                     },
-                    {"node \"up\": paired_with \"pool\" is not a sparse_conv of KIND_STRIDED"}},
+                    {"tensor \"up.weight\": has shape [8, 3, 4]; node \"up\" needs [12, 3, 4]"}},
+        BrokenModel{"ConvolutionOfABrokenPool",
+                    [](TestModel& model) {
+                      Pool("relu", "reduce: REDUCE_MAX kind: KIND_STRIDED kernel_size: [2, 2, 2]")(model);
+                      model.Replace("paired_with: \"down\"", "paired_with: \"pool\"");
+                    },
+                    {"node \"pool\": rule must be RULE_FLOOR, RULE_PADDED or RULE_EXPAND"}},
         BrokenModel{"OfLabels",
                     Pool("best", "reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3]"),
                     {"node \"pool\": its input \"best\" computes labels; only voxel_to_point reads those"}}),

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
@@ -23,28 +24,16 @@ namespace {
 
 constexpr Place kOnes = {1, 1, 1, 1};
 
-// device, dimension, seed
-class ConvKindsTest : public ::testing::TestWithParam<std::tuple<support::Device, int, uint32_t>> {
+class ConvKindsTest : public ::testing::TestWithParam<DrawnNetwork> {
  protected:
   void SetUp() override { SKIP_WITHOUT(std::get<0>(GetParam())); }
 
-  // Three samples, one of them often empty, within the grid where there is one.
   void Run(bool has_grid, const std::function<std::string(ConvNetwork&, Draw&)>& build) {
     const auto [device, dimension, seed] = GetParam();
-    Draw draw(seed * 31 + static_cast<uint32_t>(dimension), dimension);
-    const int largest[] = {30, 9, 6, 4};
-    const Place shape = draw.Axes(largest[dimension - 1] / 2, largest[dimension - 1]);
-    ConvNetwork network(dimension, 4, has_grid ? std::optional(shape) : std::nullopt, seed);
-    const std::string head = build(network, draw);
-    std::vector<Rows> samples;
-    for (int i = 0; i < 3; ++i) {
-      const Place lowest = has_grid ? Place{0, 0, 0, 0} : draw.Axes(-9, 5);
-      samples.push_back(RandomVoxels(dimension, 4, lowest, shape, draw.random()));
-    }
-    if (seed % 2 == 0) samples[1].clear();
-    ExpectWhatIsDefined(device, network, head, samples);
+    ExpectDrawnNetwork(device, dimension, seed, has_grid, build);
   }
 };
+INSTANTIATE_TEST_SUITE_P(Seeds, ConvKindsTest, DrawnNetworks(), NameOfDrawn);
 
 TEST_P(ConvKindsTest, TransposedMakesSitesWithinItsShape) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
@@ -124,14 +113,42 @@ TEST_P(ConvKindsTest, GroupsAndDepthwise) {
   });
 }
 
-std::string NameOf(const ::testing::TestParamInfo<ConvKindsTest::ParamType>& test) {
-  const auto [device, dimension, seed] = test.param;
-  return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
+// PyTorch's padding, kernels from 3 on, each axis with a dilation and a stride of its own.
+TEST_P(ConvKindsTest, PaddedAndItsInverse) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    ConvShape shape = draw.PaddedBox();
+    shape.kernel_size[0] = std::max(shape.kernel_size[0], 3);
+    shape.dilation[0] = std::max(shape.dilation[0], 2);
+    shape = network.Fitting("voxels", shape);
+    const std::string down = network.Padded("voxels", shape, 6);
+    const std::string same = network.Submanifold(down, draw.Box(kOnes), 6);
+    return network.Inverse(same, down, "voxels", shape, 4, draw.Up(1, 2));
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ConvKindsTest,
-                         ::testing::Combine(support::AllDevices(), ::testing::Range(1, 5), ::testing::Range(0u, 8u)),
-                         NameOf);
+TEST_P(ConvKindsTest, PaddedTwiceAndTheirInverses) {
+  Run(true, [](ConvNetwork& network, Draw& draw) {
+    const ConvShape first = network.Fitting("voxels", draw.PaddedBox());
+    const std::string middle = network.Padded("voxels", first, 5);
+    const ConvShape second = network.Fitting(middle, draw.PaddedBox());
+    const std::string down = network.Padded(middle, second, 4);
+    const std::string up = network.Inverse(down, down, middle, second, 6, 1);
+    return network.Inverse(up, middle, "voxels", first, 3, 1);
+  });
+}
+
+TEST_P(ConvKindsTest, ExpandAndItsInverse) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    ConvShape shape = draw.Box(draw.Axes(1, 3));
+    shape.stride[0] = 2;  // neither 1 nor the kernel's size, so that it is no floor
+    shape.kernel_size[0] = 3;
+    std::optional<std::pair<Place, Place>> bounds;
+    if (draw.Up(0, 2) == 0) bounds.emplace(draw.Axes(-9, -1), draw.Axes(0, 9));
+    const std::string down = network.Expand("voxels", shape, 6, bounds);
+    const std::string same = network.Submanifold(down, draw.Box(kOnes), 5);
+    return network.Inverse(same, down, "voxels", shape, 4, 1);
+  });
+}
 
 class LargeKernelTest : public ::testing::TestWithParam<support::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, LargeKernelTest, support::AllDevices(), support::DeviceName);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Random networks of convolutions, as a model's file and as its definition: what is written goes through the loader,
-// what is expected through conv_reference.h.
+// Random networks of convolutions and pools, as a model's file and as its definition: what is written goes through the
+// loader, what is expected through conv_reference.h.
 
 #include <cmath>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,7 @@
 
 namespace voxserve {
 
-// A convolution's shape, as a file says it. Per axis; axes past the dimension are ignored.
+// A convolution's or pool's shape, as a file says it. Per axis; axes past the dimension are ignored.
 struct ConvShape {
   Place kernel_size = {3, 3, 3, 3};
   Place stride = {1, 1, 1, 1};
@@ -30,6 +31,8 @@ struct ConvShape {
   bool is_cross = false;
   std::vector<Place> offsets = {};  // in the place of kernel_size
   int groups = 1;
+  // A pool: a box, and as many channels as its input has.
+  std::optional<kernels::PoolReduce> reduce = std::nullopt;
 };
 
 class ConvNetwork {
@@ -73,6 +76,19 @@ class ConvNetwork {
     shapes_[name] = out;
     return name;
   }
+  // bounds: both or none.
+  std::string Expand(const std::string& input, const ConvShape& shape, int out_channels,
+                     const std::optional<std::pair<Place, Place>>& bounds) {
+    std::optional<Place> lower, upper;
+    if (bounds) std::tie(lower, upper) = *bounds;
+    return Add("KIND_STRIDED",
+               absl::StrCat("rule: RULE_EXPAND",
+                            bounds ? absl::StrCat(" lower_bound: ", List(*lower), " upper_bound: ", List(*upper)) : ""),
+               input, "", shape, out_channels,
+               [size = shape.kernel_size, lower = lower, upper = upper](const auto& conv, const Rows& in, const auto&) {
+                 return Convolve(conv, in, ExpandSites(conv, in, size, lower, upper));
+               });
+  }
   std::string Transposed(const std::string& input, const ConvShape& shape, int out_channels, const Place& more) {
     const Place out = TransposedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape, more);
     const std::string name = Add("KIND_TRANSPOSED", absl::StrCat("output_padding: ", List(more)), input, "", shape,
@@ -97,13 +113,25 @@ class ConvNetwork {
     return Add("KIND_TRANSPOSED", absl::StrCat("sites_of: \"", sites, "\""), input, sites, shape, out_channels,
                [](const auto& conv, const Rows& in, const auto& of) { return ConvolveTransposed(conv, in, of); });
   }
-  // Back onto the sites that `paired`, of this shape, was given. `of`: the node that it read.
+  // Back onto the sites that `paired`, of this kernel, was given. `of`: the node that it read.
   std::string Inverse(const std::string& input, const std::string& paired, const std::string& of, ConvShape shape,
                       int out_channels, int groups) {
     shape.groups = groups;
     const ReferenceConv conv = Reference(shape, Channels(input), out_channels);
-    return AddNode(absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired, "\" groups: ", groups), conv, input, of,
+    return AddNode(absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired, "\"",
+                                groups > 1 ? absl::StrCat(" groups: ", groups) : ""),
+                   conv, input, of,
                    [](const auto& c, const Rows& in, const auto& sites) { return ConvolveTransposed(c, in, sites); });
+  }
+
+  // The shape with as much padding as Padded needs for its kernel to fit into the input.
+  ConvShape Fitting(const std::string& input, ConvShape shape) const {
+    const Place& in = shapes_.count(input) > 0 ? shapes_.at(input) : *shape_;
+    for (size_t a = 0; a < static_cast<size_t>(dimension_); ++a) {
+      const int32_t missing = shape.dilation[a] * (shape.kernel_size[a] - 1) + 1 - in[a] - 2 * (*shape.padding)[a];
+      if (missing > 0) (*shape.padding)[a] += (missing + 1) / 2;
+    }
+    return shape;
   }
 
   // Every site that any input has; 0 where an input has none.
@@ -177,6 +205,12 @@ class ConvNetwork {
     std::function<Rows(const std::vector<const Rows*>&)> combine = {};
   };
 
+  static const char* NameOf(kernels::PoolReduce reduce) {
+    return reduce == kernels::PoolReduce::kMax   ? "REDUCE_MAX"
+           : reduce == kernels::PoolReduce::kSum ? "REDUCE_SUM"
+                                                 : "REDUCE_AVERAGE";
+  }
+
   std::string List(const Place& place) const {
     return absl::StrCat("[", absl::StrJoin(place.begin(), place.begin() + dimension_, ", "), "]");
   }
@@ -197,7 +231,11 @@ class ConvNetwork {
   }
 
   ReferenceConv Reference(const ConvShape& s, int in_channels, int out_channels) {
-    ReferenceConv conv{.dimension = dimension_, .stride = s.stride, .groups = s.groups, .out_channels = out_channels};
+    ReferenceConv conv{.dimension = dimension_,
+                       .stride = s.stride,
+                       .groups = s.groups,
+                       .out_channels = s.reduce ? in_channels : out_channels,
+                       .reduce = s.reduce};
     if (!s.offsets.empty()) {
       for (Place offset : s.offsets) {
         for (size_t axis = 0; axis < 4; ++axis) offset[axis] *= s.dilation[axis];
@@ -216,6 +254,7 @@ class ConvNetwork {
       conv.deltas = BoxDeltas(dimension_, s.kernel_size, s.dilation,
                               s.padding.value_or(CentredPadding(s.kernel_size, s.dilation)));
     }
+    if (conv.reduce) return conv;
     conv.weight.resize(conv.deltas.size() * static_cast<size_t>(in_channels / s.groups * out_channels));
     std::uniform_real_distribution<float> unit(-1, 1);
     for (float& value : conv.weight) value = uses_halves_ ? std::round(2 * unit(random_)) / 2 : unit(random_);
@@ -275,11 +314,15 @@ class ConvNetwork {
   template <typename Computation>
   std::string AddNode(const std::string& text, const ReferenceConv& conv, const std::string& input,
                       const std::string& sites, Computation compute) {
-    const std::string name = absl::StrCat("conv", nodes_.size());
-    absl::StrAppend(&model_.graph, "nodes { name: \"", name, "\" inputs: \"", input, "\" sparse_conv { ", text,
-                    " out_channels: ", conv.out_channels, " } }\n");
-    model_.weights[name + ".weight"] = testing::FloatTensor(
-        {static_cast<int64_t>(conv.deltas.size()), Channels(input) / conv.groups, conv.out_channels}, conv.weight);
+    const std::string name = absl::StrCat(conv.reduce ? "pool" : "conv", nodes_.size());
+    absl::StrAppend(&model_.graph, "nodes { name: \"", name, "\" inputs: \"", input, "\" ");
+    if (conv.reduce) {
+      absl::StrAppend(&model_.graph, "pool { reduce: ", NameOf(*conv.reduce), " ", text, " } }\n");
+    } else {
+      absl::StrAppend(&model_.graph, "sparse_conv { ", text, " out_channels: ", conv.out_channels, " } }\n");
+      model_.weights[name + ".weight"] = testing::FloatTensor(
+          {static_cast<int64_t>(conv.deltas.size()), Channels(input) / conv.groups, conv.out_channels}, conv.weight);
+    }
     channels_[name] = conv.out_channels;
     nodes_.push_back({.name = name, .input = input, .sites = sites, .conv = conv, .compute = compute});
     return name;

@@ -3,8 +3,11 @@
 // Runs networks of conv_network.h: through the loader, the compiler and a device, beside their definitions.
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/engine/graph/conv_network.h"
@@ -54,6 +57,13 @@ class Draw {
   ConvShape Box(const Place& stride) {
     return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3), .stride = stride, .dilation = Axes(1, 2)};
   }
+  // Of RULE_PADDED, once it fits (ConvNetwork::Fitting).
+  ConvShape PaddedBox() {
+    return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3),
+            .stride = Axes(1, 3),
+            .dilation = Axes(1, 3),
+            .padding = Axes(0, 3)};
+  }
   ConvShape Cross(const Place& stride) {
     ConvShape shape = Box(stride);
     for (int32_t& size : shape.kernel_size) size += 1 - size % 2;
@@ -77,11 +87,42 @@ class Draw {
         return List(stride);
     }
   }
+  kernels::PoolReduce Reduce() { return static_cast<kernels::PoolReduce>(Up(0, 2)); }
   std::mt19937& random() { return random_; }
 
  private:
   std::mt19937 random_;
   const int dimension_;
 };
+
+// A network that `build` draws, on three samples, one of them often empty; within a grid where it has one.
+inline void ExpectDrawnNetwork(support::Device device, int dimension, uint32_t seed, bool has_grid,
+                               const std::function<std::string(ConvNetwork&, Draw&)>& build) {
+  Draw draw(seed * 31 + static_cast<uint32_t>(dimension), dimension);
+  const int largest[] = {30, 9, 6, 4};
+  const Place shape = draw.Axes(largest[dimension - 1] / 2, largest[dimension - 1]);
+  ConvNetwork network(dimension, 4, has_grid ? std::optional(shape) : std::nullopt, seed);
+  const std::string head = build(network, draw);
+  std::vector<Rows> samples;
+  for (int i = 0; i < 3; ++i) {
+    const Place lowest = has_grid ? Place{0, 0, 0, 0} : draw.Axes(-9, 5);
+    samples.push_back(RandomVoxels(dimension, 4, lowest, shape, draw.random()));
+  }
+  if (seed % 2 == 0) samples[1].clear();
+  ExpectWhatIsDefined(device, network, head, samples);
+}
+
+// device, dimension, seed
+using DrawnNetwork = std::tuple<support::Device, int, uint32_t>;
+
+inline std::string NameOfDrawn(const ::testing::TestParamInfo<DrawnNetwork>& test) {
+  const auto [device, dimension, seed] = test.param;
+  return absl::StrCat(device == support::Device::kCpu ? "Cpu" : "Cuda", dimension, "d", seed);
+}
+
+// In 1 to 4 dimensions.
+inline auto DrawnNetworks() {
+  return ::testing::Combine(support::AllDevices(), ::testing::Range(1, 5), ::testing::Range(0u, 8u));
+}
 
 }  // namespace voxserve

@@ -1,8 +1,9 @@
 #pragma once
 
-// Sparse convolutions by their definitions: maps of coordinates, loops over sites and cells, sums in double. One sample
-// at a time; no level, rulebook or batch.
+// Sparse convolutions and pools by their definitions: maps of coordinates, loops over sites and cells, sums in double.
+// One sample at a time; no level, rulebook or batch.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <vector>
+
+#include "kernels/pool.h"
 
 namespace voxserve {
 
@@ -24,6 +27,8 @@ struct ReferenceConv {
   int groups = 1;
   int out_channels = 0;
   std::vector<float> weight;  // [K, in channels / groups, out channels]
+  // In the place of a weight: the rows that a site reads are reduced.
+  std::optional<kernels::PoolReduce> reduce = std::nullopt;
 };
 
 // All cells of a box, the last axis fastest.
@@ -110,6 +115,34 @@ inline std::set<Place> PaddedSites(const ReferenceConv& conv, const Rows& in, co
   return sites;
 }
 
+// TorchSparse (MLSys 2022): lower <= stride * site <= upper. Without a lower bound the sites' own minimum. With a
+// stride of 1 or the kernel's size on every axis, its floor.
+inline std::set<Place> ExpandSites(const ReferenceConv& conv, const Rows& in, const Place& kernel_size,
+                                   const std::optional<Place>& lower, const std::optional<Place>& upper) {
+  const auto dimension = static_cast<size_t>(conv.dimension);
+  bool is_floor = true;
+  for (size_t a = 0; a < dimension; ++a) is_floor &= conv.stride[a] == 1 || conv.stride[a] == kernel_size[a];
+  if (is_floor) return FloorSites(conv, in);
+  std::set<Place> sites;
+  if (in.empty()) return sites;
+  Place least = lower.value_or(in.begin()->first);
+  for (const auto& [site, row] : in) {
+    for (size_t a = 0; a < dimension && !lower; ++a) least[a] = std::min(least[a], site[a]);
+  }
+  for (const auto& [site, row] : in) {
+    for (const Place& delta : conv.deltas) {
+      const std::optional<Place> out = CoarseSite(conv, site, delta);
+      bool exists = out.has_value();
+      for (size_t a = 0; a < dimension && exists; ++a) {
+        const int32_t at = conv.stride[a] * (*out)[a];
+        exists = at >= least[a] && (!upper || at <= (*upper)[a]);
+      }
+      if (exists) sites.insert(*out);
+    }
+  }
+  return sites;
+}
+
 // Transposed within a shape; generative without one.
 inline std::set<Place> TransposedSites(const ReferenceConv& conv, const Rows& in, const std::optional<Place>& shape) {
   std::set<Place> sites;
@@ -134,16 +167,37 @@ inline void AddProduct(const ReferenceConv& conv, size_t cell, const std::vector
   }
 }
 
+// What a site makes of the rows that it reads, by cell; 0 of none.
+inline std::vector<double> Combine(const ReferenceConv& conv,
+                                   const std::map<size_t, const std::vector<double>*>& read) {
+  std::vector<double> out(static_cast<size_t>(conv.out_channels), 0.0);
+  if (!conv.reduce) {
+    for (const auto& [cell, row] : read) AddProduct(conv, cell, *row, out);
+    return out;
+  }
+  for (size_t c = 0; c < out.size() && !read.empty(); ++c) {
+    double sum = 0, largest = (*read.begin()->second)[c];
+    for (const auto& [cell, row] : read) {
+      sum += (*row)[c];
+      largest = std::max(largest, (*row)[c]);
+    }
+    out[c] = *conv.reduce == kernels::PoolReduce::kMax   ? largest
+             : *conv.reduce == kernels::PoolReduce::kSum ? sum
+                                                         : sum / static_cast<double>(read.size());
+  }
+  return out;
+}
+
 // out[o] = sum_k in[stride * o + delta_k] W_k at these sites.
 inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {
-    std::vector<double>& row = out[site];
-    row.assign(static_cast<size_t>(conv.out_channels), 0.0);
+    std::map<size_t, const std::vector<double>*> read;
     for (size_t k = 0; k < conv.deltas.size(); ++k) {
       const auto found = in.find(FineSite(conv, site, conv.deltas[k]));
-      if (found != in.end()) AddProduct(conv, k, found->second, row);
+      if (found != in.end()) read[k] = &found->second;
     }
+    out[site] = Combine(conv, read);
   }
   return out;
 }
@@ -152,14 +206,13 @@ inline Rows Convolve(const ReferenceConv& conv, const Rows& in, const std::set<P
 inline Rows ConvolveTransposed(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites) {
   Rows out;
   for (const Place& site : sites) {
-    std::vector<double>& row = out[site];
-    row.assign(static_cast<size_t>(conv.out_channels), 0.0);
+    std::map<size_t, const std::vector<double>*> read;
     for (size_t k = 0; k < conv.deltas.size(); ++k) {
       const std::optional<Place> coarse = CoarseSite(conv, site, conv.deltas[k]);
-      if (!coarse) continue;
-      const auto found = in.find(*coarse);
-      if (found != in.end()) AddProduct(conv, k, found->second, row);
+      const auto found = coarse ? in.find(*coarse) : in.end();
+      if (found != in.end()) read[k] = &found->second;
     }
+    out[site] = Combine(conv, read);
   }
   return out;
 }

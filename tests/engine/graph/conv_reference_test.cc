@@ -1,66 +1,30 @@
-// The reference of convolutions against what spconv made (tests/oracles/spconv_convolutions.py, which holds spconv
-// against PyTorch's dense convolutions): what conv_kinds_test.cc compares the engine with is not ours alone.
+// The reference of convolutions against what spconv made: what conv_kinds_test.cc compares the engine with is not ours
+// alone.
 
 #include "tests/engine/graph/conv_reference.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <string>
+#include <vector>
 
 #include "kernels/output_coordinates.h"
-#include "tests/support/npz.h"
-#include "tests/support/paths.h"
+#include "tests/engine/graph/spconv_cases.h"
 
 namespace voxserve {
 namespace {
 
-enum Kind { kSubmanifold, kStrided, kInverse, kTransposed };
-
-struct SpconvCase {
-  int dimension = 0;
-  Kind kind = kSubmanifold;
-  int32_t num_samples = 0;
-  Place kernel_size, stride, dilation, padding, shape, out_shape;
-};
-
-using Arrays = std::map<std::string, support::NpyArray>;
-
-SpconvCase ReadCase(const support::NpyArray& params) {
-  const auto* at = params.data<int32_t>();
-  SpconvCase c;
-  c.dimension = *at++;
-  c.kind = static_cast<Kind>(*at++);
-  c.num_samples = *at++;
-  for (Place* axes : {&c.kernel_size, &c.stride, &c.dilation, &c.padding, &c.shape, &c.out_shape}) {
-    for (int32_t& value : *axes) value = *at++;
-  }
-  return c;
-}
-
-// Rows of one sample; without features, rows of nothing.
-Rows ReadRows(const support::NpyArray& sites, const support::NpyArray* features, int dimension, int32_t sample) {
-  Rows rows;
-  const auto* at = sites.data<int16_t>();
-  const int64_t channels = features == nullptr ? 0 : features->shape[1];
-  for (int64_t row = 0; row < sites.shape[0]; ++row, at += 1 + dimension) {
-    if (at[0] != sample) continue;
-    Place site = {0, 0, 0, 0};
-    std::copy_n(at + 1, dimension, site.begin());
-    std::vector<double>& values = rows[site];
-    for (int64_t c = 0; c < channels; ++c) values.push_back(features->data<float>()[row * channels + c]);
-  }
-  return rows;
-}
-
-ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray& weight) {
-  ReferenceConv conv{.dimension = c.dimension, .stride = c.stride};
-  const Place padding = c.kind == kSubmanifold ? CentredPadding(c.kernel_size, c.dilation) : c.padding;
-  conv.deltas = BoxDeltas(c.dimension, c.kernel_size, c.dilation, padding);
-  conv.out_channels = static_cast<int>(weight.shape[2]);
-  conv.weight = weight.values<float>();
+// Without a weight: its deltas.
+ReferenceConv ConvOf(const SpconvCase& c, const support::NpyArray* weight) {
+  const kernels::ConvGeometry& geometry = c.geometry;
+  ReferenceConv conv{.dimension = geometry.dimension, .stride = geometry.stride};
+  conv.deltas = BoxDeltas(
+      geometry.dimension, geometry.kernel_size, geometry.dilation,
+      c.kind == SpconvCase::kSubmanifold ? CentredPadding(geometry.kernel_size, geometry.dilation) : geometry.padding);
+  if (weight == nullptr) return conv;
+  conv.out_channels = static_cast<int>(weight->shape[2]);
+  conv.weight = weight->values<float>();
   return conv;
 }
 
@@ -71,57 +35,60 @@ void ExpectRows(const Rows& rows, const Rows& expected) {
   }
 }
 
+template <typename Axes>
+void ExpectShape(const Axes& shape, const std::vector<int64_t>& expected) {
+  for (size_t axis = 0; axis < expected.size(); ++axis) EXPECT_EQ(shape[axis], expected[axis]);
+}
+
 TEST(ConvReferenceTest, IsWhatSpconvMakes) {
-  const auto arrays = support::ReadNpz(support::SourceDir() + "/tests/golden/spconv_convolutions.npz");
-  ASSERT_TRUE(arrays.ok()) << arrays.status();
-  std::map<Kind, int> num_cases;
-  for (const auto& [name, params] : *arrays) {
-    if (!name.ends_with("_params")) continue;
-    const std::string prefix = name.substr(0, name.size() - 6);
-    SCOPED_TRACE(prefix);
-    const SpconvCase c = ReadCase(params);
+  const auto cases = ReadSpconvCases();
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  std::map<SpconvCase::Kind, int> num_cases;
+  for (const SpconvCase& c : *cases) {
+    SCOPED_TRACE(c.name);
     ++num_cases[c.kind];
-    const ReferenceConv conv = ConvOf(c, arrays->at(prefix + "w"));
-    kernels::ConvGeometry geometry{.dimension = c.dimension,
-                                   .kernel_size = c.kernel_size,
-                                   .stride = c.stride,
-                                   .dilation = c.dilation,
-                                   .padding = c.padding};
-    for (int32_t sample = 0; sample < c.num_samples; ++sample) {
-      const Rows in = ReadRows(arrays->at(prefix + "in"), &arrays->at(prefix + "x"), c.dimension, sample);
-      const Rows expected = ReadRows(arrays->at(prefix + "out"), &arrays->at(prefix + "y"), c.dimension, sample);
+    ReferenceConv conv = ConvOf(c, c.kind == SpconvCase::kInverseOfPool ? nullptr : &c.weight);
+    Place shape = {1, 1, 1, 1}, out_shape = shape;
+    std::copy(c.in.shape.begin(), c.in.shape.end(), shape.begin());
+    std::copy(c.out.shape.begin(), c.out.shape.end(), out_shape.begin());
+    for (size_t sample = 0; sample < c.in.samples.size(); ++sample) {
+      const Rows& in = c.in.samples[sample];
+      const Rows& expected = c.out.samples[sample];
       switch (c.kind) {
-        case kSubmanifold:
+        case SpconvCase::kSubmanifold:
           ExpectRows(Convolve(conv, in, SitesOf(in)), expected);
           break;
-        case kStrided: {
-          const kernels::Axes shape = kernels::OutputShape(geometry, c.shape);
-          for (size_t axis = 0; axis < static_cast<size_t>(c.dimension); ++axis) {
-            EXPECT_EQ(shape[axis], c.out_shape[axis]);
-          }
-          ExpectRows(Convolve(conv, in, PaddedSites(conv, in, c.out_shape)), expected);
+        case SpconvCase::kStrided:
+          ExpectShape(kernels::OutputShape(c.geometry, shape), c.out.shape);
+          ExpectRows(Convolve(conv, in, PaddedSites(conv, in, out_shape)), expected);
           break;
-        }
-        case kInverse: {
-          const Rows middle_sites = ReadRows(arrays->at(prefix + "mid"), nullptr, c.dimension, sample);
-          const Rows middle = Convolve(conv, in, SitesOf(middle_sites));
-          const ReferenceConv back = ConvOf(c, arrays->at(prefix + "w2"));
+        case SpconvCase::kInverseOfPool:
+          conv.reduce = kernels::PoolReduce::kMax;
+          conv.out_channels = c.in.channels;
+          [[fallthrough]];
+        case SpconvCase::kInverse: {
+          Rows middle = Convolve(conv, in, SitesOf(c.middle[sample]));
+          for (auto& [site, row] : middle) {  // spconv's maxima begin at 0
+            for (double& value : row) value = conv.reduce ? std::max(value, 0.0) : value;
+          }
+          const ReferenceConv back = ConvOf(c, &c.back_weight);
           ExpectRows(ConvolveTransposed(back, middle, SitesOf(in)), expected);
           break;
         }
-        case kTransposed: {
-          const auto shape = kernels::TransposedShape(geometry, c.shape, {0, 0, 0, 0});
-          for (size_t axis = 0; axis < static_cast<size_t>(c.dimension); ++axis) {
-            EXPECT_EQ(shape[axis], c.out_shape[axis]);
-          }
-          ExpectRows(ConvolveTransposed(conv, in, TransposedSites(conv, in, c.out_shape)), expected);
+        case SpconvCase::kTransposed:
+          ExpectShape(kernels::TransposedShape(c.geometry, shape, {0, 0, 0, 0}), c.out.shape);
+          [[fallthrough]];
+        case SpconvCase::kDilatedTransposed:
+          ExpectRows(ConvolveTransposed(conv, in, TransposedSites(conv, in, out_shape)), expected);
           break;
-        }
       }
       if (HasFatalFailure()) return;
     }
   }
-  for (const Kind kind : {kSubmanifold, kStrided, kInverse, kTransposed}) EXPECT_GE(num_cases[kind], 30);
+  for (const auto kind : {SpconvCase::kSubmanifold, SpconvCase::kStrided, SpconvCase::kInverse, SpconvCase::kTransposed,
+                          SpconvCase::kDilatedTransposed, SpconvCase::kInverseOfPool}) {
+    EXPECT_GE(num_cases[kind], 24);
+  }
 }
 
 }  // namespace

@@ -63,11 +63,14 @@ class GraphBuilder {
     op.rulebook = graph_.levels.Rulebook(kFine, level, op.geometry());
     return AddConv(input, std::move(op), out_channels, false, level);
   }
+  // down: a convolution or pool.
   int Up(int input, int down, int out_channels) {
-    SparseConvOp op = std::get<SparseConvOp>(graph_.nodes[static_cast<size_t>(down)].op);
-    op.kind = SparseConvOp::Kind::kInverse;
-    op.paired_with = down;
-    op.bias = nullptr;
+    const GraphOp& partner = graph_.nodes[static_cast<size_t>(down)].op;
+    const auto* const conv = std::get_if<SparseConvOp>(&partner);
+    SparseConvOp op{.kind = SparseConvOp::Kind::kInverse,
+                    .sites = conv ? conv->sites : std::get<PoolOp>(partner).sites,
+                    .paired_with = down,
+                    .rulebook = conv ? conv->rulebook : std::get<PoolOp>(partner).rulebook};
     return AddConv(input, std::move(op), out_channels, true, kFine);
   }
   int GlobalPool(int input, kernels::PoolReduce reduce) {

@@ -178,6 +178,23 @@ TEST(LoadGraphTest, ResolvesConvolutions) {
   EXPECT_EQ(graph.levels.levels()[1].spatial_shape, (kernels::Axes{16, 16, 4, 1}));
 }
 
+// spconv's SparseMaxPool has an indice_key too.
+TEST(LoadGraphTest, InverseConvolutionMayNameAPool) {
+  TestModel model = SmallModel();
+  model.Replace("name: \"up\" inputs: [\"down\"]", "name: \"up\" inputs: [\"pool\"]");
+  model.Replace("paired_with: \"down\"", "paired_with: \"pool\"");
+  model.Replace("name: \"down\" inputs: [\"relu\"] sparse_conv", "name: \"pool\" inputs: [\"relu\"] pool");
+  model.Replace("stride: [2, 2, 2] out_channels: 3", "stride: [2, 2, 2] reduce: REDUCE_MAX");
+  model.weights.erase("down.weight");
+  model.weights["up.weight"] = FilledTensor({8, 4, 4});
+  const Graph graph = LoadValid(model);
+  const auto& up = OpOf<SparseConvOp>(graph, "up");
+  EXPECT_EQ(up.paired_with, IndexOf(graph, "pool"));
+  EXPECT_EQ(up.sites, OpOf<PoolOp>(graph, "pool").sites);
+  EXPECT_EQ(up.rulebook, OpOf<PoolOp>(graph, "pool").rulebook);
+  EXPECT_EQ(graph.nodes[IndexOf(graph, "up")].level, 0);
+}
+
 TEST(LoadGraphTest, ResolvesPoolsAndOperatorsOverSamples) {
   TestModel model = SmallModel();
   model.Replace("inputs: [\"both\"]", "inputs: [\"wide\"]");

@@ -328,6 +328,46 @@ nodes { name: "head" inputs: "same" sparse_conv { kind: KIND_STRIDED sites_of: "
   return model;
 }
 
+// Voxels of four axes.
+TestModel OfFourAxes() {
+  TestModel model;
+  model.graph = absl::StrCat(R"(
+dimension: 4
+nodes { name: "voxels" voxelize { voxel_size: [1, 1, 1, 0.5] rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE
+                                  range_min: [0, 0, 0, -1] range_max: [6, 5, 4, 1] reduce: REDUCE_MEAN
+                                  axes: ["x", "y", "z", "f"] )",
+                             kFeatures, R"( } }
+nodes { name: "stem" inputs: "voxels" sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3, 3] out_channels: 6 } }
+nodes { name: "expand" inputs: "stem" sparse_conv { kind: KIND_STRIDED rule: RULE_EXPAND kernel_size: [3, 1, 3, 3]
+                                                    stride: [2, 1, 2, 2] out_channels: 8 bias: true } }
+nodes { name: "fine" inputs: "expand" sparse_conv { kind: KIND_INVERSE paired_with: "expand" out_channels: 6 } }
+nodes { name: "largest" inputs: "fine" pool { reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED
+                                              kernel_size: [3, 3, 3, 2] stride: [2, 2, 2, 1] padding: [1, 1, 1, 0]
+                                              dilation: [1, 2, 1, 1] } }
+nodes { name: "back" inputs: "largest" sparse_conv { kind: KIND_INVERSE paired_with: "largest" out_channels: 6 } }
+nodes { name: "low" inputs: "back" crop { upper_bound: [4, 5, 4, 3] } }
+nodes { name: "grown" inputs: "low" sparse_conv { kind: KIND_TRANSPOSED kernel_size: [2, 2, 2, 2] stride: [2, 2, 2, 2]
+                                                  out_channels: 6 } }
+nodes { name: "onto" inputs: "grown" sparse_conv { kind: KIND_STRIDED sites_of: "voxels" kernel_size: [2, 2, 2, 2]
+                                                   stride: [2, 2, 2, 2] out_channels: 6 } }
+nodes { name: "sum" inputs: ["onto", "fine"] add {} }
+nodes { name: "mean" inputs: "sum" global_pool { reduce: REDUCE_AVERAGE } }
+nodes { name: "wide" inputs: ["sum", "mean"] broadcast { function: FUNCTION_CONCAT } }
+nodes { name: "head" inputs: "wide" linear { out_channels: 4 bias: true } })",
+                             kLabelsAndScores);
+  Weights(&model)
+      .Conv("stem", 81, 4, 6)
+      .Conv("expand", 27, 6, 8)
+      .Bias("expand", 8)
+      .Conv("fine", 27, 8, 6)
+      .Conv("back", 54, 6, 6)
+      .Conv("grown", 16, 6, 6)
+      .Conv("onto", 16, 6, 6)
+      .Linear("head", 4, 12)
+      .Bias("head", 4);
+  return model;
+}
+
 // Sites that scores decide about: pruned, grown anew, pruned again.
 TestModel OfPrunedSites() {
   TestModel model;
@@ -358,10 +398,11 @@ nodes { name: "head" inputs: "better" sparse_conv { kind: KIND_STRIDED sites_of:
 }  // namespace
 
 std::vector<OperatorNetwork> OperatorNetworks() {
-  return {{"sites", OfSites()},      {"sampled points", OfSampledPoints()},
-          {"no range", OfNoRange()}, {"points", OfPoints()},
-          {"unions", OfUnions()},    {"pruned sites", OfPrunedSites()},
-          {"images", OfImages()},    {"anchors", OfAnchors()}};
+  return {{"sites", OfSites()},       {"sampled points", OfSampledPoints()},
+          {"no range", OfNoRange()},  {"points", OfPoints()},
+          {"unions", OfUnions()},     {"pruned sites", OfPrunedSites()},
+          {"images", OfImages()},     {"anchors", OfAnchors()},
+          {"four axes", OfFourAxes()}};
 }
 
 }  // namespace voxserve

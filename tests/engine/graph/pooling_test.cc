@@ -29,7 +29,8 @@ TEST_P(PoolingTest, StridedAndBackByEveryRule) {
         GraphBuilder b(++seed, rule);
         const int stem = b.Relu(b.Linear(0, 7, true));
         const int down = b.PoolDown(stem, reduce);
-        const int up = b.Unpool(b.Linear(down, 5, true), down, back);
+        const int coarse = b.Linear(down, 5, true);
+        const int up = b.Sum(b.Unpool(coarse, down, back), b.Up(coarse, down, 5));
         ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({up, stem}), 3, true)), seed, Dataflow::kFetchOnDemand);
       }
     }
@@ -85,7 +86,7 @@ TEST(PoolingCudaTest, MapsThatAreMadeOnTheCpu) {
   const int inner = b.PoolSubmanifold(b.Submanifold(down, 8, true), PoolReduce::kAverage);
   const int gate = b.GlobalPool(inner, PoolReduce::kAverage);
   const int gated = b.Broadcast(b.SampleNorm(inner, 2, true), gate, BroadcastOp::Function::kAdd);
-  const int up = b.Unpool(gated, down, PoolReduce::kAverage);
+  const int up = b.Sum(b.Unpool(gated, down, PoolReduce::kAverage), b.Up(gated, down, 8));
   const int part = b.Crop(up, {1, 1, 0, 0}, {6, 3, 4, 1});
   const int sum = b.UnionSum(part, b.UnionSum(up, b.Crop(stem, {0, 0, 0, 0}, {4, 4, 4, 1})));
   ExpectEqualWithMapsOfTheCpu(b.Finish(b.Linear(b.Onto(sum, 0, 8), 3, true)));

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "tests/engine/graph/expected_scores.h"
+#include "tests/engine/graph/sparse_tensor.h"
 #include "tests/support/paths.h"
 #include "tests/support/torch_file.h"
 
@@ -25,8 +25,6 @@ namespace {
 
 using support::NpyArray;
 using support::TorchValue;
-
-std::string List(const std::vector<int64_t>& values) { return absl::StrCat("[", absl::StrJoin(values, ", "), "]"); }
 
 // spconv 2's [out, kernel..., in] as [K, in, out].
 testing::TestTensor ToCells(const NpyArray& weight) {
@@ -41,106 +39,17 @@ testing::TestTensor ToCells(const NpyArray& weight) {
   return testing::FloatTensor({static_cast<int64_t>(cells), weight.shape.back(), weight.shape.front()}, values);
 }
 
-// [N, 1 + D] the sample first, and [N, C]: rows by site, sample after sample.
-std::vector<Rows> ReadRows(const NpyArray& indices, const NpyArray& features, int64_t num_samples) {
-  std::vector<Rows> samples(static_cast<size_t>(num_samples));
-  for (int64_t row = 0; row < indices.shape[0]; ++row) {
-    const int32_t* const at = indices.data<int32_t>() + row * indices.shape[1];
-    Place site = {0, 0, 0, 0};
-    std::copy(at + 1, at + indices.shape[1], site.begin());
-    const float* const values = features.data<float>() + row * features.shape[1];
-    samples[static_cast<size_t>(at[0])][site].assign(values, values + features.shape[1]);
-  }
-  return samples;
-}
-
 // A sparse tensor of spconv's: `input` of a case.
-struct Tensor {
-  Tensor() = default;
-  explicit Tensor(const TorchValue& value)
-      : shape(value.at("spatial_shape").AsInts()),
-        samples(ReadRows(value.at("indices").tensor(), value.at("features").tensor(), value.at("batch_size").AsInt())),
-        channels(static_cast<int>(value.at("features").tensor().shape[1])) {}
-
-  int dimension() const { return static_cast<int>(shape.size()); }
-
-  std::vector<int64_t> shape;
-  std::vector<Rows> samples = {};
-  int channels = 0;
-};
-
-std::vector<Rows> ExpectedRows(const TorchValue& one, const Tensor& input) {
-  return ReadRows(one.at("expect").at("out_indices").tensor(), one.at("expect").at("out_features").tensor(),
-                  static_cast<int64_t>(input.samples.size()));
+SparseTensor TensorOf(const TorchValue& value) {
+  const NpyArray& features = value.at("features").tensor();
+  return {.shape = value.at("spatial_shape").AsInts(),
+          .samples = ReadRows<int32_t>(value.at("indices").tensor(), &features, value.at("batch_size").AsInt()),
+          .channels = static_cast<int>(features.shape[1])};
 }
 
-// Node "voxels" gets the tensor's features.
-std::string Voxels(const Tensor& input) {
-  std::vector<std::string> fields, features;
-  for (int axis = 0; axis < input.dimension(); ++axis) {
-    fields.push_back(absl::StrCat("\"", ConvNetwork::kFields[axis], "\""));
-  }
-  for (int c = 0; c < input.channels; ++c) features.push_back(absl::StrCat("features { name: \"f", c, "\" }"));
-  const std::vector<int64_t> zeros(input.shape.size(), 0), ones(input.shape.size(), 1);
-  return absl::StrCat(
-      "dimension: ", input.dimension(), "\nnodes { name: \"voxels\" voxelize { voxel_size: ", List(ones),
-      " rounding: ROUNDING_FLOOR origin: ORIGIN_RANGE range_min: ", List(zeros), " range_max: ", List(input.shape),
-      " reduce: REDUCE_FIRST axes: [", absl::StrJoin(fields, ", "), "] ", absl::StrJoin(features, " "), " } }\n");
-}
-
-// Points' rows of a node on the voxels' sites.
-std::string Outputs(const std::string& node) {
-  return absl::StrCat(
-      "nodes { name: \"best\" inputs: \"", node, "\" argmax {} }\n",
-      "nodes { name: \"labels\" inputs: [\"best\", \"voxels\"] voxel_to_point {} }\n",
-      "nodes { name: \"scores\" inputs: [\"", node, "\", \"voxels\"] voxel_to_point {} }\n",
-      "outputs { kind: KIND_LABELS node: \"labels\" } outputs { kind: KIND_SCORES node: \"scores\" }\n");
-}
-
-// Rows at the voxels' sites are the points' scores.
-void ExpectAtVoxels(support::Device device, testing::TestModel model, const std::string& node, const Tensor& input,
-                    const std::vector<Rows>& expected) {
-  model.graph += Outputs(node);
-  std::vector<ScoredCloud> samples;
-  for (size_t i = 0; i < input.samples.size(); ++i) {
-    ASSERT_EQ(SitesOf(expected[i]), SitesOf(input.samples[i]));
-    samples.push_back({.cloud = CloudOf(input.samples[i], input.dimension(), input.channels)});
-    for (const auto& [site, row] : expected[i]) {
-      samples.back().scores.insert(samples.back().scores.end(), row.begin(), row.end());
-    }
-  }
-  ExpectScores(device, model, samples);
-}
-
-// Rows of a level whose unit is `stride` voxels reach the points through one more convolution, of different weights for
-// every cell: out of the wrong site, or of one that should not be there, it makes something else. It looks as far as
-// `geometry`, which made the level, so that every site is seen by the voxels that it was made of.
-void ExpectThroughVoxels(support::Device device, testing::TestModel model, const std::string& node, const Tensor& input,
-                         const kernels::ConvGeometry& geometry, const std::vector<Rows>& expected) {
-  constexpr int kOut = 3;
-  const int channels = static_cast<int>(expected[0].begin()->second.size());
-  ReferenceConv back{.dimension = input.dimension(), .stride = geometry.stride, .out_channels = kOut};
-  back.deltas = BoxDeltas(input.dimension(), geometry.kernel_size, geometry.dilation, geometry.padding);
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> unit(-1, 1);
-  for (size_t i = 0; i < back.deltas.size() * static_cast<size_t>(channels * kOut); ++i) {
-    back.weight.push_back(unit(random));
-  }
-  const auto axes = [&](const kernels::Axes& values) {
-    return List(std::vector<int64_t>(values.begin(), values.begin() + input.dimension()));
-  };
-  absl::StrAppend(
-      &model.graph, "nodes { name: \"back\" inputs: \"", node,
-      "\" sparse_conv { kind: KIND_TRANSPOSED sites_of: \"voxels\" kernel_size: ", axes(geometry.kernel_size),
-      " stride: ", axes(geometry.stride), " dilation: ", axes(geometry.dilation), " padding: ", axes(geometry.padding),
-      " out_channels: ", kOut, " } }\n");
-  model.weights["back.weight"] =
-      testing::FloatTensor({static_cast<int64_t>(back.deltas.size()), channels, kOut}, back.weight);
-  std::vector<Rows> at_voxels;
-  for (size_t i = 0; i < input.samples.size(); ++i) {
-    at_voxels.push_back(ConvolveTransposed(back, expected[i], SitesOf(input.samples[i])));
-  }
-  ExpectAtVoxels(device, std::move(model), "back", input, at_voxels);
+std::vector<Rows> ExpectedRows(const TorchValue& one, const SparseTensor& input) {
+  return ReadRows<int32_t>(one.at("expect").at("out_indices").tensor(), &one.at("expect").at("out_features").tensor(),
+                           static_cast<int64_t>(input.samples.size()));
 }
 
 class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
@@ -235,7 +144,7 @@ TEST_P(SpconvPublishedTest, Pooling) {
   EXPECT_EQ(cases.size(), 4u);
   for (const TorchValue* const one : cases) {
     SCOPED_TRACE(one->at("id").AsString());
-    const Tensor input(one->at("input"));
+    const SparseTensor input = TensorOf(one->at("input"));
     ASSERT_EQ(one->at("layers").items().size(), 1u);
     const TorchValue& layer = *one->at("layers").items()[0];
     const TorchValue& parameters = layer.at("ctor");
@@ -267,7 +176,8 @@ TEST_P(SpconvPublishedTest, Pooling) {
     if (is_submanifold) {
       ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, head, input, expected));
     } else {
-      ASSERT_NO_FATAL_FAILURE(ExpectThroughVoxels(GetParam(), model, head, input, geometry, expected));
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectThroughVoxels(GetParam(), model, head, input, geometry, MadeBy::kStrided, input.channels, expected));
     }
   }
 }
@@ -279,7 +189,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   const std::vector<const TorchValue*> cases = CasesOf(*file, "pipeline");
   ASSERT_EQ(cases.size(), 1u);
   const TorchValue& one = *cases[0];
-  const Tensor input(one.at("input"));
+  const SparseTensor input = TensorOf(one.at("input"));
   const std::vector<const TorchValue*>& layers = one.at("layers").items()[0]->at("children").items();
   testing::TestModel model{.graph = Voxels(input) +
                                     R"(nodes { name: "first" inputs: "voxels"
@@ -327,7 +237,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
   keep("norm.running_var", variance);
   const kernels::ConvGeometry geometry{
       .dimension = 2, .kernel_size = {3, 3, 1, 1}, .stride = {2, 2, 1, 1}, .padding = {1, 1, 0, 0}};
-  ExpectThroughVoxels(GetParam(), model, "second", input, geometry, ExpectedRows(one, input));
+  ExpectThroughVoxels(GetParam(), model, "second", input, geometry, MadeBy::kStrided, 16, ExpectedRows(one, input));
 }
 
 // Two branches on the same sites, joined or added.
@@ -337,7 +247,7 @@ TEST_P(SpconvPublishedTest, Tables) {
   EXPECT_EQ(cases.size(), 2u);
   for (const TorchValue* const one : cases) {
     SCOPED_TRACE(one->at("id").AsString());
-    const Tensor input(one->at("input"));
+    const SparseTensor input = TensorOf(one->at("input"));
     testing::TestModel model{.graph = Voxels(input)};
     for (const char* const branch : {"left", "right"}) {
       const TorchValue& spec = *one->at("branch_specs").items()[branch == std::string("left") ? 0 : 1];
@@ -366,9 +276,9 @@ TEST_P(SpconvPublishedTest, SumsAcrossSites) {
   EXPECT_EQ(cases.size(), 3u);
   for (const TorchValue* const one : cases) {
     SCOPED_TRACE(one->at("id").AsString());
-    const Tensor inputs[] = {Tensor(*one->at("inputs").items()[0]), Tensor(*one->at("inputs").items()[1])};
+    const SparseTensor inputs[] = {TensorOf(*one->at("inputs").items()[0]), TensorOf(*one->at("inputs").items()[1])};
     const int channels = inputs[0].channels;
-    Tensor both;
+    SparseTensor both;
     both.shape = inputs[0].shape;
     both.samples.resize(inputs[0].samples.size());
     both.channels = 2 * channels + 2;
