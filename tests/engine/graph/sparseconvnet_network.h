@@ -101,10 +101,11 @@ class Network {
                           });
   }
 
-  Layer Convolution(const Layer& in, const Box& box, int out_channels, int groups = 1) {
+  Layer Convolution(const Layer& in, const Box& box, int out_channels, int groups = 1,
+                    const std::string& rule = "RULE_PADDED") {
     const Place out_size = Smaller(dimension_, in.spatial_size, box);
     const Weights weights = Draw(Volume(box.size), in.channels, out_channels, groups);
-    return AddConvolution(absl::StrCat("kind: KIND_STRIDED rule: RULE_PADDED ", Text(box)), in, out_size, weights,
+    return AddConvolution(absl::StrCat("kind: KIND_STRIDED rule: ", rule, " ", Text(box)), in, out_size, weights,
                           [=, rules = rules_](const Values& values) {
                             const Rows& rows = values.at(in.node);
                             const Rules made = rules.Strided(SitesOf(rows), box.size, box.stride, out_size);

@@ -90,6 +90,17 @@ TEST_P(SparseConvNetTest, ConvolutionAndItsDeconvolution) {
   ExpectEqual(network, network.WithNumSites(up, coarse));
 }
 
+// Which needs no range.
+TEST_P(SparseConvNetTest, ConvolutionOfAnEvenSizeThatIsItsStride) {
+  Place size = draw_.Axes(1, dimension() == 4 ? 1 : 2);
+  for (int32_t& length : size) length *= 2;
+  const Box box{.size = size, .stride = size};
+  Network network = NetworkOf(SizeBefore({box}));
+  const Layer down = network.Convolution(network.input(), box, 6, DrawGroups(), "RULE_FLOOR");
+  const Layer coarse = network.SubmanifoldConvolution(down, draw_.Axes(1, 3), 4);
+  ExpectEqual(network, network.WithNumSites(network.Deconvolution(coarse, network.input(), down, box, 4), coarse));
+}
+
 // As UNet() has it.
 TEST_P(SparseConvNetTest, TwoLevelsAndBack) {
   const int largest[] = {4, 4, 3, 2};
