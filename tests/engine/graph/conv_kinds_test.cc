@@ -1,6 +1,6 @@
-// Every kind of convolution, through the loader, the compiler and a device, against loops written from the definitions:
-// per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches whose samples are each compared
-// with themselves alone.
+// Every kind of convolution, and the pools over what they read, through the loader, the compiler and a device, against
+// loops written from the definitions: per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches
+// whose samples are each compared with themselves alone.
 
 #include <gtest/gtest.h>
 
@@ -121,6 +121,25 @@ TEST_P(ConvKindsTest, GroupsAndDepthwise) {
     ConvShape depthwise = draw.Any(kOnes);
     depthwise.groups = 6;
     return network.Submanifold(network.Submanifold("voxels", pairs, 6), depthwise, 12);
+  });
+}
+
+// As MinkowskiEngine has them, dilated ones too.
+TEST_P(ConvKindsTest, PoolsByFloorAndBack) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    constexpr const char* kReduces[] = {"REDUCE_MAX", "REDUCE_AVERAGE", "REDUCE_SUM"};
+    const ConvShape shape = draw.Box(draw.Axes(1, 3));
+    const std::string down = network.PoolFloor("voxels", shape, kReduces[draw.Up(0, 2)]);
+    const std::string coarse = network.Submanifold(down, draw.Box(kOnes), 4);
+    return network.Unpool(coarse, down, "voxels", shape, kReduces[draw.Up(0, 2)]);
+  });
+}
+
+TEST_P(ConvKindsTest, FloorAndItsInverse) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const ConvShape shape = draw.Box(draw.Axes(1, 3));
+    const std::string down = network.Floor("voxels", shape, 6);
+    return network.Inverse(network.Submanifold(down, draw.Box(kOnes), 4), down, "voxels", shape, 4, draw.Up(1, 2));
   });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Random networks of convolutions, as a model's file and as its definition: what is written goes through the loader,
-// what is expected through conv_reference.h.
+// Random networks of convolutions and pools, as a model's file and as its definition: what is written goes through the
+// loader, what is expected through conv_reference.h.
 
 #include <cmath>
 #include <cstdint>
@@ -104,6 +104,23 @@ class ConvNetwork {
     const ReferenceConv conv = Reference(shape, Channels(input), out_channels);
     return AddNode(absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired, "\" groups: ", groups), conv, input, of,
                    [](const auto& c, const Rows& in, const auto& sites) { return ConvolveTransposed(c, in, sites); });
+  }
+
+  // Over what a convolution of this shape, a box, reads. reduce: REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM.
+  std::string PoolFloor(const std::string& input, const ConvShape& shape, const std::string& reduce) {
+    return AddPool(absl::StrCat("kind: KIND_STRIDED rule: RULE_FLOOR kernel_size: ", List(shape.kernel_size),
+                                " stride: ", List(shape.stride), " dilation: ", List(shape.dilation)),
+                   reduce, shape, input, "", [reduce](const auto& conv, const Rows& in, const auto&) {
+                     return Pool(conv, in, FloorSites(conv, in), reduce);
+                   });
+  }
+  // Back onto the sites that the pool `paired`, of this shape, was given. `of`: the node that it read.
+  std::string Unpool(const std::string& input, const std::string& paired, const std::string& of, const ConvShape& shape,
+                     const std::string& reduce) {
+    return AddPool(absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired, "\""), reduce, shape, input, of,
+                   [reduce](const auto& conv, const Rows& in, const auto& sites) {
+                     return voxserve::Unpool(conv, in, sites, reduce);
+                   });
   }
 
   // Every site that any input has; 0 where an input has none.
@@ -281,6 +298,20 @@ class ConvNetwork {
     model_.weights[name + ".weight"] = testing::FloatTensor(
         {static_cast<int64_t>(conv.deltas.size()), Channels(input) / conv.groups, conv.out_channels}, conv.weight);
     channels_[name] = conv.out_channels;
+    nodes_.push_back({.name = name, .input = input, .sites = sites, .conv = conv, .compute = compute});
+    return name;
+  }
+
+  template <typename Computation>
+  std::string AddPool(const std::string& text, const std::string& reduce, const ConvShape& shape,
+                      const std::string& input, const std::string& sites, Computation compute) {
+    const std::string name = absl::StrCat("pool", nodes_.size());
+    absl::StrAppend(&model_.graph, "nodes { name: \"", name, "\" inputs: \"", input, "\" pool { reduce: ", reduce, " ",
+                    text, " } }\n");
+    channels_[name] = Channels(input);
+    ReferenceConv conv{.dimension = dimension_, .stride = shape.stride, .out_channels = Channels(input)};
+    conv.deltas =
+        BoxDeltas(dimension_, shape.kernel_size, shape.dilation, CentredPadding(shape.kernel_size, shape.dilation));
     nodes_.push_back({.name = name, .input = input, .sites = sites, .conv = conv, .compute = compute});
     return name;
   }

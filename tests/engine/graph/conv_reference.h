@@ -1,14 +1,16 @@
 #pragma once
 
-// Sparse convolutions by their definitions: maps of coordinates, loops over sites and cells, sums in double. One sample
-// at a time; no level, rulebook or batch.
+// Sparse convolutions and pools by their definitions: maps of coordinates, loops over sites and cells, sums in double.
+// One sample at a time; no level, rulebook or batch.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace voxserve {
@@ -160,6 +162,49 @@ inline Rows ConvolveTransposed(const ReferenceConv& conv, const Rows& in, const 
       const auto found = in.find(*coarse);
       if (found != in.end()) AddProduct(conv, k, found->second, row);
     }
+  }
+  return out;
+}
+
+// REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM of rows, channel by channel; 0 of none.
+inline std::vector<double> Reduce(const std::string& reduce, const std::vector<const std::vector<double>*>& rows,
+                                  size_t channels) {
+  std::vector<double> reduced(channels, 0.0);
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double value = (*rows[i])[c];
+      reduced[c] = reduce != "REDUCE_MAX" ? reduced[c] + value : i == 0 ? value : std::max(reduced[c], value);
+    }
+    if (reduce == "REDUCE_AVERAGE" && !rows.empty()) reduced[c] /= static_cast<double>(rows.size());
+  }
+  return reduced;
+}
+
+// The rows in[stride * o + delta_k] that are there, reduced, at these sites.
+inline Rows Pool(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites, const std::string& reduce) {
+  Rows out;
+  for (const Place& site : sites) {
+    std::vector<const std::vector<double>*> rows;
+    for (const Place& delta : conv.deltas) {
+      const auto found = in.find(FineSite(conv, site, delta));
+      if (found != in.end()) rows.push_back(&found->second);
+    }
+    out[site] = Reduce(reduce, rows, static_cast<size_t>(conv.out_channels));
+  }
+  return out;
+}
+
+// The rows in[c] with f = stride * c + delta_k that are there, reduced, at these sites f.
+inline Rows Unpool(const ReferenceConv& conv, const Rows& in, const std::set<Place>& sites, const std::string& reduce) {
+  Rows out;
+  for (const Place& site : sites) {
+    std::vector<const std::vector<double>*> rows;
+    for (const Place& delta : conv.deltas) {
+      const std::optional<Place> coarse = CoarseSite(conv, site, delta);
+      const auto found = coarse ? in.find(*coarse) : in.end();
+      if (found != in.end()) rows.push_back(&found->second);
+    }
+    out[site] = Reduce(reduce, rows, static_cast<size_t>(conv.out_channels));
   }
   return out;
 }
