@@ -27,6 +27,7 @@ struct Layer {
   std::string node;
   Place spatial_size;
   int channels = 0;
+  std::string strided = {};  // of what a Convolution or a pooling makes: its node of KIND_STRIDED
 };
 
 struct Box {
@@ -118,7 +119,7 @@ class Network {
   Layer Deconvolution(const Layer& in, const Layer& fine, const std::optional<Layer>& paired, const Box& box,
                       int out_channels, int groups = 1) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
-    const std::string kind = paired ? absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired->node, "\"")
+    const std::string kind = paired ? absl::StrCat("kind: KIND_INVERSE paired_with: \"", paired->strided, "\"")
                                     : absl::StrCat("kind: KIND_TRANSPOSED sites_of: \"", fine.node, "\" ", Text(box),
                                                    " padding: ", List(kNone));
     const Weights weights = Draw(Volume(box.size), in.channels, out_channels, groups);
@@ -171,7 +172,7 @@ class Network {
   // Every site of `fine` gets the sum of the rows that it went into.
   Layer UnPooling(const Layer& in, const Layer& fine, const Layer& paired, const Box& box) {
     EXPECT_EQ(Larger(dimension_, in.spatial_size, box), fine.spatial_size);
-    AddText(absl::StrCat("pool { reduce: REDUCE_SUM kind: KIND_INVERSE paired_with: \"", paired.node, "\" }"), in);
+    AddText(absl::StrCat("pool { reduce: REDUCE_SUM kind: KIND_INVERSE paired_with: \"", paired.strided, "\" }"), in);
     Layer out = in;
     out.spatial_size = fine.spatial_size;
     return Named(out, [=, rules = rules_](const Values& values) {
@@ -315,6 +316,7 @@ class Network {
   // The node that was added last, and how it is computed.
   Layer Named(Layer layer, Loop loop) {
     layer.node = last_;
+    if (layer.strided.empty()) layer.strided = last_;
     loops_.emplace_back(last_, std::move(loop));
     return layer;
   }

@@ -120,7 +120,7 @@ TEST_P(SparseConvNetTest, DeconvolutionWhereAPoolingLedDown) {
   Network network = NetworkOf(SizeBefore({box}));
   const Layer down = network.MaxPooling(network.input(), box);
   const Layer coarse = network.SubmanifoldConvolution(down, draw_.Axes(1, 3), 4);
-  ExpectEqual(network, network.Deconvolution(coarse, network.input(), std::nullopt, box, 5, DrawGroups()));
+  ExpectEqual(network, network.Deconvolution(coarse, network.input(), std::nullopt, box, 6, DrawGroups()));
 }
 
 TEST_P(SparseConvNetTest, FullConvolutionOfVoxels) {
@@ -160,7 +160,7 @@ TEST_P(SparseConvNetTest, UnPoolingWhereAConvolutionLedDown) {
 // Of a stride above the size: a site between two positions goes nowhere, the next one and the last are read.
 TEST_P(SparseConvNetTest, SitesOfAStrideAboveTheSize) {
   const Box box{.size = {2, 2, 2, 2}, .stride = {3, 3, 3, 3}};
-  Network network(dimension(), {5, 5, 5, 5}, 1, std::get<2>(GetParam()));
+  Network network(dimension(), Larger(dimension(), {2, 2, 2, 2}, box), 1, std::get<2>(GetParam()));
   const Layer down = network.Convolution(network.input(), box, 3);
   const Layer up = network.Deconvolution(down, network.input(), down, box, 3);
   std::vector<Rows> samples;
