@@ -1,5 +1,5 @@
 // Every kind of convolution, and the pools over what they read, through the loader, the compiler and a device, against
-// loops written from the definitions: per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches
+// loops written from the definitions: per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, batches
 // whose samples are each compared with themselves alone.
 
 #include <gtest/gtest.h>

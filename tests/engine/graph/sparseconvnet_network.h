@@ -217,9 +217,9 @@ class Network {
                           });
   }
 
-  // Nor is this: one more channel behind those of `head`, the number of the sites of `counted` in 256ths.
+  // Nor is this: one more channel behind those of `head`, the number of the sites of `counted` in 32nds.
   Layer WithNumSites(const Layer& head, const Layer& counted) {
-    constexpr float kPart = 1.0f / 256;
+    constexpr float kPart = 1.0f / 32;  // one is more than the rounding that is allowed
     const std::string one = AddText("linear { out_channels: 1 bias: true }", counted);
     model_.weights[one + ".weight"] =
         testing::FloatTensor({1, counted.channels}, std::vector<float>(static_cast<size_t>(counted.channels), 0.0f));

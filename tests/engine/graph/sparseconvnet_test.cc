@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
