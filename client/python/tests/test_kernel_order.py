@@ -1,4 +1,4 @@
-"""Kernels of MinkowskiEngine and spconv in the served order, against their published rules cell by cell."""
+"""Kernels of MinkowskiEngine, spconv and SparseConvNet in the served order, cell by cell by their published rules."""
 
 from __future__ import annotations
 
@@ -55,6 +55,54 @@ def test_a_kernel_that_could_be_of_either_version_is_of_the_second() -> None:
     weight = np.arange(3.0**5).reshape(3, 3, 3, 3, 3)
     served = kernel_order.from_spconv(weight, (3, 3, 3), 3)
     assert served[1, 2, 0] == weight[0, 1, 0, 0, 2]  # cell (0, 0, 1) of x, y, z is 1 on z
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (2, 4), (1, 3, 2, 2), (5,)])
+def test_sparseconvnet_kernels_of_groups(sizes: tuple[int, ...], groups: int) -> None:
+    volume, c_in, c_out = int(np.prod(sizes)), 6 // groups, 12 // groups
+    theirs = np.random.default_rng(2).normal(size=(volume, groups, c_in, c_out))
+    served = kernel_order.from_sparseconvnet(theirs, sizes, 12, groups)
+    assert served.shape == (volume, c_in, 12)
+    for k, g, i, o in itertools.product(range(volume), range(groups), range(c_in), range(c_out)):
+        assert served[k, i, g * c_out + o] == theirs[k, g, i, o]
+
+
+def test_sparseconvnet_kernels_of_the_time_before_groups() -> None:
+    weight = np.random.default_rng(3).normal(size=(8, 5, 7))
+    np.testing.assert_array_equal(kernel_order.from_sparseconvnet(weight, (2, 2, 2), 7), weight)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offsets"),
+    [
+        ((2,), [(-1,), (0,)]),
+        ((3, 2), [(-1, -1), (-1, 0), (0, -1), (0, 0), (1, -1), (1, 0)]),
+        ((1, 4), [(0, -2), (0, -1), (0, 0), (0, 1)]),
+    ],
+)
+def test_sparseconvnet_offsets_of_even_submanifold_kernels(
+    sizes: tuple[int, ...], offsets: list[tuple[int, ...]]
+) -> None:
+    assert kernel_order.sparseconvnet_offsets(sizes) == offsets
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "needed"),
+    [
+        ((27, 1, 4, 6), 1, r"2x2x2 kernel of 1 groups needs \[8, 1, Cin / 1, 6\] or \[8, Cin, 6\]"),
+        ((8, 1, 4, 6), 2, r"of 2 groups needs \[8, 2, Cin / 2, 3\], not \[8, 1, 4, 6\]"),
+        ((8, 4, 6), 2, r"of 2 groups needs \[8, 2, Cin / 2, 3\], not \[8, 4, 6\]"),
+        ((8, 2, 2, 6), 2, r"not \[8, 2, 2, 6\]"),
+        ((8, 4, 5), 1, r"or \[8, Cin, 6\], not \[8, 4, 5\]"),
+        ((32, 6), 1, r"not \[32, 6\]"),
+        ((8, 1, 4, 6), 0, "6 output channels do not make 0 groups"),
+        ((8, 4, 1, 1), 4, "6 output channels do not make 4 groups"),
+    ],
+)
+def test_sparseconvnet_kernels_of_another_shape_are_refused(shape: tuple[int, ...], groups: int, needed: str) -> None:
+    with pytest.raises(ValueError, match=needed):
+        kernel_order.from_sparseconvnet(np.zeros(shape), (2, 2, 2), 6, groups)
 
 
 def test_kernels_of_another_shape_are_refused() -> None:

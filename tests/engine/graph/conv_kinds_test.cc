@@ -113,6 +113,15 @@ TEST_P(ConvKindsTest, GroupsAndDepthwise) {
   });
 }
 
+// As MinkowskiEngine has them, dilated ones too.
+TEST_P(ConvKindsTest, FloorAndItsInverse) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const ConvShape shape = draw.Box(draw.Axes(1, 3));
+    const std::string down = network.Floor("voxels", shape, 6);
+    return network.Inverse(network.Submanifold(down, draw.Box(kOnes), 4), down, "voxels", shape, 4, draw.Up(1, 2));
+  });
+}
+
 // PyTorch's padding, kernels from 3 on, each axis with a dilation and a stride of its own.
 TEST_P(ConvKindsTest, PaddedAndItsInverse) {
   Run(true, [](ConvNetwork& network, Draw& draw) {

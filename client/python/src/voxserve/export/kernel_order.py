@@ -5,6 +5,7 @@ Served weights are [K, in_channels, out_channels] with the LAST axis of the kern
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +77,32 @@ def from_spconv(weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channe
         )
     cells = weight.transpose(axes)
     return np.ascontiguousarray(cells).reshape(math.prod(kernel_size), *cells.shape[dimension:])
+
+
+def from_sparseconvnet(
+    weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int, groups: int = 1
+) -> npt.NDArray[Any]:
+    """SparseConvNet [K, groups, Cin / groups, Cout / groups] -> [K, Cin / groups, Cout], the served order of groups.
+
+    Before June 2019 it had no groups and stored [K, Cin, Cout]. The cells stay where they are: it runs the LAST axis
+    fastest. Even submanifold kernels begin at -size / 2 there, which sparseconvnet_offsets lists.
+    """
+    volume = math.prod(kernel_size)
+    if groups < 1 or out_channels % groups:
+        raise ValueError(f"{out_channels} output channels do not make {groups} groups")
+    cells = weight[:, np.newaxis] if weight.ndim == 3 and groups == 1 else weight
+    if cells.ndim != 4 or cells.shape[:2] != (volume, groups) or cells.shape[3] * groups != out_channels:
+        older = f" or [{volume}, Cin, {out_channels}]" if groups == 1 else ""
+        raise ValueError(
+            f"a {'x'.join(map(str, kernel_size))} kernel of {groups} groups needs "
+            f"[{volume}, {groups}, Cin / {groups}, {out_channels // groups}]{older}, not {list(weight.shape)}"
+        )
+    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3)).reshape(volume, cells.shape[2], out_channels)
+
+
+def sparseconvnet_offsets(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
+    """What the cells of a SubmanifoldConvolution read, in the order of its weights: the `offsets` of an even one."""
+    return list(itertools.product(*(range(-(size // 2), size - size // 2) for size in kernel_size)))
 
 
 def _check_volume(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -> None:
