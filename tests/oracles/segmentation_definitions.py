@@ -163,7 +163,8 @@ class SparseResnet(Layers):
             for residual in range(1, num_residuals + 1):
                 main = f"{key}.{residual}.main"
                 y = convolution(sites, x, sites, 1, self.state[f"{main}.0.kernel"], cells)
-                y = convolution(sites, self.norm(f"{main}.1", y).clip(0), sites, 1, self.state[f"{main}.3.kernel"], cells)
+                y = self.norm(f"{main}.1", y).clip(0)
+                y = convolution(sites, y, sites, 1, self.state[f"{main}.3.kernel"], cells)
                 x = (self.norm(f"{main}.4", y) + x).clip(0)
         logits = x @ self.state["classifier.weight"].T + self.state["classifier.bias"]
         return self._interpolate((position.astype(np.float64) - origin) / unit, sites, logits)
