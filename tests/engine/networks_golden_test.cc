@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "engine/serving/model_repository.h"
+#include "tests/engine/box_matching.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/npz.h"
@@ -24,8 +25,7 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kFields = 4;       // x, y, z, intensity
-constexpr size_t kBoxColumns = 11;  // x, y, z, length, width, height, yaw, velocity x and y, score, class
+constexpr size_t kFields = 4;  // x, y, z, intensity
 
 // Points of the scan, as the oracle's SPVCNN_POINTS and SEGMENTED_POINTS have them.
 struct Points {
@@ -37,9 +37,8 @@ constexpr Points kSpvcnnPoints = {20000, 26000}, kSegmentedPoints = {20000, 2200
 // A way to compute, and how far from the definitions it may be.
 struct NetworkVariant {
   Variant variant;
-  float score_error = 1e-5f;       // of a point, in units of the largest score of all
-  float box_number_error = 2e-3f;  // metres, radians, metres a second
-  float box_score_error = 2e-3f;
+  float score_error = 1e-5f;  // of a point, in units of the largest score of all
+  BoxTolerance boxes = {.number = 2e-3f, .score = 2e-3f};
   double matched_boxes = 1;  // the fraction of either side's that are the other side's too
 };
 
@@ -56,26 +55,8 @@ std::vector<NetworkVariant> Variants() {
                        .precision = ModelConfig::Precision::kFloat16,
                        .plan = kDefaultCudaConvPlan},
            .score_error = 1e-2f,
-           .box_number_error = 0.2f,
-           .box_score_error = 0.02f,
+           .boxes = {.number = 0.2f, .score = 0.02f},
            .matched_boxes = 0.9}};
-}
-
-float TurnBetween(float a, float b) { return std::abs(std::remainder(a - b, 2 * static_cast<float>(M_PI))); }
-
-// The largest difference of two boxes in any number, 1 where it is all that is allowed; infinite between classes.
-float Difference(const Box& box, const float* golden, const NetworkVariant& allowed) {
-  if (box.class_id != static_cast<int32_t>(golden[10])) return std::numeric_limits<float>::infinity();
-  // The yaw has its own difference.
-  const float numbers[] = {box.x,      box.y,     box.z,          box.length,     box.width,
-                           box.height, golden[6], box.velocity_x, box.velocity_y, box.score};
-  float largest = TurnBetween(box.yaw, golden[6]) / allowed.box_number_error;
-  for (size_t i = 0; i < 10; ++i) {
-    const float difference =
-        std::abs(numbers[i] - golden[i]) / (i < 9 ? allowed.box_number_error : allowed.box_score_error);
-    largest = std::isnan(difference) ? std::numeric_limits<float>::infinity() : std::max(largest, difference);
-  }
-  return largest;
 }
 
 class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
@@ -110,27 +91,12 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
   // The golden boxes, each once, and no others, but for the fraction that the variant leaves.
   void ExpectBoxes(const std::string& name, const std::string& array) {
     const SampleOutput output = Run(name, scan_.cloud);
-    const std::vector<float> golden = golden_.at(array).values<float>();
-    const size_t num_golden = golden.size() / kBoxColumns;
-    ASSERT_GT(num_golden, 20u);
-    std::vector<Box> left = output.boxes;
-    std::string missing;
-    for (size_t i = 0; i < golden.size(); i += kBoxColumns) {
-      const float* const expected = golden.data() + i;
-      const auto difference = [&](const Box& box) { return Difference(box, expected, GetParam()); };
-      const auto closest = std::min_element(left.begin(), left.end(),
-                                            [&](const Box& a, const Box& b) { return difference(a) < difference(b); });
-      if (closest != left.end() && difference(*closest) <= 1) {
-        left.erase(closest);
-      } else {
-        absl::StrAppend(&missing, "class ", expected[10], " at ", expected[0], ", ", expected[1], "\n");
-      }
-    }
-    const size_t num_matched = output.boxes.size() - left.size();
-    const double matched = static_cast<double>(num_matched);
-    EXPECT_GE(matched, GetParam().matched_boxes * static_cast<double>(num_golden)) << missing;
-    EXPECT_GE(matched, GetParam().matched_boxes * static_cast<double>(output.boxes.size()));
-    RecordProperty("matched_boxes", absl::StrCat(num_matched, " of ", num_golden, ", ", left.size(), " others"));
+    const std::vector<BoxRow> golden = RowsOf(golden_.at(array));
+    ASSERT_GT(golden.size(), 20u);
+    const BoxMatches matches = MatchBoxes(RowsOf(output.boxes), golden, GetParam().boxes);
+    const double num_boxes = static_cast<double>(std::max(golden.size(), output.boxes.size()));
+    EXPECT_GE(matches.num_matched, GetParam().matched_boxes * num_boxes) << matches.ToString();
+    RecordProperty("boxes", matches.ToString());
   }
 
   // With a fifth field, t, as the oracle's timed() has it: as if three sweeps took turns.
