@@ -37,6 +37,14 @@ inline constexpr int kThreadKeys = 8;  // that a thread has under way
 static_assert(1 << kDigitBits == kLogitBins);
 static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
 
+// How a head's cells are read from images of T.
+template <typename T>
+struct LoadAs {
+  __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {
+    return ToFloat(static_cast<const T*>(image.data)[row * image.pitch + channel]);
+  }
+};
+
 struct CandidateLists {
   uint64_t* keys = nullptr;        // [num_samples, num_lists, capacity], in no order
   int32_t* counts = nullptr;       // [num_samples, num_lists]

@@ -27,13 +27,6 @@ struct Workspace {
 };
 
 template <typename T>
-struct LoadAs {
-  __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {
-    return ToFloat(static_cast<const T*>(image.data)[row * image.pitch + channel]);
-  }
-};
-
-template <typename T>
 struct CenterHeads {
   int32_t num_heads, num_samples;
   std::array<CenterHead, kMaxCenterHeads> heads;

@@ -55,17 +55,12 @@ __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// Addresses are of AddressInBlock; the words' are aligned to 16 and 8 bytes.
+// Addresses are of AddressInBlock; the words' is aligned to 16 bytes.
 __device__ inline void Send(uint32_t to, uint32_t barrier, const uint4& words) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(barrier)
       : "memory");
-}
-__device__ inline void Send(uint32_t to, uint32_t barrier, const uint2& words) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "r"(words.x), "r"(words.y), "r"(barrier)
-               : "memory");
 }
 
 #endif

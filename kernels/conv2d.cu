@@ -86,8 +86,10 @@ cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits&
   return LaunchTiles<T, WarpProducts<T, 64>, kStagesOfWarps>(arguments, traits, stream);
 }
 
-// What multiplies follows from the GPU, the types, the channels and the geometry alone, so that a position's sums are
-// added in one order whatever it is batched with.
+// Whether scalars multiply, warps, warp groups or the squares of few outputs follows from the GPU, the types, the
+// channels and the geometry alone. Which of their tilings warp groups have depends on the number of positions, and so
+// on num_images: but each of them adds up a position's products chunk after chunk, 16 at a time, in the same order
+// (Conv2dCudaTest.TilingsOfWarpGroupsAddUpInOneOrder). A sample's result is the same bits whatever it is batched with.
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {

@@ -1,11 +1,21 @@
 #pragma once
 
-// Floor division by a number that is known only at run time, as one multiplication.
+// Division that rounds towards minus infinity: by the way, and by one divisor for many values. Pure functions, host and
+// device.
 
 #include <cstdint>
 
 namespace voxserve::kernels {
 
+// floor(value / divisor), divisor above 0.
+template <typename Integer>
+constexpr Integer FloorDivide(Integer value, Integer divisor) {
+  const Integer quotient = value / divisor;
+  return quotient - (quotient * divisor > value ? 1 : 0);
+}
+
+// The same by a number that is known only at run time, as one multiplication: CPUs' loops over keys divide every field,
+// and a division takes tens of cycles there. Host alone.
 class FloorDivision {
  public:
   // divisor in [1, 2^31).
@@ -18,7 +28,7 @@ class FloorDivision {
         lifted_quotient_((int64_t{1} << 31) / divisor + 1),
         lift_(lifted_quotient_ * divisor) {}
 
-  // floor(value / divisor), towards minus infinity.
+  // FloorDivide(value, divisor).
   int32_t Quotient(int32_t value) const {
     if (divisor_ == 1) return value;
     const auto lifted = static_cast<uint64_t>(value + lift_);

@@ -39,8 +39,8 @@ struct ScatterAddParams {
 };
 static_assert(std::is_trivially_copyable_v<ScatterAddParams>);
 
-// Most offsets of a convolution on a GPU: 7 x 7 x 7. The launchers answer cudaErrorInvalidValue to more.
-inline constexpr int32_t kMaxKernelVolume = 343;
+// Most offsets of a convolution on a GPU: 5 x 5 x 5 x 5. The launchers answer cudaErrorInvalidValue to more.
+inline constexpr int32_t kMaxKernelVolume = 625;
 
 // A rulebook as pair tables (kernels/pair_tables.h makes them). Pairs are numbered offset by offset. An inverse
 // convolution's is that of the convolution it inverts with in and out swapped.

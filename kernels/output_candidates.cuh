@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "kernels/coordinate_key.h"
+#include "kernels/floor_division.h"
 #include "kernels/launch.cuh"
 #include "kernels/morton_key.h"
 #include "kernels/output_coordinates.h"
@@ -25,7 +26,8 @@ struct CandidateAxis {
   int32_t padding;
   int32_t kernel_size;
   int32_t step;            // every step-th cell reaches the residues that one does
-  int32_t num_candidates;  // of an input
+  int32_t num_candidates;  // of an input, at most
+  int32_t site_step;       // from the site of one candidate to the next one's
   int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
   int64_t last;
 };
@@ -46,46 +48,54 @@ struct CandidateParams {
   int64_t* num_beyond_limits;
 };
 
-template <typename Integer>
-__device__ Integer FloorDivide(Integer value, Integer divisor) {
-  const Integer quotient = value / divisor;
-  return quotient - (quotient * divisor > value ? 1 : 0);
-}
+// Where an input's candidates lie on an axis: those with a number below `count`, at first + number * step, where the
+// rule allows the site.
+struct AxisSites {
+  int64_t first;
+  int32_t step;
+  int32_t count;
+  int64_t lowest;
+  int64_t highest;
 
-// Where candidate `number` of an input lies on an axis. False where there is none: no cell reaches the input, or the
-// rule refuses the site.
+  __device__ int64_t Site(int32_t number) const { return first + int64_t{step} * number; }
+  __device__ bool Has(int32_t number) const {
+    return number < count && Site(number) >= lowest && Site(number) <= highest;
+  }
+};
+
 template <int kDimension>
-__device__ bool FindSite(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate, int32_t number,
-                         int64_t& site) {
+__device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate) {
   using Integer = FieldInteger<kDimension>;
   const CandidateAxis& rule = params.axes[axis];
+  AxisSites sites = {
+      .first = 0, .step = rule.site_step, .count = rule.num_candidates, .lowest = rule.first, .highest = rule.last};
   if (params.are_quotients) {
-    site = FloorDivide<Integer>(coordinate, rule.stride);
-    return true;
+    sites.first = FloorDivide<Integer>(coordinate, rule.stride);
+    return sites;
   }
   if (params.are_transposed) {
-    site = int64_t{coordinate} * rule.stride + int64_t{rule.dilation} * number - rule.padding;
-    return site >= rule.first && site <= rule.last;
+    sites.first = int64_t{coordinate} * rule.stride - rule.padding;
+    return sites;
   }
-  int32_t cell = 0;
+  int32_t cell = 0;  // the first one that reaches the input; the others are every rule.step-th from there
   const int32_t num_tries = min(rule.step, rule.kernel_size);
   Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
   while (cell < num_tries && at % rule.stride != 0) {
     ++cell;
     at -= rule.dilation;
   }
-  if (cell == num_tries) return false;
-  cell += number * rule.step;
-  if (cell >= rule.kernel_size) return false;
-  at -= static_cast<Integer>(number) * rule.step * rule.dilation;
-  site = at / rule.stride;  // even
-  int64_t first = rule.first;
+  if (cell == num_tries) {
+    sites.count = 0;
+    return sites;
+  }
+  sites.first = at / rule.stride;  // even
+  if (cell + (rule.num_candidates - 1) * rule.step >= rule.kernel_size) --sites.count;
   if (params.bounds != nullptr) {
     const int64_t lowest =
         int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
-    first = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
+    sites.lowest = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
   }
-  return site >= first && site <= rule.last;
+  return sites;
 }
 
 // Candidate `number` of an input. False where there is none; one beyond a key's limits is counted.
@@ -101,7 +111,11 @@ __device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32
   for (int axis = kDimension - 1; axis >= 0; --axis) {
     const int32_t of_axis = params.axes[axis].num_candidates;
     int64_t site = 0;
-    exists = exists && FindSite<kDimension>(params, axis, sample, Key::Coordinate(key, axis), number % of_axis, site);
+    if (exists) {
+      const AxisSites on_axis = AxisSitesOf<kDimension>(params, axis, sample, Key::Coordinate(key, axis));
+      site = on_axis.Site(number % of_axis);
+      exists = on_axis.Has(number % of_axis);
+    }
     is_in_limits = is_in_limits && site >= params.min_coordinate && site <= params.max_coordinate;
     sites[axis] = static_cast<int32_t>(site);
     number /= of_axis;
@@ -133,29 +147,32 @@ inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const
     candidates.num_listed_cells = geometry.num_listed_cells;
     std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
   }
-  // Towards minus infinity.
-  const auto divide = [](int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0 ? 1 : 0); };
   for (int axis = 0; axis < geometry.dimension; ++axis) {
     const int32_t stride = geometry.stride[axis];
+    const int32_t dilation = geometry.dilation[axis];
+    const int32_t divisor = std::gcd(stride, dilation);
     CandidateAxis& rule = candidates.axes[axis];
     rule = {.stride = stride,
-            .dilation = geometry.dilation[axis],
+            .dilation = dilation,
             .padding = geometry.padding[axis],
             .kernel_size = geometry.kernel_size[axis],
-            .step = stride / std::gcd(stride, geometry.dilation[axis]),
-            .num_candidates = candidates.are_quotients    ? 1
-                              : candidates.are_transposed ? geometry.kernel_size[axis]
-                                                          : static_cast<int32_t>(CandidatesAnAxis(geometry, axis)),
-            .first = 0,
-            .last = std::numeric_limits<int32_t>::max()};
-    if (HasShape(params.rule)) rule.last = int64_t{params.out_shape[axis]} - 1;
-    if (params.rule == CoordinateRule::kGenerative) {
-      rule.first = std::numeric_limits<int64_t>::min();
-      rule.last = std::numeric_limits<int64_t>::max();
+            .step = stride / divisor,
+            .num_candidates = 1,
+            .site_step = 0,
+            .first = std::numeric_limits<int64_t>::min(),
+            .last = std::numeric_limits<int64_t>::max()};
+    if (candidates.are_quotients) continue;
+    rule.num_candidates =
+        static_cast<int32_t>(candidates.are_transposed ? geometry.kernel_size[axis] : CandidatesAnAxis(geometry, axis));
+    rule.site_step = candidates.are_transposed ? dilation : -dilation / divisor;
+    if (HasShape(params.rule)) {
+      rule.first = 0;
+      rule.last = int64_t{params.out_shape[axis]} - 1;
     }
     if (params.rule == CoordinateRule::kExpand) {
-      if (params.has_lower) rule.first = divide(int64_t{params.lower[axis]} + stride - 1, stride);
-      if (params.has_upper) rule.last = divide(params.upper[axis], stride);
+      if (params.has_lower) rule.first = FloorDivide<int64_t>(int64_t{params.lower[axis]} + stride - 1, stride);
+      rule.last =
+          params.has_upper ? FloorDivide<int64_t>(params.upper[axis], stride) : std::numeric_limits<int32_t>::max();
     }
   }
   return candidates;

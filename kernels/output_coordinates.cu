@@ -302,12 +302,12 @@ cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t str
 
 // The outputs of what does not keep Morton order.
 cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
-  const auto num_samples = static_cast<size_t>(params.num_samples);
-  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
   const Workspace workspace(params);
   if (workspace.bitmap != nullptr) {
     return BitmapOutputs(params, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
   }
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
   const CandidateParams candidates = CandidatesOf(params, workspace.bounds);
   const CandidateBits bits = BitsOf(params);
   const int64_t num_candidates = NumOutputCandidates(params);

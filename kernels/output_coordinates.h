@@ -76,9 +76,9 @@ bool OutputsAreQuotients(const OutputCoordinatesParams& params);
 // The most cells of an axis through which an output reaches one input: every stride / gcd(stride, dilation)-th.
 int64_t CandidatesAnAxis(const ConvGeometry& geometry, int axis);
 
-// What OutputCoordinates has to sort: num_in times the cells that reach one residue, per axis, or under kTransposed and
-// kGenerative times all cells. Of rule, geometry and num_in alone. Must stay below 2^31, which the caller checks before
-// it allocates.
+// The outputs that num_in inputs ask for at most, each counted once for every pair that asks for it: num_in times the
+// cells that reach one residue, per axis, or under kTransposed and kGenerative times all cells. Of rule, geometry and
+// num_in alone. Must stay below 2^31, which the caller checks before it allocates.
 int64_t NumOutputCandidates(const OutputCoordinatesParams& params);
 
 // The most outputs that num_in inputs can have: the candidates, clipped by the volume under kPadded and kTransposed,
@@ -111,11 +111,17 @@ void OutputCoordinates(const OutputCoordinatesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
-// Asks CUB, and so needs a device. Else of rule, geometry, out_shape, bounds, num_samples and num_in alone.
+// Asks CUB where candidates are sorted, and so needs a device. Else of rule, geometry, out_shape, bounds, num_samples
+// and num_in alone.
 size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params);
 
-// cudaErrorInvalidValue where out_capacity is below OutputCoordinatesCapacity. Without a sort where Morton order
-// survives.
+// cudaErrorInvalidValue where out_capacity is below OutputCoordinatesCapacity.
+//
+// Only what must be sorted is. Where Morton order survives the rule (CanBeChained of one), outputs are the first ones
+// of equal keys. Where they lie within a shape whose cells are few enough for a bit each (kPadded, kTransposed), every
+// candidate sets its cell's bit, and the bits are read in Morton order (kernels/output_bitmap.cuh). Else candidates are
+// sorted. kExpand's are: by default it has no upper bound, so that how far the sites of a level reach is known on the
+// device alone, once the levels before it are made, while the host takes a bitmap's memory when it adds the level.
 cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream);
 
 // The levels of a U-Net in two launches: each one's in_keys are the out_keys of the one before, all keep Morton order,

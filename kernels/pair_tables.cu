@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/binary_search.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/pair_tables.h"
 #include "kernels/row_tiles.cuh"
@@ -267,17 +268,7 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kRankBlocksAnSm))
 __global__ void __launch_bounds__(kBlockThreads) ScatterPairsKernel(const PairListsParams params) {
   const int64_t pair = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (pair >= params.num_pairs) return;
-  // The last offset that begins at or before the pair: empty offsets begin where the next one does.
-  int32_t offset = 0;
-  int32_t last = params.num_offsets - 1;
-  while (offset < last) {
-    const int32_t middle = offset + (last - offset + 1) / 2;
-    if (params.offset_begin[middle] <= pair) {
-      offset = middle;
-    } else {
-      last = middle - 1;
-    }
-  }
+  const int32_t offset = RunOf(params.offset_begin, params.num_offsets, pair);
   const int32_t in_row = params.in_rows[pair], out_row = params.out_rows[pair];
   params.in_pairs[offset * params.in_capacity + in_row] = static_cast<int32_t>(pair);
   params.out_pairs[offset * params.out_capacity + out_row] = static_cast<int32_t>(pair);

@@ -1,6 +1,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "kernels/binary_search.cuh"
 #include "kernels/coordinate_table.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/point_groups.h"
@@ -50,16 +51,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     FindBeginsKernel(const uint32_t* sites, int64_t num_points, int64_t num_sites, int64_t* site_begin) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (site > num_sites) return;
-  int64_t low = 0, high = num_points;  // the first point of this site or a later one
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (sites[middle] < site) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  site_begin[site] = low;
+  // The first point of this site or a later one.
+  site_begin[site] = PartitionPoint(num_points, [&](int64_t point) { return sites[point] < site; });
 }
 
 // ---- Launchers ---------------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+#include "kernels/binary_search.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/morton_key.h"
 #include "kernels/sample_begins.h"
@@ -11,16 +12,9 @@ template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads) SampleBeginsKernel(const SampleBeginsParams params) {
   const auto sample = static_cast<int32_t>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (sample > params.num_samples) return;
-  int64_t low = 0, high = *params.num_keys;  // the first key of this sample or a later one
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (MortonKey<kDimension>::Sample(params.keys[middle]) < sample) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  params.sample_begin[sample] = low;
+  // The first key of this sample or a later one.
+  params.sample_begin[sample] = PartitionPoint(
+      *params.num_keys, [&](int64_t row) { return MortonKey<kDimension>::Sample(params.keys[row]) < sample; });
 }
 
 }  // namespace

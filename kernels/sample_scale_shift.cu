@@ -1,3 +1,4 @@
+#include "kernels/binary_search.cuh"
 #include "kernels/epilogue.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/row_chunks.cuh"
@@ -22,28 +23,15 @@ struct SampleScaleShiftArguments {
   TypedEpilogue<T, float> epilogue;
 };
 
-// The sample whose rows `row` is one of. Neighbouring rows ask the same few cells.
-__device__ int32_t SampleOf(const int64_t* sample_begin, int32_t num_samples, int64_t row) {
-  int32_t low = 0, high = num_samples - 1;  // the last one that begins at or before the row
-  while (low < high) {
-    const int32_t middle = (low + high + 1) / 2;
-    if (sample_begin[middle] <= row) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
 // A thread has kCount channels of a row.
 template <typename T, typename Out, typename Factor, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     SampleScaleShiftKernel(const SampleScaleShiftArguments<T, Out, Factor> arguments) {
   arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
     const int32_t channel = chunk * kCount;
+    // Neighbouring rows ask the same few begins.
     const int64_t factors =
-        SampleOf(arguments.sample_begin, arguments.num_samples, row) * arguments.factor_pitch + channel;
+        RunOf(arguments.sample_begin, arguments.num_samples, row) * arguments.factor_pitch + channel;
     float values[kCount] = {};
     if (arguments.in != nullptr) {
       const Pack<T, kCount> in = LoadPack<kCount>(arguments.in + row * arguments.in_pitch + channel);

@@ -1,23 +1,10 @@
+#include "kernels/binary_search.cuh"
 #include "kernels/farthest_point_sample.h"
 #include "kernels/launch.cuh"
 #include "kernels/selection_mask.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
-
-// The sample that row `index` is one of; samples may be empty. begin: [num_samples + 1].
-__device__ int32_t SampleOf(const int64_t* begin, int32_t num_samples, int64_t index) {
-  int32_t low = 0, high = num_samples - 1;
-  while (low < high) {
-    const int32_t middle = (low + high + 1) / 2;
-    if (begin[middle] <= index) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
 
 __device__ bool IsSelection(const SelectionMaskParams& params, int32_t sample) {
   if (params.is_restricted[sample] == 0) return false;
@@ -28,14 +15,14 @@ __device__ bool IsSelection(const SelectionMaskParams& params, int32_t sample) {
 __global__ void __launch_bounds__(kBlockThreads) MaskPointsKernel(SelectionMaskParams params) {
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point >= params.num_points) return;
-  const int32_t sample = SampleOf(params.point_begin, params.num_samples, point);
+  const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
   params.mask[point] = IsSelection(params, sample) ? uint8_t{0} : params.is_valid[point];
 }
 
 __global__ void __launch_bounds__(kBlockThreads) MarkSelectedKernel(SelectionMaskParams params) {
   const int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i >= params.num_selected) return;
-  const int32_t sample = SampleOf(params.selected_begin, params.num_samples, i);
+  const int32_t sample = RunOf(params.selected_begin, params.num_samples, i);
   if (IsSelection(params, sample)) params.mask[params.point_begin[sample] + params.selected[i]] = 1;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/conv_geometry.h"
+#include "kernels/floor_division.h"
 #include "kernels/rounding.h"
 
 namespace voxserve::kernels {
@@ -24,10 +25,7 @@ struct AxisPosition {
 
 // floor(coordinate * multiplier / divisor).
 constexpr int64_t SiteOnAxis(const SiteRatio& ratio, int axis, int64_t coordinate) {
-  const int64_t scaled = coordinate * ratio.multiplier[axis];
-  const int64_t divisor = ratio.divisor[axis];
-  const int64_t quotient = scaled / divisor;
-  return quotient - (scaled % divisor < 0 ? 1 : 0);
+  return FloorDivide<int64_t>(coordinate * ratio.multiplier[axis], ratio.divisor[axis]);
 }
 
 // The same of coordinate + fraction, with 0 <= fraction <= 1.

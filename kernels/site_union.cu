@@ -1,5 +1,6 @@
 #include <cub/device/device_scan.cuh>
 
+#include "kernels/binary_search.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/row_tiles.cuh"
 #include "kernels/site_union.h"
@@ -33,16 +34,7 @@ struct Workspace {
 
 // How many of the keys are below this one.
 __device__ int64_t NumBelow(const uint64_t* keys, int64_t num_keys, uint64_t key) {
-  int64_t low = 0;
-  while (low < num_keys) {
-    const int64_t middle = (low + num_keys) / 2;
-    if (keys[middle] < key) {
-      low = middle + 1;
-    } else {
-      num_keys = middle;
-    }
-  }
-  return low;
+  return PartitionPoint(num_keys, [&](int64_t row) { return keys[row] < key; });
 }
 
 // A thread a key of B, and one behind them.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "kernels/binary_search.cuh"
 #include "kernels/coordinate_key.h"
 #include "kernels/launch.cuh"
 #include "kernels/morton_key.h"
@@ -100,20 +101,6 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
   return keys;
 }
 
-__device__ int32_t SampleOf(const int64_t* point_begin, int32_t num_samples, int64_t point) {
-  int32_t low = 0;
-  int32_t high = num_samples - 1;
-  while (low < high) {
-    const int32_t middle = (low + high) / 2;
-    if (point_begin[middle + 1] > point) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 // Fills index[0, kDimension); returns 0 or the code of a point without a voxel.
 template <int kDimension>
 __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& bounds, int64_t point, Axes& index) {
@@ -169,7 +156,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   // Threads past the last point count nothing, and stand with its sample.
   const bool is_point = point < params.num_points;
-  const int32_t sample = SampleOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
+  const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
   Axes index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
   int32_t code = 0;
   if (is_point) {
@@ -227,7 +214,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (point >= params.num_points) return;
   uint64_t key = layout.none();
   if (params.point_to_voxel[point] == 0) {
-    const int32_t sample = SampleOf(params.point_begin, params.num_samples, point);
+    const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
     Axes coordinate = {0, 0, 0, 0};
     IndexPoint<kDimension>(params, bounds, point, coordinate);
 #pragma unroll

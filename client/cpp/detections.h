@@ -27,7 +27,7 @@ struct Box {
 };
 
 struct Detections : Answer {
-  std::vector<Box> boxes;  // in the order in which the network keeps them: by score, of one head
+  std::vector<Box> boxes;  // head after head of the network, each head's by score, the best first
 };
 
 }  // namespace voxserve::client

@@ -11,7 +11,7 @@
 namespace voxserve::client {
 
 struct FarthestPoints {
-  enum class Use { kReturn, kNetwork };  // the network labels all points, or sees these alone
+  enum class Use { kReturn, kNetwork };  // the network sees all points, or these alone
 
   uint32_t num_points = 0;            // 1 to the number of the cloud's valid points
   uint32_t start_index = 0;           // selected first; where it is invalid: the next valid one

@@ -6,8 +6,9 @@
 // its parent, then all tables, all searches and all pair tables at once, since few of them alone fill a GPU.
 //
 // Nothing comes back to the host while that is done: sizes stay on the device, memory is taken for what they can be at
-// most (a level has at most as many sites as its rule can make of its parent's capacity), and QueueSizes brings all of
-// them over in one copy, with the one wait before the result.
+// most, and QueueSizes brings all of them over in one copy, with the one wait before the result. A level has room for
+// what its rule can make of its parent's capacity, within its spatial shape, but along a chain of strided levels for no
+// more than all of them together can make of the sites that the chain begins with (kernels::OutputReach).
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
@@ -189,6 +190,8 @@ class DeviceGeometry : public BatchCounts {
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status TakeTables(int index, int in_level, int out_level, int64_t in_capacity, int64_t out_capacity,
                           const kernels::ConvGeometry& geometry, const RulebookForms& forms);
+  // Rows are numbered with 31 bits. what: is counted, in the error's words.
+  static absl::Status CheckRows(int64_t rows, const char* what);
   // Of one kernel. Until the feature pass has begun its memory is free; the stream keeps the order.
   absl::StatusOr<void*> Scratch(size_t bytes);
   StreamView stream() const { return context_->stream.view(); }

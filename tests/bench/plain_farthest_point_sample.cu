@@ -12,9 +12,9 @@ __global__ void __launch_bounds__(kPlainThreads)
   __shared__ int32_t furthest_index[kPlainThreads];
   const int64_t sample = blockIdx.x;
   const auto thread = static_cast<int>(threadIdx.x);
-  const float* const points = params.points + sample * params.num_points * 3;
-  float* const distances = params.distances + sample * params.num_points;
-  int32_t* const selected = params.selected + sample * params.num_selected;
+  const float* const __restrict__ points = params.points + sample * params.num_points * 3;
+  float* const __restrict__ distances = params.distances + sample * params.num_points;
+  int32_t* const __restrict__ selected = params.selected + sample * params.num_selected;
   for (int32_t i = thread; i < params.num_points; i += kPlainThreads) distances[i] = __int_as_float(0x7f800000);
   int32_t last = 0;
   if (thread == 0) selected[0] = last;

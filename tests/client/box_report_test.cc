@@ -49,6 +49,20 @@ TEST(BoxReportTest, LongListsEnd) {
   EXPECT_THAT(FormatReport(Report(23), {}, Terminal()), HasSubstr("  3 more; --json and --save have all"));
 }
 
+// As many heads make it: each head's boxes from its best to its worst.
+TEST(BoxReportTest, TheSurestBoxesComeFirst) {
+  ScanReport report = Report(22);
+  report.boxes->insert(report.boxes->begin() + 10, {.class_name = "first", .score = 0.9f});
+  report.boxes->push_back({.class_name = "second", .score = 0.9f});
+  report.boxes->insert(report.boxes->begin(), {.class_name = "last", .score = 0.1f});
+  const std::string text = FormatReport(report, {}, Terminal());
+  const std::string table = text.substr(text.find("box  "));
+  EXPECT_THAT(table, ContainsRegex("m/s\n +first +0.90 [^\n]*\n +second +0.90 [^\n]*\n +car +0.88 "));
+  EXPECT_THAT(table, Not(HasSubstr("last")));
+  EXPECT_THAT(table, HasSubstr("  5 more;"));
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["boxes"][0]["class_name"], "last") << "the answer as it is";
+}
+
 TEST(BoxReportTest, NoBoxesAreNoError) {
   EXPECT_THAT(FormatReport(Report(0), {}, Terminal()), HasSubstr("no boxes"));
   EXPECT_EQ(nlohmann::json::parse(FormatJson(Report(0)))["boxes"], nlohmann::json::array());
@@ -60,17 +74,6 @@ TEST(BoxReportTest, JsonHasEveryBox) {
   EXPECT_EQ(json["boxes"][22]["class_name"], "car");
   EXPECT_EQ(json["boxes"][22]["velocity_y"], 4.0);
   EXPECT_FALSE(json.contains("classes"));
-}
-
-TEST(BoxReportTest, AddsScansUp) {
-  std::vector<BoxCount> sum;
-  AddCounts({{.id = 1, .name = "car", .num_boxes = 2, .best_score = 0.5f}}, &sum);
-  AddCounts({{.id = 0, .name = "cone", .num_boxes = 3, .best_score = 0.1f}, {.id = 1, .name = "car", .num_boxes = 2}},
-            &sum);
-  ASSERT_EQ(sum.size(), 2u);
-  EXPECT_EQ(sum[0].name, "car");
-  EXPECT_EQ(sum[0].num_boxes, 4u);
-  EXPECT_EQ(sum[0].best_score, 0.5f);
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 namespace voxserve::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr float kQuarterTurn = 1.57079632679f;
 
@@ -25,10 +27,10 @@ std::vector<v1::ClassInfo> Classes() {
 }
 
 // A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
-LabelledScan TwoBoxes() {
-  LabelledScan scan;
+AnnotatedScan TwoBoxes() {
+  AnnotatedScan scan;
   scan.classes = Classes();
-  scan.boxes = {
+  scan.boxes = std::vector<Box>{
       {.class_id = 0, .score = 0.9f, .x = 20, .length = 6, .width = 2, .yaw = kQuarterTurn},
       {.class_id = 1, .score = 1, .y = -15, .length = 8, .width = 4},
   };
@@ -75,10 +77,79 @@ TEST(BoxesFromAboveTest, CountsTheMostFrequentClassFirstAndNamesEach) {
   EXPECT_EQ(counts[2].name, "class 9");
 }
 
+TEST(BoxesFromAboveTest, CountsScansTogether) {
+  const std::vector<BoxCount> first = CountBoxes({{.class_id = 1, .score = 0.5f}, {.class_id = 9, .score = 0.2f}}, {});
+  const std::vector<BoxCount> both =
+      CountBoxes({{.class_id = 9, .score = 0.9f}, {.class_id = 0, .score = 0.3f}, {.class_id = 9}, {.class_id = 0}},
+                 Classes(), first);
+  ASSERT_EQ(both.size(), 3u);
+  EXPECT_EQ(both[0].name, "class 9");
+  EXPECT_EQ(both[0].num_boxes, 3u);
+  EXPECT_EQ(both[0].best_score, 0.9f);
+  EXPECT_EQ(both[1].name, "car");
+  EXPECT_EQ(both[1].num_boxes, 2u);
+  EXPECT_EQ(both[2].best_score, 0.5f);
+  EXPECT_EQ(CountBoxes({}, {}, first).size(), 2u);
+}
+
+TEST(BoxesFromAboveTest, TheSurestIsDrawnLast) {
+  const std::vector<Box> boxes = {{.score = 0.4f}, {.score = 0.9f}, {.score = 1, .x = 1e30f}, {.score = 0.4f}};
+  const std::vector<const Box*> sorted = SurestFirst(boxes);
+  EXPECT_THAT(sorted, ElementsAre(&boxes[2], &boxes[1], &boxes[0], &boxes[3])) << "ties as they were";
+  std::vector<const Box*> drawn;
+  for (const DrawnBox& box : DrawnBoxes(boxes)) drawn.push_back(box.box);
+  EXPECT_THAT(drawn, ElementsAre(&boxes[3], &boxes[0], &boxes[1])) << "without the one too far away";
+}
+
+// Whatever the order of the answer, over a less sure truck at the same place.
+TEST(BoxesFromAboveTest, TheSurestLiesOnTop) {
+  AnnotatedScan scan;
+  scan.classes = Classes();
+  const Box car = {.class_id = 0, .score = 0.9f, .x = 10, .length = 8, .width = 6};
+  Box truck = car;
+  truck.class_id = 1;
+  truck.score = 0.5f;
+  for (const std::vector<Box>& boxes : {std::vector<Box>{car, truck}, std::vector<Box>{truck, car}}) {
+    scan.boxes = boxes;
+    const std::string text = DrawPreview(scan, {.columns = 40, .rows = 20, .color = false});
+    const std::string map = text.substr(0, text.find("@ sensor"));
+    EXPECT_THAT(map, HasSubstr("c"));
+    EXPECT_THAT(map, Not(HasSubstr("t")));
+    const Image image = DrawPicture(scan, {});
+    int red = 0, blue = 0;
+    for (int y = 0; y < image.height(); ++y) {
+      for (int x = 0; x < image.width() - 470; ++x) {
+        red += image.at(x, y)[0] > 0.7f && image.at(x, y)[2] < 0.3f;
+        blue += image.at(x, y)[2] > 0.7f && image.at(x, y)[0] < 0.3f;
+      }
+    }
+    EXPECT_GT(red, 100);
+    EXPECT_EQ(blue, 0);
+  }
+}
+
+TEST(BoxesFromAboveTest, TheLegendSaysThatThereAreNone) {
+  AnnotatedScan scan = TwoBoxes();
+  scan.boxes.emplace();
+  AnnotatedScan neither = scan;
+  neither.boxes.reset();
+  const Image found = DrawPicture(scan, {}), other = DrawPicture(neither, {});
+  ASSERT_EQ(found.width(), other.width());
+  int in_map = 0, in_legend = 0;
+  for (int y = 0; y < found.height(); ++y) {
+    for (int x = 0; x < found.width(); ++x) {
+      (x < found.width() - 470 ? in_map : in_legend) += found.at(x, y) != other.at(x, y);
+    }
+  }
+  EXPECT_EQ(in_map, 0);
+  EXPECT_GT(in_legend, 50) << "words";
+  EXPECT_THAT(DrawPreview(scan, {.columns = 30, .rows = 10, .color = false}), HasSubstr("@ sensor  . points"));
+}
+
 TEST(BoxesFromAboveTest, TheExtentHoldsEveryBox) {
-  LabelledScan scan = TwoBoxes();
-  scan.boxes[0].x = 90;
-  scan.boxes[1].y = 1e6f;  // is not drawn
+  AnnotatedScan scan = TwoBoxes();
+  (*scan.boxes)[0].x = 90;
+  (*scan.boxes)[1].y = 1e6f;  // is not drawn
   const Extent extent = DenseExtent(scan);
   EXPECT_GT(extent.max_x, 90);
   EXPECT_LT(extent.max_x, 100);
@@ -110,9 +181,9 @@ TEST(BoxesFromAboveTest, APictureHasOutlinesInTheClassesColours) {
 }
 
 TEST(BoxesFromAboveTest, BoxesAloneMakeAPictureToo) {
-  LabelledScan scan = TwoBoxes();
+  AnnotatedScan scan = TwoBoxes();
   scan.x = scan.y = scan.z = {};
-  scan.boxes.push_back({.x = 1e30f});
+  scan.boxes->push_back({.x = 1e30f});
   EXPECT_GT(DrawPicture(scan, {}).width(), 470);
   EXPECT_THAT(DrawPreview(scan, {.columns = 30, .rows = 10, .color = false}), HasSubstr("c car"));
 }

@@ -80,6 +80,16 @@ v1::ModelVersion Describe(const std::string& name, int64_t version) {
   return model;
 }
 
+// Versions that are not ready say nothing of what they answer.
+v1::ModelVersion Loading() {
+  v1::ModelVersion model;
+  model.set_name("loading");
+  model.set_version(1);
+  model.set_state(v1::MODEL_STATE_LOADING);
+  model.add_classes()->set_name("road");
+  return model;
+}
+
 v1::ModelVersion Broken() {
   v1::ModelVersion model;
   model.set_name("broken");
@@ -223,6 +233,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     const std::string& model = request->model();
     if (model == "full") return Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
     if (model == "loading") return Error(grpc::StatusCode::UNAVAILABLE, "the model is loading", "MODEL_LOADING");
+    if (model == "broken") return Error(grpc::StatusCode::UNAVAILABLE, "2 problems", "MODEL_FAILED");
     if (model == "slow") {
       while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return grpc::Status::CANCELLED;
@@ -301,6 +312,8 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (request->model() == "missing") return ModelNotFound(request->model());
     if (request->model() == "broken") {
       *response->mutable_model() = Broken();
+    } else if (request->model() == "loading") {
+      *response->mutable_model() = Loading();
     } else {
       *response->mutable_model() = Describe(request->model(), request->version() > 0 ? request->version() : 2);
     }

@@ -47,8 +47,8 @@ bool IsHueOf(const Color& color, const Color& of) {
 }
 
 // Blocks of points at known places, one a class: ahead road (red), left car (green), behind right person (blue).
-LabelledScan ThreeBlocks() {
-  LabelledScan scan;
+AnnotatedScan ThreeBlocks() {
+  AnnotatedScan scan;
   const uint32_t colors[] = {0xff0000, 0x00ff00, 0x0000ff};
   const PixelPoint places[] = {{20, 0}, {0, 15}, {-20, -10}};
   for (uint16_t c = 0; c < 3; ++c) {
@@ -131,25 +131,25 @@ TEST(PictureTest, TheLegendHasTheColoursAndText) {
 
 TEST(PictureTest, DrawsScansOfAnyShape) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  LabelledScan empty;
-  LabelledScan one;
+  AnnotatedScan empty;
+  AnnotatedScan one;
   one.x = {0};
   one.y = {0};
   one.z = {0};
   one.labels = {3};
-  LabelledScan bad = one;
+  AnnotatedScan bad = one;
   bad.x = {nan};
   bad.z = {std::numeric_limits<float>::infinity()};
-  LabelledScan unlabelled = one;
+  AnnotatedScan unlabelled = one;
   unlabelled.labels = {255};
-  LabelledScan line;  // 300 m ahead, nothing beside
+  AnnotatedScan line;  // 300 m ahead, nothing beside
   for (int i = 0; i < 3000; ++i) {
     line.x.push_back(static_cast<float>(i) * 0.1f);
     line.y.push_back(0);
     line.z.push_back(static_cast<float>(i % 2));
     line.labels.push_back(static_cast<uint16_t>(i % 40));  // more classes than the legend has rows
   }
-  for (const LabelledScan& scan : {empty, one, bad, unlabelled, line}) {
+  for (const AnnotatedScan& scan : {empty, one, bad, unlabelled, line}) {
     const Image image = DrawPicture(scan, {});
     EXPECT_GT(image.width(), 470);
     EXPECT_LE(image.width(), 2200);

@@ -10,8 +10,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // A wide scan: cars left, road right, nothing elsewhere.
-LabelledScan Wide() {
-  LabelledScan scan;
+AnnotatedScan Wide() {
+  AnnotatedScan scan;
   const char* names[] = {"road", "car"};
   for (uint32_t c = 0; c < 2; ++c) {
     v1::ClassInfo& info = scan.classes.emplace_back();
@@ -58,15 +58,15 @@ TEST(PreviewTest, ColourShowsTheClassesColours) {
 }
 
 TEST(PreviewTest, TurnsLongScansOnTheirSide) {
-  LabelledScan scan = Wide();
+  AnnotatedScan scan = Wide();
   std::swap(scan.x, scan.y);
   EXPECT_THAT(DrawPreview(scan, {.color = false}), HasSubstr("forward is right"));
 }
 
 TEST(PreviewTest, ShowsTheSensorAloneWhereThereAreNoPoints) {
-  const std::string text = DrawPreview(LabelledScan(), {.columns = 20, .rows = 6, .color = false});
+  const std::string text = DrawPreview(AnnotatedScan(), {.columns = 20, .rows = 6, .color = false});
   EXPECT_THAT(text, HasSubstr("@"));
-  EXPECT_EQ(LinesOf(DrawPreview(LabelledScan(), {.columns = 20, .rows = 6, .color = true})).size(), 8u);
+  EXPECT_EQ(LinesOf(DrawPreview(AnnotatedScan(), {.columns = 20, .rows = 6, .color = true})).size(), 8u);
 }
 
 }  // namespace

@@ -113,6 +113,24 @@ TEST_F(ToolTest, RefusesWhatIsNotOfTheModelBeforeAnythingIsSent) {
   EXPECT_THAT(RunAtServer("models both").out, HasSubstr("answers      labels, with scores on request; boxes with"));
 }
 
+TEST_F(ToolTest, OfAVersionThatIsNotReadyNothingIsKnown) {
+  const std::string scan = Scan("scan.bin", {0});
+  const std::string truth = folder_.Write("truth.u8", "0");
+  for (const std::string& output :
+       {std::string(" --save a.json"), std::string(" --save a.label"), " --truth " + truth}) {
+    for (const auto& [model, message] : {std::pair("broken", "2 problems"), std::pair("loading", "is loading")}) {
+      const Outcome outcome = RunAtServer(absl::StrCat("infer --model ", model, " ", scan, output));
+      EXPECT_EQ(outcome.exit_code, kExitFailure) << outcome.err;
+      EXPECT_THAT(outcome.err, HasSubstr(message)) << "the server's own";
+    }
+  }
+  EXPECT_THAT(RunAtServer("models broken").out, Not(HasSubstr("answers")));
+  const std::string loading = RunAtServer("models loading").out;
+  EXPECT_THAT(loading, HasSubstr("loading version 1: loading"));
+  EXPECT_THAT(loading, HasSubstr("road"));
+  EXPECT_THAT(loading, Not(ContainsRegex("answers|not labelled")));
+}
+
 TEST_F(ToolTest, ColoursAndUnicodeFollowTheFlagAndTheLocale) {
   const std::string infer = absl::StrCat("infer --model segmenter ", Scan("scan.bin", {0, 1, 2}));
   EXPECT_THAT(RunAtServer(infer + " --color always --preview").out, HasSubstr("\x1b[38;2;"));

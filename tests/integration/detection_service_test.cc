@@ -11,6 +11,7 @@ namespace voxserve {
 namespace {
 
 using grpc::StatusCode;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class DetectionServiceTest : public InferStreamTest {
@@ -86,6 +87,33 @@ TEST_F(DetectionServiceTest, EachFrameOfAStreamHasItsBoxes) {
     EXPECT_EQ(result.response().detections().boxes_size(), static_cast<int>(result.frame_id()));
   }
   EXPECT_EQ(MetricOf(R"(voxserve_boxes_total{model="fake"})"), static_cast<double>(sum));
+}
+
+TEST_F(DetectionServiceTest, LatestFindsBoxesInTheNewestFrame) {
+  Start({.pause = FakeEngine::Pause::kAfterStart, .has_boxes = true});
+  Vehicle vehicle(client_.get(), StreamConfigOf("fake", v1::STREAM_POLICY_LATEST));
+  ASSERT_TRUE(vehicle.Send(1, 1));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  for (uint64_t frame = 2; frame <= 4; ++frame) ASSERT_TRUE(vehicle.Send(frame, static_cast<int64_t>(frame)));
+  ASSERT_TRUE(vehicle.AwaitResults(2));
+  EXPECT_THAT(vehicle.order(), ElementsAre(2, 3));
+  for (const v1::FrameResult& result : vehicle.results()) {
+    EXPECT_EQ(result.status().code(), static_cast<int>(StatusCode::ABORTED));
+    EXPECT_EQ(Vehicle::OutcomeOf(result), "SUPERSEDED");
+    EXPECT_FALSE(result.has_response());
+  }
+  engine_->Resume();
+  ASSERT_TRUE(vehicle.AwaitResults(4));
+  for (const size_t i : {2, 3}) {
+    const v1::FrameResult result = vehicle.results()[i];
+    EXPECT_EQ(Vehicle::OutcomeOf(result), "OK");
+    EXPECT_FALSE(result.response().has_segmentation());
+    EXPECT_EQ(result.response().detections().boxes_size(), static_cast<int>(result.frame_id()));
+  }
+  EXPECT_EQ(vehicle.results()[3].frame_id(), 4u);
+  EXPECT_EQ(engine_->num_started(), 2);
+  EXPECT_EQ(MetricOf(R"(voxserve_boxes_total{model="fake"})"), 1 + 4);
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="superseded"})"), 2);
 }
 
 TEST_F(DetectionServiceTest, BoxesBeyondTheMessageLimitAreRefused) {

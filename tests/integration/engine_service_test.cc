@@ -9,17 +9,12 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "engine/serving/engine.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/integration/server_test.h"
+#include "tests/integration/engine_server.h"
 #include "tests/integration/vehicle.h"
-#include "tests/support/model_folder.h"
 #include "tests/support/paths.h"
 
 namespace voxserve {
@@ -67,53 +62,12 @@ int LabelOf(float z, float intensity) {
   return static_cast<int>(std::max_element(scores, scores + 3) - scores);
 }
 
-// points: x, y, z, intensity, row after row.
-v1::InferRequest Request(const std::string& model, const std::vector<float>& points) {
-  v1::InferRequest request = RequestOf(model, 0);
-  request.mutable_cloud()->set_num_points(points.size() / 4);
-  request.mutable_cloud()->set_data(points.data(), points.size() * sizeof(float));
-  return request;
-}
-
-std::vector<int> Labels(const v1::InferResponse& response) {
-  std::vector<int> labels;
-  for (const char label : response.segmentation().labels()) labels.push_back(static_cast<unsigned char>(label));
-  return labels;
-}
-
-class EngineServiceTest : public ServerTest {
+class EngineServiceTest : public EngineServerTest {
  protected:
-  void Start(const std::string& repository) {
-    StartServer({}, [&](EngineObserver* observer) {
-      return Engine::Create({.model_repository = repository, .observer = observer});
-    });
-    while (Body("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
-  }
-
   void StartWith(const testing::TestModel& model) {
     model.WriteTo(folder_.path() / "height");
     Start(folder_.path().string());
   }
-
-  std::string Body(const std::string& path) const { return Get(path).second; }
-
-  v1::InferResponse InferOk(const v1::InferRequest& request) {
-    v1::InferResponse response;
-    const grpc::Status status = client_->Infer(request, &response, absl::Seconds(120));
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-
-  // The message.
-  std::string ExpectRefused(const v1::InferRequest& request, StatusCode code, const std::string& reason) {
-    v1::InferResponse response;
-    const grpc::Status status = client_->Infer(request, &response);
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_EQ(ReasonOf(status), reason);
-    return status.error_message();
-  }
-
-  testing::TemporaryFolder folder_;
 };
 
 TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {

@@ -2,13 +2,16 @@
 
 They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
 land in the repository. What differs from the words of the README: localhost:8500, the clients' default, and :8080 are
-the test server's ports; build/release is the build that is tested, and has code for one kind of GPU, as that build has.
+the test server's ports, and ports that a block gives to a server of its own are free ones; build/release is the build
+that is tested, and has code for one kind of GPU, as that build has.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -100,7 +103,15 @@ def ports(root, tmp_path_factory):
     stop(process)
 
 
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 def as_tested(text, ports):
+    for port in re.findall(r"--(?:http_)?port (\d+)", text):
+        text = re.sub(rf"\b{port}\b", str(free_port()), text)
     grpc_port, http_port = ports
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
     if "--address" not in text:
@@ -123,18 +134,26 @@ def test_block(block, root, request, tmp_path):
         command = [sys.executable, "-c", as_tested(block.text, ports)]
     else:
         command = ["bash", "-euo", "pipefail", "-c", as_tested(block.text, ports)]
-    result = subprocess.run(
-        command,
-        cwd=root,
-        env={**environment(), "VOXSERVE_ADDRESS": f"localhost:{ports[0]}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    stdout, stderr = tmp_path / "stdout", tmp_path / "stderr"
+    with stdout.open("wb") as out, stderr.open("wb") as err:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env={**environment(), "VOXSERVE_ADDRESS": f"localhost:{ports[0]}"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout=TIMEOUT_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # a server that the block has left behind
+                os.killpg(process.pid, signal.SIGKILL)
+    printed = stdout.read_text(errors="replace")
+    assert status == 0, printed[-4000:] + stderr.read_text(errors="replace")[-4000:]
     if block.prints:
-        assert block.prints in result.stdout
+        assert block.prints in printed
 
 
 MARKDOWN = """

@@ -122,6 +122,8 @@ TEST(FloorDivisionTest, RoundsTowardsMinusInfinityForEveryDivisor) {
       int64_t expected = int64_t{value} / divisor;
       if (int64_t{value} % divisor < 0) --expected;
       ASSERT_EQ(division.Quotient(value), expected) << value << " / " << divisor;
+      ASSERT_EQ(FloorDivide<int32_t>(value, divisor), expected) << value << " / " << divisor;
+      ASSERT_EQ(FloorDivide<int64_t>(value, divisor), expected) << value << " / " << divisor;
     }
   }
 }

@@ -1,12 +1,14 @@
 #include "kernels/morton_key.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/morton_places.h"
 
 namespace voxserve::kernels {
 namespace {
@@ -138,6 +140,72 @@ TYPED_TEST(MortonKeyTest, HalvingKeepsTheOrder) {
     key = Key::Pack(3, half);
   }
   EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+}
+
+// Shapes of every kind of flatness, and what no place or key can hold.
+TYPED_TEST(MortonKeyTest, PlacesOfABoxAreInTheOrderOfItsKeys) {
+  constexpr int kAxes = TestFixture::kDimension;
+  using Key = typename TestFixture::KeyType;
+  for (const Axes& shape :
+       {Axes{1, 1, 1, 1}, Axes{2, 1, 3, 1}, Axes{1, 9, 4, 2}, Axes{7, 1, 1, 5}, Axes{5, 8, 3, 4}, Axes{33, 2, 6, 1}}) {
+    const MortonPlaces places(kAxes, shape);
+    ASSERT_TRUE(places.is_valid());
+    std::vector<std::pair<uint64_t, uint64_t>> cells;  // key, place
+    Axes cell = {0, 0, 0, 0};
+    for (bool is_done = false; !is_done;) {
+      for (const int32_t sample : {0, 1, 6, kMaxSamples - 1}) {
+        uint64_t place = places.OfSample(sample);
+        for (int axis = 0; axis < kAxes; ++axis) place |= places.OnAxis(axis, cell[static_cast<size_t>(axis)]);
+        cells.emplace_back(Key::Pack(sample, cell), place);
+        ASSERT_EQ(places.Key(place), cells.back().first);
+        ASSERT_EQ(places.Key(place & 31) | places.Key(place & ~uint64_t{31}), cells.back().first);
+        ASSERT_EQ(place >> places.sample_bits(), static_cast<uint64_t>(sample));
+      }
+      is_done = true;
+      for (size_t axis = 0; axis < kAxes && is_done; ++axis) {
+        is_done = ++cell[axis] == shape[axis];
+        if (is_done) cell[axis] = 0;
+      }
+    }
+    std::sort(cells.begin(), cells.end());
+    ASSERT_TRUE(
+        std::is_sorted(cells.begin(), cells.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
+    ASSERT_TRUE(std::adjacent_find(cells.begin(), cells.end(),
+                                   [](const auto& a, const auto& b) { return a.second == b.second; }) == cells.end());
+  }
+}
+
+TYPED_TEST(MortonKeyTest, PlacesAreAddedUpOnEveryAxis) {
+  constexpr int kAxes = TestFixture::kDimension;
+  const MortonPlaces places(kAxes, {33, 6, 1, 700});
+  for (int axis = 0; axis < kAxes; ++axis) {
+    for (int64_t first = -70; first < 70; ++first) {
+      for (const int64_t step : {-300, -2, -1, 0, 1, 2, 5, 300}) {
+        uint64_t place = places.OnAxis(axis, first);
+        for (int64_t number = 0; number < 4; ++number) {
+          ASSERT_EQ(place, places.OnAxis(axis, first + number * step)) << first << " " << step << " " << number;
+          place = places.AddOnAxis(axis, place, places.OnAxis(axis, step));
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(MortonKeyTest, ShapesWithoutRoomHaveNoPlaces) {
+  constexpr int kAxes = TestFixture::kDimension;
+  const int32_t most = CoordinateKey(kAxes).max_coordinate();
+  Axes shape = {1, 1, 1, 1};
+  shape[kAxes - 1] = most + 1;
+  EXPECT_TRUE(MortonPlaces(kAxes, shape).is_valid());
+  if (most < std::numeric_limits<int32_t>::max() - 1) {
+    shape[kAxes - 1] = most + 2;
+    EXPECT_FALSE(MortonPlaces(kAxes, shape).is_valid());
+  }
+  shape[kAxes - 1] = 0;
+  EXPECT_FALSE(MortonPlaces(kAxes, shape).is_valid());
+  const Axes largest = {most, most, most, most};
+  EXPECT_EQ(MortonPlaces(kAxes, largest).is_valid(), kAxes == 1);
+  EXPECT_FALSE(MortonPlaces().is_valid());
 }
 
 }  // namespace

@@ -149,7 +149,11 @@ TEST_F(OutputCoordinatesCudaTest, OfListedCellsAreWhatTheCpuMakes) {
       params.geometry.listed_cells[static_cast<size_t>(params.geometry.num_listed_cells++)] = cell;
     }
     params.num_samples = 3;
-    ExpectWhatTheCpuMakes(params, RandomSites(dimension, 3, 500, dimension == 1 ? 1000 : 30));
+    const std::vector<uint64_t> in = RandomSites(dimension, 3, 500, dimension == 1 ? 1000 : 30);
+    ExpectWhatTheCpuMakes(params, in);
+    params.rule = CoordinateRule::kTransposed;
+    params.out_shape = {40, 33, 9, 17};
+    ExpectWhatTheCpuMakes(params, in);
   }
 }
 

@@ -34,8 +34,9 @@ std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::Cla
   const absl::string_view indent = terminal.out_color ? "  " : "";
   std::string text = absl::StrFormat("\n  %s%-16s %6s %8s %8s %8s %6s %6s %6s %6s %6s\n", indent, "box", "score", "x m",
                                      "y m", "z m", "long", "wide", "high", "yaw", "m/s");
-  for (size_t i = 0; i < std::min(boxes.size(), kMaxRows); ++i) {
-    const Box& box = boxes[i];
+  const std::vector<const Box*> sorted = SurestFirst(boxes);
+  for (size_t i = 0; i < std::min(sorted.size(), kMaxRows); ++i) {
+    const Box& box = *sorted[i];
     absl::StrAppendFormat(&text, "  %s%-16s %6.2f %8.2f %8.2f %8.2f %6.2f %6.2f %6.2f %6.0f %6.1f\n",
                           Swatch(RgbOf(box, classes), terminal), NameOf(box, classes), box.score, box.x, box.y, box.z,
                           box.length, box.width, box.height, box.yaw * kDegrees,
@@ -45,20 +46,6 @@ std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::Cla
     absl::StrAppend(&text, "  ", boxes.size() - kMaxRows, " more; --json and --save have all\n");
   }
   return text;
-}
-
-void AddCounts(const std::vector<BoxCount>& more, std::vector<BoxCount>* sum) {
-  for (const BoxCount& count : more) {
-    const auto found = std::find_if(sum->begin(), sum->end(), [&](const BoxCount& old) { return old.id == count.id; });
-    if (found == sum->end()) {
-      sum->push_back(count);
-    } else {
-      found->num_boxes += count.num_boxes;
-      found->best_score = std::max(found->best_score, count.best_score);
-    }
-  }
-  std::stable_sort(sum->begin(), sum->end(),
-                   [](const BoxCount& a, const BoxCount& b) { return a.num_boxes > b.num_boxes; });
 }
 
 }  // namespace voxserve::client

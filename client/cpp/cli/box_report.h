@@ -14,11 +14,8 @@ namespace voxserve::client {
 // The table of classes.
 std::string FormatBoxCounts(const std::vector<BoxCount>& counts, const Terminal& terminal);
 
-// A line for each of the first boxes, and how many more there are.
+// A line for each of the surest boxes, the best score first, and how many more there are.
 std::string FormatBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
                         const Terminal& terminal);
-
-// Adds the counts of another scan.
-void AddCounts(const std::vector<BoxCount>& more, std::vector<BoxCount>* sum);
 
 }  // namespace voxserve::client

@@ -62,7 +62,7 @@ struct InferArguments {
                    "velocity_y). A folder gets one .npy per scan.",
                    &paths.save),
         StringFlag("picture", "FILE|FOLDER",
-                   "Draws the labelled scan or the boxes from above: a .png, or a folder for one per scan.",
+                   "Draws the scan with its labels or boxes from above: a .png, or a folder for one per scan.",
                    &paths.picture),
         StringFlag("truth", "FILE|FOLDER",
                    "Compares labels with those of people: one byte a point (255 = none), .label or .npy. In a folder: "
@@ -78,7 +78,7 @@ struct InferArguments {
                    "What --sample is for: to be told which points they are, or to let the network see no others, which "
                    "are not labelled then. Default return.",
                    &sample_use),
-        SwitchFlag("preview", "Shows the labelled scan or the boxes from above in the terminal. One scan only.",
+        SwitchFlag("preview", "Shows the scan with its labels or boxes from above in the terminal. One scan only.",
                    &preview),
         SwitchFlag("json", "Prints one line of JSON per scan instead of tables.", &json),
         StringFlag("color", "WHEN", "auto (default: in terminals, unless NO_COLOR is set), always or never.", &color),
@@ -90,17 +90,17 @@ struct InferArguments {
   }
 };
 
-// Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
-// Thread-safe.
-class Labeller {
+// Asks the model for scans of one command line, for boxes where it has them, else for labels, and writes what the
+// command line asks for. Thread-safe.
+class ScanRunner {
  public:
-  Labeller(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
+  ScanRunner(const InferArguments& arguments, const Terminal& terminal, Client* client, v1::ModelVersion model)
       : arguments_(arguments), terminal_(terminal), client_(client), model_(std::move(model)) {}
 
   const v1::ModelVersion& model() const { return model_; }
 
   // preview: gets the terminal picture where it was asked for.
-  absl::StatusOr<ScanReport> Label(const ScanJob& job, std::string* preview) {
+  absl::StatusOr<ScanReport> Run(const ScanJob& job, std::string* preview) {
     absl::StatusOr<PointCloud> cloud = ReadPointCloud(job.input, {.fields = arguments_.fields});
     if (!cloud.ok()) return cloud.status();
     WarnOfIntensity(job.input, *cloud);
@@ -124,8 +124,8 @@ class Labeller {
                                                    : Segment(options, *std::move(cloud), truth, job, &report, &labels);
     if (!status.ok()) return status;
     if (is_drawn) {
-      absl::StatusOr<LabelledScan> scan = report.boxes ? LabelledScan::WithBoxes(drawn, *report.boxes, model_)
-                                                       : LabelledScan::Create(drawn, std::move(labels), model_);
+      absl::StatusOr<AnnotatedScan> scan = report.boxes ? AnnotatedScan::WithBoxes(drawn, *report.boxes, model_)
+                                                        : AnnotatedScan::WithLabels(drawn, std::move(labels), model_);
       if (!scan.ok()) return scan.status();
       if (absl::Status drawing = Draw(job, *scan, &report, preview); !drawing.ok()) return drawing;
     }
@@ -166,7 +166,7 @@ class Labeller {
     return absl::OkStatus();
   }
 
-  absl::Status Draw(const ScanJob& job, const LabelledScan& scan, ScanReport* report, std::string* preview) const {
+  absl::Status Draw(const ScanJob& job, const AnnotatedScan& scan, ScanReport* report, std::string* preview) const {
     if (arguments_.preview) *preview = DrawPreview(scan, {.color = terminal_.out_color && terminal_.out_unicode});
     if (job.picture.empty()) return absl::OkStatus();
     const Answer& result = report->result;
@@ -205,9 +205,9 @@ class Labeller {
   std::atomic<bool> has_warned_{false};
 };
 
-int LabelOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, Labeller* labeller) {
+int RunOne(const InferArguments& arguments, const Terminal& terminal, const ScanJob& job, ScanRunner* runner) {
   std::string preview;
-  const absl::StatusOr<ScanReport> report = labeller->Label(job, &preview);
+  const absl::StatusOr<ScanReport> report = runner->Run(job, &preview);
   if (!report.ok()) {
     if (arguments.json) std::cout << FormatJsonError(job.input, report.status());
     return Fail(report.status());
@@ -216,7 +216,7 @@ int LabelOne(const InferArguments& arguments, const Terminal& terminal, const Sc
     std::cout << FormatJson(*report);
     return kExitOk;
   }
-  const v1::ModelVersion& model = labeller->model();
+  const v1::ModelVersion& model = runner->model();
   std::cout << FormatReport(*report, {model.classes().begin(), model.classes().end()}, terminal);
   if (arguments.preview) std::cout << "\n" << preview;
   return kExitOk;
@@ -241,10 +241,7 @@ struct Totals {
           counts.try_emplace(count.id, ClassCount{count.id, count.name, count.color_rgb, 0, 0}).first->second;
       sum.num_points += count.num_points;
     }
-    if (report.boxes) {
-      if (!boxes) boxes.emplace();
-      AddCounts(CountBoxes(*report.boxes, classes), &*boxes);
-    }
+    if (report.boxes) boxes = CountBoxes(*report.boxes, classes, boxes.value_or(std::vector<BoxCount>()));
     if (!report.agreement) return;
     if (!agreement) agreement.emplace();
     agreement->Add(*report.agreement);
@@ -276,9 +273,9 @@ void PrintTotals(Totals totals, absl::Duration elapsed, const std::vector<v1::Cl
   if (totals.num_written > 0) std::cout << "\nwrote " << totals.num_written << " files\n";
 }
 
-int LabelMany(const InferArguments& arguments, const Terminal& terminal, const std::vector<ScanJob>& jobs,
-              Labeller* labeller) {
-  const auto& listed = labeller->model().classes();
+int RunMany(const InferArguments& arguments, const Terminal& terminal, const std::vector<ScanJob>& jobs,
+            ScanRunner* runner) {
+  const auto& listed = runner->model().classes();
   const std::vector<v1::ClassInfo> classes(listed.begin(), listed.end());
   Totals totals;
   std::mutex mutex;  // of totals and stdout
@@ -287,7 +284,7 @@ int LabelMany(const InferArguments& arguments, const Terminal& terminal, const s
   const absl::Time start = absl::Now();
   const auto work = [&] {
     for (size_t i = next++; i < jobs.size(); i = next++) {
-      const absl::StatusOr<ScanReport> report = labeller->Label(jobs[i], nullptr);
+      const absl::StatusOr<ScanReport> report = runner->Run(jobs[i], nullptr);
       const std::lock_guard<std::mutex> lock(mutex);
       if (report.ok()) {
         totals.Add(*report, classes);
@@ -339,9 +336,10 @@ absl::Status Check(const InferArguments& arguments, Terminal* terminal) {
   return absl::OkStatus();
 }
 
-// What only the model decides.
+// What only the model decides. What one that is not ready answers is not known: its error is the server's to tell.
 absl::Status CheckFor(const v1::ModelVersion& model, const InferArguments& arguments,
                       const std::vector<ScanJob>& jobs) {
+  if (model.state() != v1::MODEL_STATE_READY) return absl::OkStatus();
   if (model.has_boxes() && !arguments.paths.truth.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--truth compares labels, but ", model.name(), " answers with boxes"));
@@ -372,9 +370,9 @@ int Run(const std::vector<std::string>& words, const Terminal& detected) {
   absl::StatusOr<v1::ModelVersion> model = (*client)->GetModel(arguments.model, arguments.version);
   if (!model.ok()) return Fail(model.status());
   if (absl::Status status = CheckFor(*model, arguments, *jobs); !status.ok()) return FailUsage("infer", status);
-  Labeller labeller(arguments, terminal, client->get(), *std::move(model));
-  return jobs->size() == 1 ? LabelOne(arguments, terminal, jobs->front(), &labeller)
-                           : LabelMany(arguments, terminal, *jobs, &labeller);
+  ScanRunner runner(arguments, terminal, client->get(), *std::move(model));
+  return jobs->size() == 1 ? RunOne(arguments, terminal, jobs->front(), &runner)
+                           : RunMany(arguments, terminal, *jobs, &runner);
 }
 
 }  // namespace

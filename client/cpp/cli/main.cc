@@ -1,4 +1,4 @@
-// voxserve-client: labels scans with a voxserve server, from the command line.
+// voxserve-client: labels scans, or finds boxes in them, with a voxserve server, from the command line.
 
 #include <unistd.h>
 

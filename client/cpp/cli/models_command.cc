@@ -41,10 +41,15 @@ std::string VoxelSize(const v1::ModelVersion& model) {
                       " m");
 }
 
-// "" of a server that does not say.
+// Servers from before boxes say neither of a model that is ready.
+bool HasLabels(const v1::ModelVersion& model) {
+  return model.has_labels() || (model.state() == v1::MODEL_STATE_READY && !model.has_boxes());
+}
+
+// "" of a version that is not ready, of which nothing is known.
 std::string AnswersOf(const v1::ModelVersion& model) {
   std::vector<std::string> answers;
-  if (model.has_labels()) answers.push_back(model.has_scores() ? "labels, with scores on request" : "labels");
+  if (HasLabels(model)) answers.push_back(model.has_scores() ? "labels, with scores on request" : "labels");
   if (model.has_boxes()) answers.push_back(model.has_velocities() ? "boxes with velocities" : "boxes");
   return absl::StrJoin(answers, "; ");
 }
@@ -87,8 +92,7 @@ std::string FormatDetails(const v1::ModelVersion& model, const Terminal& termina
     absl::StrAppendFormat(&text, "    %s%3d  %-20s #%06x\n", Swatch(info.color_rgb(), terminal), info.id(), info.name(),
                           info.color_rgb());
   }
-  const bool is_labelled = model.has_labels() || !model.has_boxes();
-  if (model.classes_size() > 0 && is_labelled) {
+  if (model.classes_size() > 0 && HasLabels(model)) {
     absl::StrAppendFormat(&text, "    %d  not labelled\n", model.ignore_label());
   }
   return text;

@@ -9,7 +9,7 @@
 
 #include "client/cpp/cli/command.h"
 #include "client/cpp/client.h"
-#include "client/cpp/view/labelled_scan.h"
+#include "client/cpp/view/annotated_scan.h"
 
 namespace voxserve::client {
 

@@ -33,6 +33,30 @@ std::optional<Footprint> FootprintOf(const Box& box) {
                    .front = at(ahead, 0)};
 }
 
+std::array<std::pair<GroundPoint, GroundPoint>, 5> Footprint::Lines() const {
+  return {{{corners[0], corners[1]},
+           {corners[1], corners[2]},
+           {corners[2], corners[3]},
+           {corners[3], corners[0]},
+           {centre, front}}};
+}
+
+std::vector<const Box*> SurestFirst(const std::vector<Box>& boxes) {
+  std::vector<const Box*> sorted;
+  for (const Box& box : boxes) sorted.push_back(&box);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Box* a, const Box* b) { return a->score > b->score; });
+  return sorted;
+}
+
+std::vector<DrawnBox> DrawnBoxes(const std::vector<Box>& boxes) {
+  std::vector<DrawnBox> drawn;
+  for (const Box* box : SurestFirst(boxes)) {
+    if (const std::optional<Footprint> footprint = FootprintOf(*box)) drawn.push_back({box, *footprint});
+  }
+  std::reverse(drawn.begin(), drawn.end());
+  return drawn;
+}
+
 std::string NameOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
   if (!box.class_name.empty()) return box.class_name;
   const v1::ClassInfo* info = Find(box.class_id, classes);
@@ -44,8 +68,10 @@ uint32_t RgbOf(const Box& box, const std::vector<v1::ClassInfo>& classes) {
   return info != nullptr ? info->color_rgb() : kUnlistedColor;
 }
 
-std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes) {
+std::vector<BoxCount> CountBoxes(const std::vector<Box>& boxes, const std::vector<v1::ClassInfo>& classes,
+                                 const std::vector<BoxCount>& counted) {
   std::map<uint32_t, BoxCount> by_id;
+  for (const BoxCount& count : counted) by_id[static_cast<uint32_t>(count.id)] = count;
   for (const Box& box : boxes) {
     BoxCount& count = by_id[box.class_id];
     if (count.num_boxes++ == 0) {

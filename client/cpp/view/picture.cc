@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -86,7 +85,7 @@ void Compose(const Layer& layer, const Color& color, float gain, const Projectio
 }
 
 // Heights at which the shading begins and ends: most of the scan lies between.
-std::pair<float, float> HeightRange(const LabelledScan& scan) {
+std::pair<float, float> HeightRange(const AnnotatedScan& scan) {
   std::vector<float> heights;
   for (const float z : scan.z) {
     if (std::isfinite(z)) heights.push_back(z);
@@ -101,7 +100,7 @@ std::pair<float, float> HeightRange(const LabelledScan& scan) {
   return {low, std::max(high, low + 1)};
 }
 
-void DrawPoints(const LabelledScan& scan, const std::vector<ClassCount>& counts, const Projection& projection,
+void DrawPoints(const AnnotatedScan& scan, const std::vector<ClassCount>& counts, const Projection& projection,
                 Image* image) {
   const auto [low, high] = HeightRange(scan);
   const size_t num_pixels = static_cast<size_t>(projection.width) * projection.height;
@@ -129,23 +128,16 @@ void DrawPoints(const LabelledScan& scan, const std::vector<ClassCount>& counts,
   for (const ClassCount& count : counts) draw(count.id, ColorOf(count.color_rgb), static_cast<float>(count.share));
 }
 
-// The surest last, over the others.
-void DrawBoxes(const LabelledScan& scan, const Projection& projection, Image* image) {
-  std::vector<const Box*> boxes;
-  for (const Box& box : scan.boxes) boxes.push_back(&box);
-  std::stable_sort(boxes.begin(), boxes.end(), [](const Box* a, const Box* b) { return a->score < b->score; });
-  for (const Box* box : boxes) {
-    const std::optional<Footprint> footprint = FootprintOf(*box);
-    if (!footprint) continue;
+void DrawBoxes(const AnnotatedScan& scan, const Projection& projection, Image* image) {
+  if (!scan.boxes) return;
+  for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
     const Color color = ColorOf(RgbOf(*box, scan.classes));
     const float alpha = 0.4f + 0.6f * std::clamp(box->score, 0.0f, 1.0f);
-    const auto line = [&](GroundPoint from, GroundPoint to) {
+    for (const auto& [from, to] : footprint.Lines()) {
       const PixelPoint a = projection(from.x, from.y), b = projection(to.x, to.y);
       image->DrawLine(a, b, 5, kBackground, 0.5f * alpha);
       image->DrawLine(a, b, 2.4f, color, alpha);
-    };
-    for (size_t i = 0; i < 4; ++i) line(footprint->corners[i], footprint->corners[(i + 1) % 4]);
-    line(footprint->centre, footprint->front);
+    }
   }
 }
 
@@ -209,9 +201,9 @@ struct LegendRow {
   std::string note;
 };
 
-std::vector<LegendRow> LegendRows(const LabelledScan& scan, const std::vector<ClassCount>& counts) {
+std::vector<LegendRow> LegendRows(const AnnotatedScan& scan, const std::vector<ClassCount>& counts) {
   std::vector<LegendRow> rows;
-  for (const BoxCount& count : CountBoxes(scan.boxes, scan.classes)) {
+  for (const BoxCount& count : CountBoxes(scan.boxes.value_or(std::vector<Box>()), scan.classes)) {
     rows.push_back({count.name, count.color_rgb, count.num_boxes, absl::StrFormat("%.2f", count.best_score)});
   }
   for (const ClassCount& count : counts) {
@@ -234,7 +226,7 @@ void DrawLegendRow(const LegendRow& row, uint64_t largest, float left, float rig
   image->FillRectangle(left + 32, y + 9, left + 32 + std::max(bar, 4.0f), y + 13, 2, color, 0.95f);
 }
 
-void DrawLegend(const LabelledScan& scan, const std::vector<ClassCount>& counts, const PictureText& text,
+void DrawLegend(const AnnotatedScan& scan, const std::vector<ClassCount>& counts, const PictureText& text,
                 Image* image) {
   const float left = static_cast<float>(image->width() - kLegendWidth) + kMargin;
   const float right = static_cast<float>(image->width()) - kMargin;
@@ -258,7 +250,7 @@ void DrawLegend(const LabelledScan& scan, const std::vector<ClassCount>& counts,
   uint64_t unlabelled = scan.labels.size();
   for (const ClassCount& count : counts) unlabelled -= count.num_points;
   std::string rest;
-  if (!scan.boxes.empty()) rest = "boxes, and the best score";
+  if (scan.boxes) rest = rows.empty() ? "no boxes" : "boxes, and the best score";
   if (shown < rows.size()) absl::StrAppend(&rest, rest.empty() ? "" : ", ", rows.size() - shown, " more classes");
   if (unlabelled > 0) {
     absl::StrAppend(&rest, rest.empty() ? "" : ", ", WithSeparators(unlabelled), " points not labelled");
@@ -270,7 +262,7 @@ void DrawLegend(const LabelledScan& scan, const std::vector<ClassCount>& counts,
 
 }  // namespace
 
-Image DrawPicture(const LabelledScan& scan, const PictureText& text) {
+Image DrawPicture(const AnnotatedScan& scan, const PictureText& text) {
   const Extent extent = DenseExtent(scan);
   const Projection projection = Fit(extent);
   const std::vector<ClassCount> counts = CountClasses(scan.labels, scan.ignore_label, scan.classes);

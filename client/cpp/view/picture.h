@@ -1,16 +1,16 @@
 #pragma once
 
-// A labelled scan from above, as a PNG that a person enjoys looking at: a colour per class, range rings around the
-// sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that cars and
-// people stand out from road and walls. Boxes are outlines in their class's colour, with a line from the middle to the
-// front; the less sure the network is, the fainter.
+// A scan with its labels or boxes from above, as a PNG that a person enjoys looking at: a colour per class, range rings
+// around the sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that
+// cars and people stand out from road and walls. Boxes are outlines in their class's colour, with a line from the
+// middle to the front; the less sure the network is, the fainter.
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cpp/view/annotated_scan.h"
 #include "client/cpp/view/image.h"
-#include "client/cpp/view/labelled_scan.h"
 
 namespace voxserve::client {
 
@@ -20,6 +20,6 @@ struct PictureText {
 };
 
 // At most 2,200 x 1,500 pixels, whatever the scan's size.
-Image DrawPicture(const LabelledScan& scan, const PictureText& text);
+Image DrawPicture(const AnnotatedScan& scan, const PictureText& text);
 
 }  // namespace voxserve::client

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -26,13 +25,13 @@ struct Kind {
   double num_points = 0;
 };
 
-std::vector<Kind> KindsOf(const LabelledScan& scan) {
+std::vector<Kind> KindsOf(const AnnotatedScan& scan) {
   std::vector<Kind> kinds;
   for (const ClassCount& count : CountClasses(scan.labels, scan.ignore_label, scan.classes)) {
     kinds.push_back({count.id, count.name, count.color_rgb, static_cast<double>(count.num_points)});
   }
-  if (!scan.labels.empty()) return kinds;
-  for (const BoxCount& count : CountBoxes(scan.boxes, scan.classes)) {
+  if (!scan.boxes) return kinds;
+  for (const BoxCount& count : CountBoxes(*scan.boxes, scan.classes)) {
     kinds.push_back({count.id, count.name, count.color_rgb});
   }
   if (!scan.x.empty()) kinds.push_back({kGroundId, "points", kGroundRgb, static_cast<double>(scan.x.size())});
@@ -77,12 +76,12 @@ Cell* CellAt(const Projection& projection, float x, float y, Grid* grid) {
 }
 
 // A class weighs by how much of it lies in a cell, not by points alone: else walls and roads hide all else.
-void DrawPoints(const LabelledScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+void DrawPoints(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
   std::map<int, int> kind_of;  // by class id
   for (size_t i = 0; i < kinds.size(); ++i) kind_of[kinds[i].id] = static_cast<int>(i);
   std::vector<std::map<int, int>> points(grid->cells.size());  // per cell, of each kind
   for (size_t i = 0; i < scan.x.size(); ++i) {
-    const auto kind = kind_of.find(scan.labels.empty() ? kGroundId : scan.labels[i]);
+    const auto kind = kind_of.find(scan.boxes ? kGroundId : scan.labels[i]);
     if (kind == kind_of.end()) continue;
     const Cell* cell = CellAt(projection, scan.x[i], scan.y[i], grid);
     if (cell != nullptr) ++points[cell - grid->cells.data()][kind->second];
@@ -102,13 +101,12 @@ void DrawPoints(const LabelledScan& scan, const std::vector<Kind>& kinds, const 
   }
 }
 
-void DrawBoxes(const LabelledScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
-  for (const Box& box : scan.boxes) {
-    const std::optional<Footprint> footprint = FootprintOf(box);
-    if (!footprint) continue;
-    const auto is_its = [&](const Kind& kind) { return kind.id == static_cast<int>(box.class_id); };
+void DrawBoxes(const AnnotatedScan& scan, const std::vector<Kind>& kinds, const Projection& projection, Grid* grid) {
+  if (!scan.boxes) return;
+  for (const auto& [box, footprint] : DrawnBoxes(*scan.boxes)) {
+    const auto is_its = [id = static_cast<int>(box->class_id)](const Kind& kind) { return kind.id == id; };
     const auto kind = static_cast<int>(std::find_if(kinds.begin(), kinds.end(), is_its) - kinds.begin());
-    const auto line = [&](GroundPoint from, GroundPoint to) {
+    for (const auto& [from, to] : footprint.Lines()) {
       const float step = std::min(projection.metres_per_column, projection.metres_per_row) / 2;
       const int num_steps = static_cast<int>(std::hypot(to.x - from.x, to.y - from.y) / step) + 1;
       for (int i = 0; i <= num_steps; ++i) {
@@ -116,14 +114,12 @@ void DrawBoxes(const LabelledScan& scan, const std::vector<Kind>& kinds, const P
         Cell* cell = CellAt(projection, from.x + t * (to.x - from.x), from.y + t * (to.y - from.y), grid);
         if (cell != nullptr) *cell = {.kind = kind, .strength = 1};
       }
-    };
-    for (size_t i = 0; i < 4; ++i) line(footprint->corners[i], footprint->corners[(i + 1) % 4]);
-    line(footprint->centre, footprint->front);
+    }
   }
 }
 
 // cell_aspect: a cell's height by its width.
-Grid MakeGrid(const LabelledScan& scan, const std::vector<Kind>& kinds, int width, int height, float cell_aspect) {
+Grid MakeGrid(const AnnotatedScan& scan, const std::vector<Kind>& kinds, int width, int height, float cell_aspect) {
   const Extent extent = DenseExtent(scan);
   Projection projection{.forward_right = extent.length() > extent.width(),
                         .middle_x = (extent.min_x + extent.max_x) / 2,
@@ -215,7 +211,7 @@ std::string PlainPreview(const Grid& grid, const std::vector<Kind>& kinds) {
 
 }  // namespace
 
-std::string DrawPreview(const LabelledScan& scan, const PreviewOptions& options) {
+std::string DrawPreview(const AnnotatedScan& scan, const PreviewOptions& options) {
   const std::vector<Kind> kinds = KindsOf(scan);
   if (options.color) {
     const Grid grid = MakeGrid(scan, kinds, options.columns, 2 * options.rows, 1);

@@ -1,12 +1,12 @@
 #pragma once
 
-// A labelled scan from above in a terminal: two pixels a character in the classes' colours, or, without colours, a
-// letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are outlines,
-// with a line from the middle to the front, over points that have no label.
+// A scan with its labels or boxes from above in a terminal: two pixels a character in the classes' colours, or, without
+// colours, a letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes
+// are outlines, with a line from the middle to the front, over points that have no label.
 
 #include <string>
 
-#include "client/cpp/view/labelled_scan.h"
+#include "client/cpp/view/annotated_scan.h"
 
 namespace voxserve::client {
 
@@ -17,6 +17,6 @@ struct PreviewOptions {
 };
 
 // Lines, each ended by a newline.
-std::string DrawPreview(const LabelledScan& scan, const PreviewOptions& options);
+std::string DrawPreview(const AnnotatedScan& scan, const PreviewOptions& options);
 
 }  // namespace voxserve::client

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("VOXSERVE_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 START_SECONDS = 120  # loading a model on a busy machine
 BOX_MODELS = frozenset({"detector", "both", "crooked"})
+NOT_READY = {"broken": wire.MODEL_STATE_FAILED, "loading": wire.MODEL_STATE_LOADING}
 _METHODS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -122,6 +123,8 @@ class FakeServer:
             answer.scores = b"1234"
         elif request.model == "slow":
             self._released.wait()
+        elif request.model in NOT_READY:
+            fail(context, grpc.StatusCode.UNAVAILABLE, f"the model is {request.model}", "MODEL_FAILED")
         elif request.model == "busy":
             retry = wire.RetryInfo()
             retry.retry_delay.seconds, retry.retry_delay.nanos = 1, 250_000_000
@@ -182,13 +185,15 @@ class FakeServer:
     def _get_model(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.model == "unknown":
             fail(context, grpc.StatusCode.NOT_FOUND, "no model 'unknown'; there is minkunet", "MODEL_NOT_FOUND")
-        return wire.GetModelResponse(model=self._model(request.model, request.version or 3, wire.MODEL_STATE_READY))
+        state = NOT_READY.get(request.model, wire.MODEL_STATE_READY)
+        return wire.GetModelResponse(model=self._model(request.model, request.version or 3, state))
 
     def _model(self, name: str, version: int, state: int) -> Any:
         model = wire.ModelVersion(name=name, version=version, state=state, description="two classes", device="cpu")
         model.ignore_label, model.max_points, model.num_parameters, model.digest = 255, 2_000_000, 1234, "abc"
-        model.has_boxes = model.has_velocities = name in BOX_MODELS
-        model.has_labels = model.has_scores = name not in BOX_MODELS - {"both"}
+        if state == wire.MODEL_STATE_READY:  # of others nothing is known
+            model.has_boxes = model.has_velocities = name in BOX_MODELS
+            model.has_labels = model.has_scores = name not in BOX_MODELS - {"both"}
         model.voxel_size.extend([0.5, 0.5, 0.25])
         model.classes.extend(
             [wire.ClassInfo(id=i, name=name, color_rgb=rgb) for i, (name, rgb) in enumerate(self.classes)]

@@ -154,6 +154,19 @@ def test_what_is_not_of_the_model(
     assert "answers      boxes with velocities" in run("models", "detector")[1]
 
 
+@pytest.mark.parametrize("model", ["broken", "loading"])
+def test_of_a_version_that_is_not_ready_nothing_is_known(run: Run, scan: Path, model: str) -> None:
+    for output in (("--save", "a.json"), ("--save", "a.label")):
+        status, _, err = run("infer", scan, "--model", model, *output)
+        assert status == 1
+        assert f"the model is {model}" in err  # the server's own
+    status, out, _ = run("models", model)
+    assert status == 0
+    assert "road" in out
+    assert "answers" not in out
+    assert "not labelled" not in out
+
+
 def test_picture_and_preview(run: Run, scan: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     picture = tmp_path / "bev.png"

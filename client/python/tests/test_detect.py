@@ -17,8 +17,10 @@ from test_client import Call, Points, call_aio, call_sync
 
 import voxserve
 from voxserve import ClassInfo, Detections, ModelState, ModelVersion, PointCounts, box_file, preview
-from voxserve.boxes_from_above import count_boxes, footprints
-from voxserve.labelled_scan import LabelledScan, dense_extent
+from voxserve.annotated_scan import AnnotatedScan, dense_extent
+from voxserve.boxes_from_above import count_boxes, footprints, surest_first
+from voxserve.cli.report import format_boxes
+from voxserve.cli.terminal import Terminal
 
 CLASSES = (ClassInfo(0, "car", (255, 0, 0)), ClassInfo(1, "truck", (0, 0, 255)))
 
@@ -181,10 +183,10 @@ def test_other_extensions_are_refused(tmp_path: Path) -> None:
 # Views
 
 
-def make_scan(found: Detections) -> LabelledScan:
+def make_scan(found: Detections) -> AnnotatedScan:
     model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
     grid = np.stack(np.meshgrid(np.linspace(-20, 20, 80), np.linspace(-20, 20, 80)), axis=-1).reshape(-1, 2)
-    return LabelledScan.with_boxes(np.column_stack([grid, np.zeros(len(grid))]).astype(np.float32), found, model)
+    return AnnotatedScan.with_boxes(np.column_stack([grid, np.zeros(len(grid))]).astype(np.float32), found, model)
 
 
 # A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
@@ -218,6 +220,64 @@ def test_counts_and_names() -> None:
     ]
 
 
+def test_counts_of_several_scans() -> None:
+    first = count_boxes(make_found(np.zeros((2, 7)), [1, 9], [0.5, 0.25]), ())
+    both = count_boxes(make_found(np.zeros((4, 7)), [9, 0, 9, 0], [0.875, 0.5, 0, 0]), CLASSES, first)
+    assert [(c.id, c.name, c.num_boxes, c.best_score) for c in both] == [
+        (9, "class 9", 3, 0.875),
+        (0, "car", 2, 0.5),
+        (1, "class 1", 1, 0.5),
+    ]
+    assert count_boxes(make_found([]), (), first) == first
+
+
+def test_the_surest_box_is_drawn_last() -> None:
+    found = make_found(np.zeros((4, 7)), scores=[0.4, 0.9, 0.5, 0.4])
+    assert surest_first(found) == [1, 2, 0, 3]  # ties as they were
+    assert list(footprints(found)) == [3, 0, 2, 1]
+
+
+def test_the_surest_box_lies_on_top() -> None:
+    pytest.importorskip("PIL")
+    from voxserve import picture
+
+    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
+    for class_ids in ([0, 1], [1, 0]):  # a car over a less sure truck at the same place
+        scores = [0.9 if class_id == 0 else 0.5 for class_id in class_ids]
+        found = make_found([[10, 0, 0, 8, 6, 1, 0]] * 2, class_ids, scores)
+        scan = AnnotatedScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
+        drawn = preview.draw(scan, columns=40, rows=20, color=False).split("@ sensor")[0]
+        assert "c" in drawn
+        assert "t" not in drawn
+        image = np.asarray(picture.draw(scan), np.int64)[:, :-470]
+        assert ((image[..., 0] > 150) & (image[..., 2] < 90)).sum() > 100
+        assert ((image[..., 2] > 150) & (image[..., 0] < 90)).sum() == 0
+
+
+def test_the_table_has_the_surest_boxes() -> None:
+    scores = [0.25] + [0.875] * 10 + [0.9] + [0.875] * 12 + [0.9]
+    names = ("last", *["car"] * 10, "first", *["car"] * 12, "second")
+    table = format_boxes(make_found(np.zeros((25, 7)), scores=scores, names=names), (), Terminal())
+    rows = [line.split()[:2] for line in table.splitlines()]
+    assert rows[2:5] == [["first", "0.90"], ["second", "0.90"], ["car", "0.88"]]
+    assert "last" not in table
+    assert "  5 more;" in table
+
+
+def test_the_legend_says_that_there_are_no_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
+    from voxserve import picture
+
+    words: list[str] = []
+    write = picture._write
+    monkeypatch.setattr(picture, "_write", lambda pen, text, *rest: (words.append(text), write(pen, text, *rest)))
+    picture.draw(make_scan(make_found([])))
+    assert "no boxes" in words
+    words.clear()
+    picture.draw(make_scan(TWO))
+    assert "boxes, and the best score" in words
+
+
 def test_preview_has_letters_over_points() -> None:
     text = preview.draw(make_scan(TWO), columns=40, rows=20, color=False)
     assert "@ sensor  c car  t truck  . points" in text
@@ -245,6 +305,6 @@ def test_boxes_alone_make_a_picture() -> None:
 
     model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
     for found in (TWO, make_found([])):
-        scan = LabelledScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
+        scan = AnnotatedScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
         assert picture.draw(scan).width > 470
         assert "from above" in preview.draw(scan, color=False)

@@ -385,9 +385,7 @@ def test_an_empty_state_dict(family: str) -> None:
             "must have every class once",
         ),
         (
-            lambda: center_point.random_network(
-                replace(SMALL_CENTER_POINT, bev=replace(_BEV, widths=(4,))), name="n"
-            ),
+            lambda: center_point.random_network(replace(SMALL_CENTER_POINT, bev=replace(_BEV, widths=(4,))), name="n"),
             "must be of one length",
         ),
         (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from voxserve import ClassInfo, ModelState, ModelVersion, label_file, preview
-from voxserve.labelled_scan import Agreement, LabelledScan, count_classes, dense_extent
+from voxserve.annotated_scan import Agreement, AnnotatedScan, count_classes, dense_extent
 from voxserve.new_file import new_file
 
 CLASSES = (ClassInfo(0, "road", (128, 64, 128)), ClassInfo(1, "car", (40, 90, 255)), ClassInfo(2, "cat", (255, 0, 0)))
@@ -21,8 +21,10 @@ def make_model() -> ModelVersion:
     return ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
 
 
-def make_scan(xyz: Any, labels: Any) -> LabelledScan:
-    return LabelledScan.make(np.asarray(xyz, np.float32).reshape(-1, 3), np.asarray(labels, np.uint8), make_model())
+def make_scan(xyz: Any, labels: Any) -> AnnotatedScan:
+    return AnnotatedScan.with_labels(
+        np.asarray(xyz, np.float32).reshape(-1, 3), np.asarray(labels, np.uint8), make_model()
+    )
 
 
 def test_counts() -> None:
@@ -72,7 +74,7 @@ def test_extent_of_nothing() -> None:
 # Previews
 
 
-def cross() -> LabelledScan:
+def cross() -> AnnotatedScan:
     """A road ahead, a car to the left, a cat behind."""
     road = [[x, 0, 0] for x in np.linspace(0.5, 5.9, 200)]
     car = [[0, y, 0] for y in np.linspace(4, 5.5, 50)]
@@ -117,13 +119,13 @@ def test_preview_of_nothing_and_of_invalid_points(color: bool) -> None:
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 
-def draw(scan: LabelledScan, *arguments: Any) -> np.ndarray[Any, Any]:
+def draw(scan: AnnotatedScan, *arguments: Any) -> np.ndarray[Any, Any]:
     from voxserve import picture
 
     return np.asarray(picture.draw(scan, *arguments)).astype(int)
 
 
-def blocks() -> LabelledScan:
+def blocks() -> AnnotatedScan:
     """4 m of road ahead, of car to the left, of cat behind; a point each 8 cm."""
     square = np.stack([*np.meshgrid(np.arange(50) * 0.08, np.arange(50) * 0.08), np.zeros((50, 50))], axis=-1)
     xyz = [square.reshape(-1, 3) + place for place in ((20, 0, 0), (0, 15, 0), (-20, -5, 0))]
@@ -178,7 +180,7 @@ def test_picture_size_is_bounded() -> None:
 
 def test_many_classes_and_long_names_fit() -> None:
     classes = tuple(ClassInfo(i, f"a rather long name of class {i}" * 3, (i, 255 - i, 99)) for i in range(200))
-    scan = LabelledScan(np.zeros((200, 3), np.float32), np.arange(200), 255, classes)
+    scan = AnnotatedScan(np.zeros((200, 3), np.float32), np.arange(200), 255, classes)
     assert draw(scan, "t" * 300, ["l" * 300]).size
 
 

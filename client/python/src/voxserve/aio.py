@@ -20,7 +20,7 @@ from voxserve import answers, errors, protocol
 from voxserve.aio_stream import Stream
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
-from voxserve.protocol import Answer, Call, ClientBase
+from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
 
@@ -217,7 +217,7 @@ class Client(ClientBase[grpc.aio.Channel]):
             return grpc.aio.insecure_channel(address, options=arguments)
         return grpc.aio.secure_channel(address, credentials, options=arguments)
 
-    async def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
+    async def _run(self, call: Call[Result], timeout: float | None) -> Result:
         timeout = self._options.timeout_of(timeout)
         method: Any = self._next_channel().unary_unary(
             call.method, request_serializer=None, response_deserializer=call.response.FromString

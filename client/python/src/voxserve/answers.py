@@ -136,7 +136,8 @@ def read_model(model: wire.ModelVersion) -> ModelVersion:
         num_parameters=model.num_parameters,
         device=model.device,
         digest=model.digest,
-        has_labels=model.has_labels or not model.has_boxes,  # servers before boxes say neither
+        # Servers from before boxes say neither of a model that is ready.
+        has_labels=model.has_labels or (model.state == wire.MODEL_STATE_READY and not model.has_boxes),
         has_scores=model.has_scores,
         has_boxes=model.has_boxes,
         has_velocities=model.has_velocities,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,12 +40,20 @@ class BoxCount:
     best_score: float
 
 
+def surest_first(detections: Detections) -> list[int]:
+    """Indices of boxes, the best score first; of equal ones, the order of the answer."""
+    order: list[int] = np.argsort(-detections.scores, kind="stable").tolist()
+    return order
+
+
 def footprints(detections: Detections) -> dict[int, Footprint]:
-    """By the box's index, the least sure first; without boxes that reach farther than any LiDAR sees."""
+    """By the box's index, in the order of drawing: the surest last, over the others. Without boxes that reach farther
+    than any LiDAR sees.
+    """
     found = {}
     boxes = detections.boxes.astype(np.float64)
     reach = np.abs(boxes[:, :2]).max(axis=1, initial=0) + np.abs(boxes[:, 3:5]).sum(axis=1)
-    for i in np.argsort(detections.scores, kind="stable").tolist():
+    for i in reversed(surest_first(detections)):
         if reach[i] < _MAX_RANGE:
             x, y, _, length, width, _, yaw = boxes[i]
             turn = np.array([[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]])
@@ -67,17 +76,18 @@ def color_of(class_id: int, classes: Sequence[ClassInfo]) -> tuple[int, int, int
     return next((info.color for info in classes if info.id == class_id), _UNLISTED_COLOR)
 
 
-def count_boxes(detections: Detections, classes: Sequence[ClassInfo]) -> list[BoxCount]:
-    """One entry for every class that has boxes, most boxes first."""
+def count_boxes(
+    detections: Detections, classes: Sequence[ClassInfo], counted: Sequence[BoxCount] = ()
+) -> list[BoxCount]:
+    """One entry for every class that has boxes, most boxes first. counted: what other scans have, which is added."""
+    by_id = {count.id: count for count in counted}
     ids, first, numbers = np.unique(detections.class_ids, return_index=True, return_counts=True)
-    counts = [
-        BoxCount(
-            class_id,
-            name_of(detections, index, classes),
-            color_of(class_id, classes),
-            number,
-            float(detections.scores[detections.class_ids == class_id].max()),
-        )
-        for class_id, index, number in zip(ids.tolist(), first.tolist(), numbers.tolist(), strict=True)
-    ]
-    return sorted(counts, key=lambda count: -count.num_boxes)
+    for class_id, index, number in zip(ids.tolist(), first.tolist(), numbers.tolist(), strict=True):
+        best = float(detections.scores[detections.class_ids == class_id].max())
+        if (old := by_id.get(class_id)) is not None:
+            best, number = max(best, old.best_score), number + old.num_boxes
+            by_id[class_id] = dataclasses.replace(old, num_boxes=number, best_score=best)
+        else:
+            name, color = name_of(detections, index, classes), color_of(class_id, classes)
+            by_id[class_id] = BoxCount(class_id, name, color, number, best)
+    return sorted(by_id.values(), key=lambda count: (-count.num_boxes, count.id))

@@ -19,7 +19,7 @@ import grpc
 from voxserve import answers, errors, protocol
 from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike
-from voxserve.protocol import Answer, Call, ClientBase
+from voxserve.protocol import Call, ClientBase, Result
 from voxserve.results import Detections, Labels, ModelVersion, Segmentation, TunedPlan, TuneProgress
 from voxserve.stream import Stream
 from voxserve.stream_state import Policy, StreamConfig, Sweeps
@@ -251,7 +251,7 @@ class Client(ClientBase[grpc.Channel]):
             return grpc.insecure_channel(address, options=arguments)
         return grpc.secure_channel(address, credentials, options=arguments)
 
-    def _run(self, call: Call[Answer], timeout: float | None) -> Answer:
+    def _run(self, call: Call[Result], timeout: float | None) -> Result:
         timeout = self._options.timeout_of(timeout)
         method: Any = self._next_channel().unary_unary(
             call.method, request_serializer=None, response_deserializer=call.response.FromString

@@ -1,11 +1,11 @@
-"""A labelled scan from above, as a picture that a person enjoys looking at: a colour per class, range rings around the
-sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so that cars and people
-stand out from road and walls. Boxes are outlines in their class's colour, with a line from the middle to the front; the
-less sure the network is, the fainter. Needs Pillow: pip install voxserve[picture].
+"""A scan with its labels or boxes from above, as a picture that a person enjoys looking at: a colour per class, range
+rings around the sensor, driving direction up, and a legend with counts. Rare classes are drawn over common ones, so
+that cars and people stand out from road and walls. Boxes are outlines in their class's colour, with a line from the
+middle to the front; the less sure the network is, the fainter. Needs Pillow: pip install voxserve[picture].
 
-    scan = LabelledScan.make(points, labels, client.model("minkunet"))
+    scan = AnnotatedScan.with_labels(points, labels, client.model("minkunet"))
     picture.draw(scan, "minkunet").save("bev.png")
-    picture.draw(LabelledScan.with_boxes(points, found, client.model("centerpoint"))).save("boxes.png")
+    picture.draw(AnnotatedScan.with_boxes(points, found, client.model("centerpoint"))).save("boxes.png")
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.annotated_scan import AnnotatedScan, ClassCount, Extent, count_classes, dense_extent
 from voxserve.boxes_from_above import color_of, count_boxes, footprints
-from voxserve.labelled_scan import ClassCount, Extent, LabelledScan, count_classes, dense_extent
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
@@ -66,7 +66,7 @@ class _Projection:
         return _Projection(scale, sensor, width, height)
 
 
-def draw(scan: LabelledScan, title: str = "", lines: Sequence[str] = ()) -> Image.Image:
+def draw(scan: AnnotatedScan, title: str = "", lines: Sequence[str] = ()) -> Image.Image:
     """An RGB image, at most 2,200 x 1,500 pixels whatever the scan's size. lines: small ones below the title."""
     from PIL import Image, ImageDraw, ImageFilter
 
@@ -101,7 +101,7 @@ def _larger(size: tuple[int, int]) -> tuple[int, int]:
     return size[0] * _SMOOTH, size[1] * _SMOOTH
 
 
-def _draw_points(scan: LabelledScan, counts: Sequence[ClassCount], projection: _Projection, pixels: _Array) -> None:
+def _draw_points(scan: AnnotatedScan, counts: Sequence[ClassCount], projection: _Projection, pixels: _Array) -> None:
     heights = scan.xyz[np.isfinite(scan.xyz[:, 2]), 2]
     low, high = np.quantile(heights, [0.02, 0.95]) if len(heights) else (0.0, 1.0)
     layers = [(scan.ignore_label, _UNLABELLED, 1.0), *((c.id, c.color, c.share) for c in counts)]
@@ -189,8 +189,7 @@ def _draw_ring_labels(extent: Extent, projection: _Projection, pen: ImageDraw.Im
                 _write(pen, text, x, y, 20, _FAINT_INK, "mm")
 
 
-def _draw_boxes(scan: LabelledScan, projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
-    """The surest last, over the others."""
+def _draw_boxes(scan: AnnotatedScan, projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
     if scan.detections is None:
         return
     for index, footprint in footprints(scan.detections).items():
@@ -216,7 +215,7 @@ def _draw_sensor(projection: _Projection, pen: ImageDraw.ImageDraw) -> None:
 
 
 def _draw_legend(
-    scan: LabelledScan,
+    scan: AnnotatedScan,
     counts: Sequence[ClassCount],
     title: str,
     lines: Sequence[str],
@@ -238,7 +237,7 @@ def _draw_legend(
         _draw_legend_row(entry, max(r.number for r in rows), left, right, y, pen)
         y += row
     unlabelled = len(scan.labels) - sum(count.num_points for count in counts)
-    rest = ["boxes, and the best score"] if scan.detections is not None else []
+    rest = ["boxes, and the best score" if rows else "no boxes"] if scan.detections is not None else []
     rest += [f"{len(rows) - len(shown)} more classes"] if len(shown) < len(rows) else []
     rest += [f"{unlabelled:,} points not labelled"] if unlabelled and scan.detections is None else []
     _write(pen, ", ".join(rest), left, y, 20, _FAINT_INK)
@@ -253,7 +252,7 @@ class _LegendRow:
     note: str
 
 
-def _legend_rows(scan: LabelledScan, counts: Sequence[ClassCount]) -> list[_LegendRow]:
+def _legend_rows(scan: AnnotatedScan, counts: Sequence[ClassCount]) -> list[_LegendRow]:
     if scan.detections is not None:
         boxes = count_boxes(scan.detections, scan.classes)
         return [_LegendRow(c.name, c.color, c.num_boxes, f"{c.best_score:.2f}") for c in boxes]

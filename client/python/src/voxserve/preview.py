@@ -1,6 +1,6 @@
-"""A labelled scan from above in a terminal: two pixels a character in the classes' colours, or, without colours, a
-letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are outlines,
-with a line from the middle to the front, over points that have no label.
+"""A scan with its labels or boxes from above in a terminal: two pixels a character in the classes' colours, or, without
+colours, a letter per class. Driving direction up, or to the right where the scan is longer than it is wide. Boxes are
+outlines, with a line from the middle to the front, over points that have no label.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from voxserve.annotated_scan import AnnotatedScan, count_classes, dense_extent
 from voxserve.boxes_from_above import count_boxes, footprints
-from voxserve.labelled_scan import LabelledScan, count_classes, dense_extent
 
 _BACKGROUND = (11, 14, 20)
 _GROUND = (107, 112, 120)
@@ -43,7 +43,7 @@ class _Grid:
     caption: str
 
 
-def draw(scan: LabelledScan, *, columns: int = 72, rows: int = 24, color: bool = True) -> str:
+def draw(scan: AnnotatedScan, *, columns: int = 72, rows: int = 24, color: bool = True) -> str:
     """Lines, each ended by a newline. color: 24-bit colours and Unicode half blocks, else plain ASCII and a legend."""
     kinds = _kinds_of(scan)
     if color:
@@ -53,7 +53,7 @@ def draw(scan: LabelledScan, *, columns: int = 72, rows: int = 24, color: bool =
     return _plain(grid, kinds) + grid.caption
 
 
-def _kinds_of(scan: LabelledScan) -> list[_Kind]:
+def _kinds_of(scan: AnnotatedScan) -> list[_Kind]:
     """Classes of points; or those of boxes, and last the points."""
     if scan.detections is None:
         counts = count_classes(scan.labels, scan.ignore_label, scan.classes)
@@ -62,7 +62,7 @@ def _kinds_of(scan: LabelledScan) -> list[_Kind]:
     return [*kinds, _Kind(None, "points", _GROUND, len(scan.xyz))] if len(scan.xyz) else kinds
 
 
-def _make_grid(scan: LabelledScan, kinds: Sequence[_Kind], width: int, height: int, aspect: float) -> _Grid:
+def _make_grid(scan: AnnotatedScan, kinds: Sequence[_Kind], width: int, height: int, aspect: float) -> _Grid:
     """aspect: a cell's height by its width."""
     extent = dense_extent(scan.xyz, scan.detections)
     forward_right = extent.length > extent.width
@@ -108,7 +108,9 @@ def _make_grid(scan: LabelledScan, kinds: Sequence[_Kind], width: int, height: i
     )
 
 
-def _outlines(scan: LabelledScan, kinds: Sequence[_Kind], step: float) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+def _outlines(
+    scan: AnnotatedScan, kinds: Sequence[_Kind], step: float
+) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
     """Of each box, the place of its kind and points on its lines, [N, 2], at most `step` metres apart."""
     if scan.detections is None:
         return

@@ -20,7 +20,7 @@ from voxserve.farthest_points import FarthestPoints
 from voxserve.point_cloud import Fields, PointsLike, as_cloud
 from voxserve.results import ModelVersion, TunedPlan, TuneProgress
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Channel = TypeVar("Channel")
 
 
@@ -71,13 +71,13 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Call(Generic[Answer]):
+class Call(Generic[Result]):
     """One call, ready to be made: where to, the request's bytes, and how to read the answer."""
 
     method: str
     request: bytes
     response: Any  # the answer's message class
-    read: Callable[[Any], Answer]
+    read: Callable[[Any], Result]
 
 
 class ClientBase(ABC, Generic[Channel]):
@@ -135,8 +135,8 @@ def infer(
     request_id: str,
     priority: int,
     sample: FarthestPoints | None,
-    read: Callable[[wire.InferResponse, Asked], Answer],
-) -> Call[Answer]:
+    read: Callable[[wire.InferResponse, Asked], Result],
+) -> Call[Result]:
     """read: answers.read_segmentation or read_detections. ValueError where the points cannot be described;
     MESSAGE_TOO_LARGE where they do not fit a message.
     """

@@ -61,7 +61,9 @@ class Segmentation(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Detections(Answer):
-    """Boxes in the cloud's coordinates, in the order in which the network keeps them. All numbers are finite."""
+    """Boxes in the cloud's coordinates, head after head of the network, each head's by score, the best first. All
+    numbers are finite.
+    """
 
     boxes: npt.NDArray[np.float32]  # [N, 7]: centre x, y, z, length, width, height in metres, yaw in radians about z
     velocities: npt.NDArray[np.float32]  # [N, 2]: metres a second along the cloud's x and y; 0 of a model without
@@ -143,6 +145,7 @@ class ModelVersion:
     num_parameters: int
     device: str
     digest: str  # of graph and weights
+    # What it answers. Of a version that is not ready, nothing is known, and all are False.
     has_labels: bool = True  # Client.infer and segment may be asked
     has_scores: bool = False  # with scores=True
     has_boxes: bool = False  # Client.detect may be asked

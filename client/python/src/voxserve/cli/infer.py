@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import numpy as np
 
 from voxserve import box_file, errors, label_file, picture, preview, readers
+from voxserve.annotated_scan import Agreement, AnnotatedScan, ClassCount, count_classes
 from voxserve.boxes_from_above import BoxCount, count_boxes
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
@@ -23,10 +24,9 @@ from voxserve.cli.scan_jobs import ScanJob, UsageError
 from voxserve.cli.terminal import Terminal, format_time
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
-from voxserve.labelled_scan import Agreement, ClassCount, LabelledScan, count_classes
 from voxserve.new_file import new_file
 from voxserve.point_cloud import PointCloud
-from voxserve.results import ClassInfo, Detections, ModelVersion
+from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
 _MAX_PLAUSIBLE_INTENSITY = 1.5  # of a field whose unit is 1
 _MAX_CHANNELS = 4
@@ -65,12 +65,16 @@ def run(options: argparse.Namespace) -> int:
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
         _check_for(model, options, jobs)
-        labeller = _Labeller(options, Terminal.detect(options.color), client, model)
-        return _label_one(jobs[0], labeller) if len(jobs) == 1 else _label_many(jobs, labeller)
+        runner = _ScanRunner(options, Terminal.detect(options.color), client, model)
+        return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
 
 
 def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[ScanJob]) -> None:
-    """UsageError of what only the model decides."""
+    """UsageError of what only the model decides. What one that is not ready answers is not known: its error is the
+    server's to tell.
+    """
+    if model.state is not ModelState.READY:
+        return
     if model.has_boxes and options.truth:
         raise UsageError(f"--truth compares labels, but {model.name} answers with boxes")
     save = jobs[0].save  # all of one extension
@@ -80,9 +84,9 @@ def _check_for(model: ModelVersion, options: argparse.Namespace, jobs: Sequence[
         raise UsageError(f"--save {save}: {model.name} answers with labels, written as .npy or .label")
 
 
-class _Labeller:
-    """Labels scans of one command line, or finds boxes in them where the model has boxes, and writes what it asks for.
-    Thread-safe.
+class _ScanRunner:
+    """Asks the model for scans of one command line, for boxes where it has them, else for labels, and writes what the
+    command line asks for. Thread-safe.
     """
 
     def __init__(self, options: argparse.Namespace, terminal: Terminal, client: Client, model: ModelVersion) -> None:
@@ -92,7 +96,7 @@ class _Labeller:
         self._client = client
         self._has_warned = threading.Event()
 
-    def label(self, job: ScanJob) -> tuple[ScanReport, str]:
+    def run(self, job: ScanJob) -> tuple[ScanReport, str]:
         """The report, and the terminal's picture where it was asked for."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
@@ -106,7 +110,7 @@ class _Labeller:
                 text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
         return report, text
 
-    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
+    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], AnnotatedScan]]:
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._client.infer(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
@@ -122,9 +126,9 @@ class _Labeller:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
         report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
-        return report, lambda: LabelledScan.make(cloud, result.labels, self.model)
+        return report, lambda: AnnotatedScan.with_labels(cloud, result.labels, self.model)
 
-    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], LabelledScan]]:
+    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], AnnotatedScan]]:
         found = self._client.detect(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
         )
@@ -132,7 +136,7 @@ class _Labeller:
         if job.save:
             box_file.write(job.save, found)
             report.written.append(job.save)
-        return report, lambda: LabelledScan.with_boxes(cloud, found, self.model)
+        return report, lambda: AnnotatedScan.with_boxes(cloud, found, self.model)
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
         """The commonest way to get nonsense out of a network that reads intensity as 0..1."""
@@ -156,7 +160,7 @@ def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
     return FarthestPoints(options.sample, use=options.sample_use, start_index=options.sample_start)
 
 
-def _draw(job: ScanJob, scan: LabelledScan, report: ScanReport) -> None:
+def _draw(job: ScanJob, scan: AnnotatedScan, report: ScanReport) -> None:
     result = report.result
     lines = [
         job.input.rsplit("/", 1)[-1],
@@ -169,18 +173,18 @@ def _draw(job: ScanJob, scan: LabelledScan, report: ScanReport) -> None:
     report.written.append(job.picture)
 
 
-def _label_one(job: ScanJob, labeller: _Labeller) -> int:
-    options = labeller.options
+def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
+    options = runner.options
     try:
-        report, text = labeller.label(job)
+        report, text = runner.run(job)
     except (errors.InferenceError, OSError, ValueError) as error:
         if options.json and not isinstance(error, UsageError):
             print(_json_error(job, error), end="")
         raise
     if options.json:
-        print(reports.format_json(report, labeller.model.classes), end="")
+        print(reports.format_json(report, runner.model.classes), end="")
         return 0
-    print(reports.format_report(report, labeller.model.classes, labeller.terminal), end="")
+    print(reports.format_report(report, runner.model.classes, runner.terminal), end="")
     if text:
         print("\n" + text, end="")
     return 0
@@ -193,9 +197,9 @@ class _Totals:
         self.round_trips: list[float] = []
         self.num_points = self.num_written = 0
         self.agreement: Agreement | None = None
+        self.boxes: list[BoxCount] = []
         self.failures: list[str] = []
         self._counts: dict[int, ClassCount] = {}
-        self._boxes: dict[int, BoxCount] = {}
 
     def add(self, report: ScanReport, classes: Sequence[ClassInfo]) -> None:
         self.round_trips.append(report.result.round_trip)
@@ -206,12 +210,7 @@ class _Totals:
             number = count.num_points + (old.num_points if old else 0)
             self._counts[count.id] = dataclasses.replace(count, num_points=number)
         if isinstance(report.result, Detections):
-            for boxes in count_boxes(report.result, classes):
-                sum_of = self._boxes.get(boxes.id, dataclasses.replace(boxes, num_boxes=0))
-                best = max(boxes.best_score, sum_of.best_score)
-                self._boxes[boxes.id] = dataclasses.replace(
-                    boxes, num_boxes=boxes.num_boxes + sum_of.num_boxes, best_score=best
-                )
+            self.boxes = count_boxes(report.result, classes, self.boxes)
         if report.agreement is not None:
             self.agreement = self.agreement or Agreement()
             self.agreement.add(report.agreement)
@@ -221,18 +220,14 @@ class _Totals:
         ordered = sorted(self._counts.values(), key=lambda count: -count.num_points)
         return [dataclasses.replace(count, share=count.num_points / self.num_points) for count in ordered]
 
-    def boxes(self) -> list[BoxCount]:
-        """Most boxes first."""
-        return sorted(self._boxes.values(), key=lambda count: -count.num_boxes)
 
-
-def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
+def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
     totals = _Totals()
-    as_json = labeller.options.json
-    progress = ProgressBar(len(jobs), labeller.terminal.err_is_tty)
+    as_json = runner.options.json
+    progress = ProgressBar(len(jobs), runner.terminal.err_is_tty)
     start = time.perf_counter()
-    with ThreadPoolExecutor(labeller.options.concurrency) as pool:
-        futures = {pool.submit(labeller.label, job): job for job in jobs}
+    with ThreadPoolExecutor(runner.options.concurrency) as pool:
+        futures = {pool.submit(runner.run, job): job for job in jobs}
         for future in as_completed(futures):
             job = futures[future]
             try:
@@ -242,14 +237,14 @@ def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
                 totals.failures.append(text if job.input in text else f"{job.input}: {text}")
                 line = _json_error(job, error)
             else:
-                totals.add(report, labeller.model.classes)
-                line = reports.format_json(report, labeller.model.classes)
+                totals.add(report, runner.model.classes)
+                line = reports.format_json(report, runner.model.classes)
             if as_json:
                 print(line, end="", flush=True)
             progress.scan_done(future.exception() is None)
     progress.finish()
     if totals.round_trips and not as_json:
-        _print_totals(totals, time.perf_counter() - start, labeller)
+        _print_totals(totals, time.perf_counter() - start, runner)
     if not totals.failures:
         return 0
     print(f"voxserve: {len(totals.failures)} of {len(jobs)} scans failed:", file=sys.stderr)
@@ -258,17 +253,17 @@ def _label_many(jobs: Sequence[ScanJob], labeller: _Labeller) -> int:
     return 1
 
 
-def _print_totals(totals: _Totals, elapsed: float, labeller: _Labeller) -> None:
+def _print_totals(totals: _Totals, elapsed: float, runner: _ScanRunner) -> None:
     trips = sorted(totals.round_trips)
     print(
         f"{len(trips)} scans, {totals.num_points:,} points in {format_time(elapsed)} ({len(trips) / elapsed:.1f} "
         f"scans/s), round trip p50 {format_time(trips[len(trips) // 2])}, longest {format_time(trips[-1])}"
     )
-    counts, classes = totals.counts(), labeller.model.classes
-    if labeller.model.has_boxes:
-        print(reports.format_box_counts(totals.boxes(), labeller.terminal), end="")
+    counts, classes = totals.counts(), runner.model.classes
+    if runner.model.has_boxes:
+        print(reports.format_box_counts(totals.boxes, runner.terminal), end="")
     else:
-        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, labeller.terminal), end="")
+        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, runner.terminal), end="")
     if totals.num_written:
         print(f"\nwrote {totals.num_written} files")
 

@@ -118,10 +118,10 @@ def _parser() -> argparse.ArgumentParser:
             name, help=summary, description=description, epilog=epilog, formatter_class=style, allow_abbrev=False
         )
 
-    label = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
-    _add_infer(label)
-    _add_connection(label, 30)
-    label.set_defaults(run=infer.run)
+    inferring = command("infer", "labels scans or finds boxes in them, as the model does", _INFER, _INFER_EXAMPLES)
+    _add_infer(inferring)
+    _add_connection(inferring, 30)
+    inferring.set_defaults(run=infer.run)
 
     listing = command("models", "lists the server's models, or describes one", _MODELS)
     listing.add_argument("name", nargs="?", default="", metavar="NAME", help="the model to describe")
@@ -161,7 +161,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "--picture",
         default="",
         metavar="FILE|FOLDER",
-        help="draws the labelled scan or the boxes from above: a .png, or a folder for one per scan (needs Pillow)",
+        help="draws the scan with its labels or boxes from above: a .png, or a folder for one per scan (needs Pillow)",
     )
     add(
         "--truth",
@@ -195,7 +195,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     add(
         "--preview",
         action="store_true",
-        help="shows the labelled scan or the boxes from above in the terminal; one scan only",
+        help="shows the scan with its labels or boxes from above in the terminal; one scan only",
     )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
     add(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voxserve import box_file
-from voxserve.boxes_from_above import BoxCount, color_of, count_boxes, name_of
+from voxserve.annotated_scan import Agreement, ClassCount
+from voxserve.boxes_from_above import BoxCount, color_of, count_boxes, name_of, surest_first
 from voxserve.cli.terminal import Terminal, format_time
-from voxserve.labelled_scan import Agreement, ClassCount
 from voxserve.results import Answer, ClassInfo, Detections, Segmentation
 
 _MAX_BOX_ROWS = 20
@@ -111,13 +111,14 @@ def format_box_counts(counts: Sequence[BoxCount], terminal: Terminal) -> str:
 
 
 def format_boxes(found: Detections, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
-    """A line for each of the first boxes, and how many more there are."""
+    """A line for each of the surest boxes, the best score first, and how many more there are."""
     if not len(found):
         return ""
     indent = "  " if terminal.out_color else ""
     text = f"\n  {indent}{'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
     text += f"{'yaw':>6} {'m/s':>6}\n"
-    for i, (x, y, z, length, width, height, yaw) in enumerate(found.boxes[:_MAX_BOX_ROWS].tolist()):
+    for i in surest_first(found)[:_MAX_BOX_ROWS]:
+        x, y, z, length, width, height, yaw = found.boxes[i].tolist()
         text += f"  {terminal.swatch(color_of(int(found.class_ids[i]), classes))}{name_of(found, i, classes):<16} "
         text += f"{found.scores[i]:>6.2f} {x:>8.2f} {y:>8.2f} {z:>8.2f} {length:>6.2f} {width:>6.2f} {height:>6.2f} "
         text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}\n"

@@ -128,9 +128,7 @@ def build(
     state: Mapping[str, Tensor], config: Config, *, name: str, description: str = "", library: str = "openpcdet"
 ) -> Network:
     """The network of a state dict. Raises ExportError with every tensor that is missing, unknown or misshaped."""
-    tensors = StateDict(
-        state, "CenterPoint", lambda key: key.endswith(".num_batches_tracked") or key == "global_step"
-    )
+    tensors = StateDict(state, "CenterPoint", lambda key: key.endswith(".num_batches_tracked") or key == "global_step")
     network = _build(tensors, config, name, description, library)
     tensors.raise_problems()
     return network

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,9 +16,22 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.tensors import Tensor, Tensors
 
 _BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
-RESIDUAL_GAIN = 0.5  # of a random residual branch, so that a sum of many stays within float16
+_RESIDUAL_GAIN = 0.5  # of a random residual branch, so that a sum of many stays within float16
 # Of a random network's first convolution, whose inputs are metres.
 INPUT_GAIN = 0.05
+
+
+@dataclass(frozen=True)
+class ResidualKeys:
+    """Where a residual block's tensors are."""
+
+    convs: tuple[str, str]
+    norms: tuple[str, str]
+    shortcut: tuple[str, str] | None = None  # a linear layer and its norm, where a block may have them
+
+
+# (node, key, input) -> the node: a convolution of a residual block.
+Convolve = Callable[[str, str, str], str]
 
 # (tensors, key, kernel size, in channels, out channels, gain) -> served weight [K, in channels, out channels].
 WeightReader = Callable[[Tensors, str, Sequence[int], int, int, float], Tensor]
@@ -28,9 +42,7 @@ def usual_fan_in(volume: int, c_in: int) -> int:
     return max(volume * c_in // 3, c_in)
 
 
-def torchsparse_weight(
-    tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float
-) -> Tensor:
+def torchsparse_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
     shape = (math.prod(kernel), c_in, c_out)
     weight = tensors.take(f"{key}.kernel", shape, fan_in=usual_fan_in(shape[0], c_in), gain=gain)
     return kernel_order.from_torchsparse(weight, kernel)
@@ -115,6 +127,19 @@ class Layers:
     def norm_relu(self, x: str, key: str, *, epsilon: float | None = None) -> str:
         """Batch norm and ReLU of the layer x, named after it."""
         return self.relu(f"{x}.relu", self.norm(f"{x}.norm", key, x, epsilon=epsilon))
+
+    def residual_block(self, name: str, keys: ResidualKeys, x: str, convolve: Convolve) -> str:
+        """Two convolutions beside a shortcut, which is a linear layer where the channels change."""
+        y = self.norm_relu(convolve(f"{name}.conv1", keys.convs[0], x), keys.norms[0])
+        y = convolve(f"{name}.conv2", keys.convs[1], y)
+        y = self.norm(f"{name}.conv2.norm", keys.norms[1], y, gain=_RESIDUAL_GAIN)
+        if keys.shortcut is not None:
+            key, norm = keys.shortcut
+            c_in, out = self.channels[x], self.channels[y]
+            if f"{key}.kernel" in self.tensors or (0 not in (c_in, out) and c_in != out):
+                x = self.pointwise(f"{name}.shortcut", key, x, out)
+                x = self.norm(f"{name}.shortcut.norm", norm, x)
+        return self.relu(f"{name}.relu", self.add(f"{name}.add", [y, x]))
 
     def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0) -> str:
         """A torch Linear with a bias."""

@@ -19,12 +19,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from voxserve.export import kernel_order
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, minkowski_weight, usual_fan_in
+from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, minkowski_weight, usual_fan_in
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _EPSILON = 1e-5
@@ -186,20 +187,14 @@ class _Builder:
 
     def _blocks(self, name: str, number: int, x: str, count: int, out: int) -> str:
         for block in range(count):
-            x = self._basic_block(f"{name}.{block}", f"block{number}.{block}", x, out)
+            key = f"block{number}.{block}"
+            keys = ResidualKeys(
+                convs=(f"{key}.conv1", f"{key}.conv2"),
+                norms=(f"{key}.norm1.bn", f"{key}.norm2.bn"),
+                shortcut=(f"{key}.downsample.0", f"{key}.downsample.1.bn"),
+            )
+            x = self._layers.residual_block(f"{name}.{block}", keys, x, partial(self._conv, out=out))
         return x
-
-    def _basic_block(self, name: str, key: str, x: str, out: int) -> str:
-        layers = self._layers
-        y = layers.norm_relu(self._conv(f"{name}.conv1", f"{key}.conv1", x, out), f"{key}.norm1.bn")
-        y = self._conv(f"{name}.conv2", f"{key}.conv2", y, out)
-        y = layers.norm(f"{name}.conv2.norm", f"{key}.norm2.bn", y, gain=RESIDUAL_GAIN)
-        shortcut = f"{key}.downsample"
-        changes = 0 not in (layers.channels[x], out) and layers.channels[x] != out
-        if f"{shortcut}.0.kernel" in self._tensors or changes:
-            x = layers.pointwise(f"{name}.shortcut", f"{shortcut}.0", x, out)
-            x = layers.norm(f"{name}.shortcut.norm", f"{shortcut}.1.bn", x)
-        return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))
 
     def _conv(self, name: str, key: str, x: str, out: int) -> str:
         layers, dimension = self._layers, self._network.dimension

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, torchsparse_weight
+from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, torchsparse_weight
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
 _NUM_STAGES = 4
@@ -238,18 +239,14 @@ class _Builder:
         network.output("SCORES", "scores")
 
     def _residual(self, name: str, key: str, x: str, out: int) -> str:
-        """Two 3x3x3 convolutions beside a shortcut, which is a linear layer where the channels change."""
-        layers, main = self._layers, f"{key}.{self._keys.main}"
-        y = layers.submanifold(f"{name}.conv1", f"{main}.0", x, (3, 3, 3), out)
-        y = layers.norm_relu(y, f"{main}.1")
-        y = layers.submanifold(f"{name}.conv2", f"{main}.3", y, (3, 3, 3), out)
-        y = layers.norm(f"{name}.conv2.norm", f"{main}.4", y, gain=RESIDUAL_GAIN)
-        shortcut = f"{key}.{self._keys.shortcut}"
-        changes = 0 not in (layers.channels[x], out) and layers.channels[x] != out
-        if f"{shortcut}.0.kernel" in self._tensors or changes:
-            x = layers.pointwise(f"{name}.shortcut", f"{shortcut}.0", x, out)
-            x = layers.norm(f"{name}.shortcut.norm", f"{shortcut}.1", x)
-        return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))
+        main, shortcut = f"{key}.{self._keys.main}", f"{key}.{self._keys.shortcut}"
+        keys = ResidualKeys(
+            convs=(f"{main}.0", f"{main}.3"),
+            norms=(f"{main}.1", f"{main}.4"),
+            shortcut=(f"{shortcut}.0", f"{shortcut}.1"),
+        )
+        convolve = partial(self._layers.submanifold, kernel=(3, 3, 3), out=out)
+        return self._layers.residual_block(name, keys, x, convolve)
 
 
 class _PointBranch:

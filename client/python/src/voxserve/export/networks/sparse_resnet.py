@@ -12,9 +12,10 @@ three axes are: ("x", "z", "y") makes the height the axis that the last block ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers, torchsparse_weight
+from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys, torchsparse_weight
 from voxserve.export.networks.minkunet import LIDAR_FEATURES
 from voxserve.export.networks.tensors import RandomTensors, StateDict, Tensor, Tensors
 
@@ -88,7 +89,10 @@ def _build(
             layers.strided(conv, f"{key}.0", x, kernel, stride, width, rule="EXPAND")
         x = layers.norm_relu(conv, f"{key}.1")
         for residual in range(1, count):
-            x = _residual(layers, f"block{block}.{residual}", f"backbone.{block}.{residual}.main", x, kernel, width)
+            key = f"backbone.{block}.{residual}.main"
+            keys = ResidualKeys(convs=(f"{key}.0", f"{key}.3"), norms=(f"{key}.1", f"{key}.4"))
+            convolve = partial(layers.submanifold, kernel=kernel, out=width)
+            x = layers.residual_block(f"block{block}.{residual}", keys, x, convolve)
     network.section("Head.")
     layers.linear("classifier", "classifier", x, num_classes)
     network.devoxelize("scores", "classifier", voxels)
@@ -96,10 +100,3 @@ def _build(
     network.output("LABELS", "labels")
     network.output("SCORES", "scores")
     return network
-
-
-def _residual(layers: Layers, name: str, key: str, x: str, kernel: Sequence[int], width: int) -> str:
-    y = layers.norm_relu(layers.submanifold(f"{name}.conv1", f"{key}.0", x, kernel, width), f"{key}.1")
-    y = layers.submanifold(f"{name}.conv2", f"{key}.3", y, kernel, width)
-    y = layers.norm(f"{name}.conv2.norm", f"{key}.4", y, gain=RESIDUAL_GAIN)
-    return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))

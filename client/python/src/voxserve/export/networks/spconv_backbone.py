@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
-from voxserve.export.networks.layers import INPUT_GAIN, RESIDUAL_GAIN, Layers
+from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
 
 SPARSE_EPSILON = 1e-3  # of every batch norm but the heads'
 LIBRARIES = ("openpcdet", "det3d")
@@ -176,8 +177,5 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
 
 def _residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
     """SparseBasicBlock: its convolutions have a bias beside the batch norm's."""
-    y = layers.submanifold(f"{name}.conv1", f"{key}.conv1", x, _CUBE, width, bias=True)
-    y = layers.norm_relu(y, f"{key}.bn1")
-    y = layers.submanifold(f"{name}.conv2", f"{key}.conv2", y, _CUBE, width, bias=True)
-    y = layers.norm(f"{name}.conv2.norm", f"{key}.bn2", y, gain=RESIDUAL_GAIN)
-    return layers.relu(f"{name}.relu", layers.add(f"{name}.add", [y, x]))
+    keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
+    return layers.residual_block(name, keys, x, partial(layers.submanifold, kernel=_CUBE, out=width, bias=True))

@@ -14,10 +14,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/notification.h"
 #include "client/cpp/client.h"
-#include "engine/serving/engine.h"
 #include "tests/engine/box_matching.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/integration/server_test.h"
+#include "tests/integration/engine_server.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 
@@ -31,14 +30,11 @@ struct Detector {
   bool has_velocities = true;
 };
 
-class DetectorsServiceTest : public ServerTest, public testing::WithParamInterface<Detector> {
+class GoldenDetectorsTest : public EngineServerTest, public testing::WithParamInterface<Detector> {
  protected:
   void SetUp() override {
     const std::string golden = support::SourceDir() + "/tests/golden";
-    ASSERT_NO_FATAL_FAILURE(StartServer({}, [&](EngineObserver* observer) {
-      return Engine::Create({.model_repository = golden + "/networks", .num_threads = 2, .observer = observer});
-    }));
-    AwaitReady();
+    ASSERT_NO_FATAL_FAILURE(Start(golden + "/networks"));
     auto scan = LoadGoldenScan("pandaset_063");
     ASSERT_TRUE(scan.ok()) << scan.status();
     points_ = std::move(scan->points);
@@ -71,7 +67,7 @@ class DetectorsServiceTest : public ServerTest, public testing::WithParamInterfa
   std::unique_ptr<client::Client> caller_;
 };
 
-TEST_P(DetectorsServiceTest, ACallGetsTheBoxes) {
+TEST_P(GoldenDetectorsTest, ACallGetsTheBoxes) {
   const auto found = caller_->Detect({.model = GetParam().name}, Scan());
   ASSERT_TRUE(found.ok()) << found.status();
   ExpectGolden(*found);
@@ -79,7 +75,7 @@ TEST_P(DetectorsServiceTest, ACallGetsTheBoxes) {
             static_cast<double>(expected_.size()));
 }
 
-TEST_P(DetectorsServiceTest, AStreamGetsThemOfEveryFrame) {
+TEST_P(GoldenDetectorsTest, AStreamGetsThemOfEveryFrame) {
   constexpr int kFrames = 3;
   std::map<uint64_t, absl::StatusOr<client::Detections>> found;
   absl::Notification ended;
@@ -104,7 +100,7 @@ TEST_P(DetectorsServiceTest, AStreamGetsThemOfEveryFrame) {
   }
 }
 
-TEST_P(DetectorsServiceTest, TheModelSaysWhatItsBoxesHave) {
+TEST_P(GoldenDetectorsTest, TheModelSaysWhatItsBoxesHave) {
   const auto model = caller_->GetModel(GetParam().name);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(model->has_boxes());
@@ -112,7 +108,7 @@ TEST_P(DetectorsServiceTest, TheModelSaysWhatItsBoxesHave) {
   EXPECT_EQ(model->has_velocities(), GetParam().has_velocities);
 }
 
-TEST_P(DetectorsServiceTest, PointsOutOfItsRangeHaveNoBoxes) {
+TEST_P(GoldenDetectorsTest, PointsOutOfItsRangeHaveNoBoxes) {
   const float far[] = {1000, 0, 0, 0.5f};
   const auto found =
       caller_->Detect({.model = GetParam().name}, client::PointCloudFromFloats({"x", "y", "z", "intensity"}, far, 1));
@@ -121,7 +117,7 @@ TEST_P(DetectorsServiceTest, PointsOutOfItsRangeHaveNoBoxes) {
   EXPECT_EQ(found->counts.out_of_range(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Detectors, DetectorsServiceTest,
+INSTANTIATE_TEST_SUITE_P(Detectors, GoldenDetectorsTest,
                          testing::Values(Detector{"small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes"},
                                          Detector{"small-centerpoint-det3d", "centerpoint_det3d_boxes"},
                                          Detector{"small-second", "second_boxes", /*has_velocities=*/false}),

@@ -1,4 +1,4 @@
-#include "client/cpp/view/labelled_scan.h"
+#include "client/cpp/view/annotated_scan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -42,29 +42,34 @@ Range WithoutTails(const WeightOfMetre& weights) {
   return range;
 }
 
-}  // namespace
-
-absl::StatusOr<LabelledScan> LabelledScan::Create(const PointCloud& cloud, std::vector<uint16_t> labels,
-                                                  const v1::ModelVersion& model) {
-  if (labels.size() != cloud.num_points()) {
-    return absl::InvalidArgumentError(absl::StrCat(labels.size(), " labels for ", cloud.num_points(), " points"));
-  }
-  absl::StatusOr<LabelledScan> scan = WithBoxes(cloud, {}, model);
-  if (scan.ok()) scan->labels = std::move(labels);
-  return scan;
-}
-
-absl::StatusOr<LabelledScan> LabelledScan::WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
-                                                     const v1::ModelVersion& model) {
-  LabelledScan scan;
+absl::StatusOr<AnnotatedScan> WithoutAnswer(const PointCloud& cloud, const v1::ModelVersion& model) {
+  AnnotatedScan scan;
   for (auto [axis, values] : {std::pair("x", &scan.x), std::pair("y", &scan.y), std::pair("z", &scan.z)}) {
     absl::StatusOr<std::vector<float>> read = FieldValues(cloud, axis);
     if (!read.ok()) return read.status();
     *values = *std::move(read);
   }
-  scan.boxes = std::move(boxes);
   scan.ignore_label = static_cast<uint16_t>(model.ignore_label());
   scan.classes.assign(model.classes().begin(), model.classes().end());
+  return scan;
+}
+
+}  // namespace
+
+absl::StatusOr<AnnotatedScan> AnnotatedScan::WithLabels(const PointCloud& cloud, std::vector<uint16_t> labels,
+                                                        const v1::ModelVersion& model) {
+  if (labels.size() != cloud.num_points()) {
+    return absl::InvalidArgumentError(absl::StrCat(labels.size(), " labels for ", cloud.num_points(), " points"));
+  }
+  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud, model);
+  if (scan.ok()) scan->labels = std::move(labels);
+  return scan;
+}
+
+absl::StatusOr<AnnotatedScan> AnnotatedScan::WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
+                                                       const v1::ModelVersion& model) {
+  absl::StatusOr<AnnotatedScan> scan = WithoutAnswer(cloud, model);
+  if (scan.ok()) scan->boxes = std::move(boxes);
   return scan;
 }
 
@@ -92,7 +97,7 @@ std::vector<ClassCount> CountClasses(const std::vector<uint16_t>& labels, uint16
   return counts;
 }
 
-Extent DenseExtent(const LabelledScan& scan) {
+Extent DenseExtent(const AnnotatedScan& scan) {
   absl::flat_hash_map<std::pair<int, int>, int> cells;  // points a square metre
   for (size_t i = 0; i < scan.x.size(); ++i) {
     if (std::abs(scan.x[i]) < kMaxRange && std::abs(scan.y[i]) < kMaxRange) {
@@ -106,10 +111,9 @@ Extent DenseExtent(const LabelledScan& scan) {
     along_y[cell.second] += weight;
   }
   Range x = WithoutTails(along_x), y = WithoutTails(along_y);
-  for (const Box& box : scan.boxes) {
-    const std::optional<Footprint> footprint = FootprintOf(box);
-    if (!footprint) continue;
-    for (const GroundPoint& corner : footprint->corners) {
+  if (!scan.boxes) return {x.min, x.max, y.min, y.max};
+  for (const DrawnBox& drawn : DrawnBoxes(*scan.boxes)) {
+    for (const GroundPoint& corner : drawn.footprint.corners) {
       x = {std::min(x.min, corner.x - kMargin), std::max(x.max, corner.x + kMargin)};
       y = {std::min(y.min, corner.y - kMargin), std::max(y.max, corner.y + kMargin)};
     }

@@ -1,4 +1,4 @@
-#include "client/cpp/view/labelled_scan.h"
+#include "client/cpp/view/annotated_scan.h"
 
 #include <cmath>
 #include <limits>
@@ -22,7 +22,7 @@ std::vector<v1::ClassInfo> Classes(const std::vector<std::string>& names) {
   return classes;
 }
 
-TEST(LabelledScanTest, CountsTheMostFrequentClassFirst) {
+TEST(AnnotatedScanTest, CountsTheMostFrequentClassFirst) {
   const auto counts = CountClasses({1, 1, 0, 255, 1, 7, 7, 255}, 255, Classes({"road", "car", "sign"}));
   ASSERT_EQ(counts.size(), 3u);
   EXPECT_EQ(counts[0].name, "car");
@@ -35,21 +35,21 @@ TEST(LabelledScanTest, CountsTheMostFrequentClassFirst) {
   EXPECT_TRUE(CountClasses({255, 255}, 255, {}).empty());
 }
 
-TEST(LabelledScanTest, TakesTheAxesFromTheCloud) {
+TEST(AnnotatedScanTest, TakesTheAxesFromTheCloud) {
   const float points[] = {1, 2, 3, 4, 5, 6};
   v1::ModelVersion model;
   model.set_ignore_label(9);
-  const auto scan = LabelledScan::Create(PointCloudFromFloats({"z", "x", "y"}, points, 2), {0, 1}, model);
+  const auto scan = AnnotatedScan::WithLabels(PointCloudFromFloats({"z", "x", "y"}, points, 2), {0, 1}, model);
   ASSERT_TRUE(scan.ok()) << scan.status();
   EXPECT_THAT(scan->x, ElementsAre(2, 5));
   EXPECT_THAT(scan->z, ElementsAre(1, 4));
   EXPECT_EQ(scan->ignore_label, 9);
-  EXPECT_FALSE(LabelledScan::Create(PointCloudFromFloats({"x", "y", "z"}, points, 2), {0}, model).ok());
-  EXPECT_FALSE(LabelledScan::Create(PointCloudFromFloats({"x", "y", "t"}, points, 2), {0, 1}, model).ok());
+  EXPECT_FALSE(AnnotatedScan::WithLabels(PointCloudFromFloats({"x", "y", "z"}, points, 2), {0}, model).ok());
+  EXPECT_FALSE(AnnotatedScan::WithLabels(PointCloudFromFloats({"x", "y", "t"}, points, 2), {0, 1}, model).ok());
 }
 
-TEST(LabelledScanTest, TheExtentLeavesFarPointsOut) {
-  LabelledScan scan;
+TEST(AnnotatedScanTest, TheExtentLeavesFarPointsOut) {
+  AnnotatedScan scan;
   for (int x = -40; x <= 40; ++x) {
     for (int y = -20; y <= 20; ++y) {
       scan.x.push_back(static_cast<float>(x));
@@ -70,8 +70,8 @@ TEST(LabelledScanTest, TheExtentLeavesFarPointsOut) {
   EXPECT_NEAR(extent.width(), 40, 8);
 }
 
-TEST(LabelledScanTest, TheExtentOfNothingIsTheSensorsSurroundings) {
-  const Extent extent = DenseExtent(LabelledScan());
+TEST(AnnotatedScanTest, TheExtentOfNothingIsTheSensorsSurroundings) {
+  const Extent extent = DenseExtent(AnnotatedScan());
   EXPECT_LT(extent.min_x, 0);
   EXPECT_GT(extent.max_y, 0);
 }

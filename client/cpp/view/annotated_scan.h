@@ -3,6 +3,7 @@
 // A scan with its labels or boxes, ready to be counted and looked at.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,17 @@
 namespace voxserve::client {
 
 // x forward, y left, z up, metres, the sensor at the origin.
-struct LabelledScan {
+struct AnnotatedScan {
   std::vector<float> x, y, z;
-  std::vector<uint16_t> labels;  // [num_points]; empty of a scan with boxes alone
+  std::vector<uint16_t> labels;  // [num_points]; empty of a scan with boxes
   uint16_t ignore_label = 255;
-  std::vector<Box> boxes;
+  std::optional<std::vector<Box>> boxes;  // in place of labels
   std::vector<v1::ClassInfo> classes;
 
-  static absl::StatusOr<LabelledScan> Create(const PointCloud& cloud, std::vector<uint16_t> labels,
-                                             const v1::ModelVersion& model);
-  static absl::StatusOr<LabelledScan> WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
-                                                const v1::ModelVersion& model);
+  static absl::StatusOr<AnnotatedScan> WithLabels(const PointCloud& cloud, std::vector<uint16_t> labels,
+                                                  const v1::ModelVersion& model);
+  static absl::StatusOr<AnnotatedScan> WithBoxes(const PointCloud& cloud, std::vector<Box> boxes,
+                                                 const v1::ModelVersion& model);
 };
 
 struct ClassCount {
@@ -48,6 +49,6 @@ struct Extent {
 
 // Leaves out the few far points that would make everything small: keeps the bulk of the occupied square metres, each
 // weighing the root of its points, because points crowd near the sensor, and every box that can be drawn.
-Extent DenseExtent(const LabelledScan& scan);
+Extent DenseExtent(const AnnotatedScan& scan);
 
 }  // namespace voxserve::client

@@ -21,7 +21,7 @@ _MARGIN = 2.0  # metres
 
 
 @dataclass(frozen=True)
-class LabelledScan:
+class AnnotatedScan:
     """x forward, y left, z up, metres, the sensor at the origin."""
 
     xyz: npt.NDArray[np.float32]  # [N, 3]
@@ -31,21 +31,23 @@ class LabelledScan:
     detections: Detections | None = None
 
     @staticmethod
-    def make(points: PointsLike, labels: npt.ArrayLike, model: ModelVersion, fields: Fields = None) -> LabelledScan:
+    def with_labels(
+        points: PointsLike, labels: npt.ArrayLike, model: ModelVersion, fields: Fields = None
+    ) -> AnnotatedScan:
         """points as Client.infer takes them, the labels that it gave, and Client.model's answer."""
         cloud, values = as_cloud(points, fields), np.asarray(labels)
         if values.shape != (cloud.num_points,):
             raise ValueError(f"labels have shape {values.shape}, but there are {cloud.num_points} points")
-        return LabelledScan(_xyz(cloud), values, model.ignore_label, model.classes)
+        return AnnotatedScan(_xyz(cloud), values, model.ignore_label, model.classes)
 
     @staticmethod
     def with_boxes(
         points: PointsLike, detections: Detections, model: ModelVersion, fields: Fields = None
-    ) -> LabelledScan:
+    ) -> AnnotatedScan:
         """Likewise of what Client.detect gave."""
         cloud = as_cloud(points, fields)
         labels = np.full(cloud.num_points, model.ignore_label)
-        return LabelledScan(_xyz(cloud), labels, model.ignore_label, model.classes, detections)
+        return AnnotatedScan(_xyz(cloud), labels, model.ignore_label, model.classes, detections)
 
 
 def _xyz(cloud: PointCloud) -> npt.NDArray[np.float32]:

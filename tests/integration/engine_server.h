@@ -1,0 +1,63 @@
+#pragma once
+
+// A Server on free ports over the real engine on the CPU, with the models that a test writes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/serving/engine.h"
+#include "tests/integration/server_test.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+
+// points: x, y, z, intensity, row after row.
+inline v1::InferRequest Request(const std::string& model, const std::vector<float>& points) {
+  v1::InferRequest request = RequestOf(model, 0);
+  request.mutable_cloud()->set_num_points(points.size() / 4);
+  request.mutable_cloud()->set_data(points.data(), points.size() * sizeof(float));
+  return request;
+}
+
+inline std::vector<int> Labels(const v1::InferResponse& response) {
+  std::vector<int> labels;
+  for (const char label : response.segmentation().labels()) labels.push_back(static_cast<unsigned char>(label));
+  return labels;
+}
+
+class EngineServerTest : public ServerTest {
+ protected:
+  void Start(const std::string& repository) {
+    StartServer({}, [&](EngineObserver* observer) {
+      return Engine::Create({.model_repository = repository, .devices = "cpu", .observer = observer});
+    });
+    while (Body("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
+  }
+
+  std::string Body(const std::string& path) const { return Get(path).second; }
+
+  v1::InferResponse InferOk(const v1::InferRequest& request) {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response, absl::Seconds(120));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+
+  // The message.
+  std::string ExpectRefused(const v1::InferRequest& request, grpc::StatusCode code, const std::string& reason) {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_EQ(ReasonOf(status), reason);
+    return status.error_message();
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+}  // namespace voxserve
