@@ -1,5 +1,6 @@
-// Small CenterPoints, a small SECOND and a small SPVCNN as the exporter writes them, on a real scan, against what
-// tests/oracles/network_definitions.py computes from the libraries' definitions in float64.
+// Small networks of every kind as the exporter writes them, on a real scan, against what
+// tests/oracles/network_definitions.py computes from the libraries' definitions in float64. TorchSparse's MinkUNet is
+// in golden_test.cc: deploy/models/minkunet is as the exporter writes it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "engine/serving/model_repository.h"
+#include "tests/engine/box_matching.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/npz.h"
@@ -23,38 +25,45 @@
 namespace voxserve {
 namespace {
 
-constexpr size_t kFields = 4;       // x, y, z, intensity
-constexpr size_t kBoxColumns = 11;  // x, y, z, length, width, height, yaw, velocity x and y, score, class
-// What the oracle's SPVCNN_POINTS are of the scan.
-constexpr size_t kSpvcnnBegin = 20000, kSpvcnnEnd = 26000;
+constexpr size_t kFields = 4;  // x, y, z, intensity
 
-std::vector<Variant> Variants() {
-  return {{.name = "Cpu"},
-          {.name = "CpuGatherGemmScatter", .plan = {.dataflow = Dataflow::kGatherGemmScatter}},
-          {.name = "CudaFloat32", .device = support::Device::kCuda, .plan = kDefaultCudaConvPlan}};
+// Points of the scan, as the oracle's SPVCNN_POINTS and SEGMENTED_POINTS have them.
+struct Points {
+  size_t begin = 0;
+  size_t end = 0;
+};
+constexpr Points kSpvcnnPoints = {20000, 26000}, kSegmentedPoints = {20000, 22000};
+
+// A way to compute, and how far from the definitions it may be.
+struct NetworkVariant {
+  Variant variant;
+  float score_error = 1e-5f;  // of a point, in units of the largest score of all
+  BoxTolerance boxes = {.number = 2e-3f, .score = 2e-3f};
+  double matched_boxes = 1;  // the fraction of either side's that are the other side's too
+};
+
+std::vector<NetworkVariant> Variants() {
+  // The definitions' own passes with every result rounded to float16 are off by up to 0.0017 of the largest score, by
+  // 0.07 in a box's numbers and by 0.005 in its score. Scores may be off by six times that, as sums may be rounded on
+  // their way too, boxes by three times. Those passes have every golden box and at most one more; yet where an overlap
+  // or a score is at its threshold, rounding decides which boxes there are, so one in ten may be another.
+  return {{{.name = "Cpu"}},
+          {{.name = "CpuGatherGemmScatter", .plan = {.dataflow = Dataflow::kGatherGemmScatter}}},
+          {{.name = "CudaFloat32", .device = support::Device::kCuda, .plan = kDefaultCudaConvPlan}},
+          {.variant = {.name = "CudaHalf",
+                       .device = support::Device::kCuda,
+                       .precision = ModelConfig::Precision::kFloat16,
+                       .plan = kDefaultCudaConvPlan},
+           .score_error = 1e-2f,
+           .boxes = {.number = 0.2f, .score = 0.02f},
+           .matched_boxes = 0.9}};
 }
 
-float TurnBetween(float a, float b) { return std::abs(std::remainder(a - b, 2 * static_cast<float>(M_PI))); }
-
-// The largest difference of two boxes in any number; infinite between classes.
-float Difference(const Box& box, const float* golden) {
-  if (box.class_id != static_cast<int32_t>(golden[10])) return std::numeric_limits<float>::infinity();
-  // The yaw has its own difference.
-  const float numbers[] = {box.x,      box.y,     box.z,          box.length,     box.width,
-                           box.height, golden[6], box.velocity_x, box.velocity_y, box.score};
-  float largest = TurnBetween(box.yaw, golden[6]);
-  for (size_t i = 0; i < 10; ++i) {
-    const float difference = std::abs(numbers[i] - golden[i]);
-    largest = std::isnan(difference) ? std::numeric_limits<float>::infinity() : std::max(largest, difference);
-  }
-  return largest;
-}
-
-class NetworksGoldenTest : public testing::TestWithParam<Variant> {
+class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT(GetParam().device);
-    auto runner = DeviceRunner::Create({.device = GetParam().device});
+    SKIP_WITHOUT(GetParam().variant.device);
+    auto runner = DeviceRunner::Create({.device = GetParam().variant.device});
     ASSERT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
     auto scan = LoadGoldenScan("pandaset_063");
@@ -69,7 +78,7 @@ class NetworksGoldenTest : public testing::TestWithParam<Variant> {
     const auto model = LoadModelVersion(absl::StrCat(support::SourceDir(), "/tests/golden/networks/", name), 1);
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return {};
-    const auto program = runner_->Compile(model->graph, GetParam());
+    const auto program = runner_->Compile(model->graph, GetParam().variant);
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
     BatchOutput output = runner_->Run(*program, {&cloud}, program->has_scores);
@@ -79,21 +88,52 @@ class NetworksGoldenTest : public testing::TestWithParam<Variant> {
     return std::move(output.samples[0]);
   }
 
-  // Every golden box, each once, and no other.
+  // The golden boxes, each once, and no others, but for the fraction that the variant leaves.
   void ExpectBoxes(const std::string& name, const std::string& array) {
     const SampleOutput output = Run(name, scan_.cloud);
+    const std::vector<BoxRow> golden = RowsOf(golden_.at(array));
+    ASSERT_GT(golden.size(), 20u);
+    const BoxMatches matches = MatchBoxes(RowsOf(output.boxes), golden, GetParam().boxes);
+    const double num_boxes = static_cast<double>(std::max(golden.size(), output.boxes.size()));
+    EXPECT_GE(matches.num_matched, GetParam().matched_boxes * num_boxes) << matches.ToString();
+    RecordProperty("boxes", matches.ToString());
+  }
+
+  // With a fifth field, t, as the oracle's timed() has it: as if three sweeps took turns.
+  absl::StatusOr<PointCloud> CloudOf(const Points& points, bool is_timed) {
+    std::vector<std::string> fields = {"x", "y", "z", "intensity"};
+    if (is_timed) fields.push_back("t");
+    std::vector<float> values;
+    for (size_t i = points.begin; i < points.end; ++i) {
+      values.insert(values.end(), &scan_.points[i * kFields], &scan_.points[i * kFields] + kFields);
+      if (is_timed) values.push_back(0.1f * static_cast<float>((i - points.begin) % 3) - 0.05f);
+    }
+    return PointCloud::FromFloats(fields, values.data(), points.end - points.begin);
+  }
+
+  // Every point's scores; where two classes are as good as each other, either is its label.
+  void ExpectScores(const std::string& name, const std::string& array, const Points& points, bool is_timed = false) {
+    const auto cloud = CloudOf(points, is_timed);
+    ASSERT_TRUE(cloud.ok()) << cloud.status();
+    const SampleOutput output = Run(name, *cloud);
     const std::vector<float> golden = golden_.at(array).values<float>();
-    ASSERT_EQ(output.boxes.size(), golden.size() / kBoxColumns);
-    ASSERT_GT(output.boxes.size(), 20u);
-    std::vector<Box> left = output.boxes;
-    for (size_t i = 0; i < golden.size(); i += kBoxColumns) {
-      const float* const expected = golden.data() + i;
-      const auto closest = std::min_element(left.begin(), left.end(), [&](const Box& a, const Box& b) {
-        return Difference(a, expected) < Difference(b, expected);
-      });
-      EXPECT_LE(Difference(*closest, expected), 2e-3f)
-          << "box " << i / kBoxColumns << " of class " << expected[10] << " at " << expected[0] << ", " << expected[1];
-      left.erase(closest);
+    ASSERT_EQ(output.scores.size(), golden.size());
+    const auto classes = static_cast<size_t>(golden_.at(array).shape[1]);
+    ASSERT_EQ(output.labels.size() * classes, golden.size());
+    float largest = 0, largest_error = 0;
+    for (size_t i = 0; i < golden.size(); ++i) {
+      const float error = std::abs(output.scores[i] - golden[i]);
+      largest_error = std::isnan(error) ? std::numeric_limits<float>::infinity() : std::max(largest_error, error);
+      largest = std::max(largest, std::abs(golden[i]));
+    }
+    const float allowed = GetParam().score_error * largest;
+    EXPECT_LE(largest_error, allowed);
+    RecordProperty("largest_error", absl::StrCat(largest_error, " of ", largest));
+    for (size_t i = 0; i < output.labels.size(); ++i) {
+      ASSERT_LT(output.labels[i], classes) << "point " << i;
+      const absl::Span<const float> scores = absl::MakeConstSpan(golden).subspan(i * classes, classes);
+      EXPECT_GE(scores[output.labels[i]], *std::max_element(scores.begin(), scores.end()) - 2 * allowed)
+          << "point " << i;
     }
   }
 
@@ -110,29 +150,28 @@ TEST_P(NetworksGoldenTest, CenterPointOfDet3d) { ExpectBoxes("small-centerpoint-
 
 TEST_P(NetworksGoldenTest, Second) { ExpectBoxes("small-second", "second_boxes"); }
 
-TEST_P(NetworksGoldenTest, Spvcnn) {
-  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "intensity"}, scan_.points.data() + kSpvcnnBegin * kFields,
-                                            kSpvcnnEnd - kSpvcnnBegin);
-  ASSERT_TRUE(cloud.ok()) << cloud.status();
-  const SampleOutput output = Run("small-spvcnn", *cloud);
-  const std::vector<float> golden = golden_.at("spvcnn_scores").values<float>();
-  ASSERT_EQ(output.scores.size(), golden.size());
-  const auto classes = static_cast<size_t>(golden_.at("spvcnn_scores").shape[1]);
-  ASSERT_EQ(output.labels.size() * classes, golden.size());
-  float largest_error = 0;
-  for (size_t i = 0; i < output.labels.size(); ++i) {
-    const absl::Span<const float> scores = absl::MakeConstSpan(golden).subspan(i * classes, classes);
-    for (size_t c = 0; c < classes; ++c) {
-      const float error = std::abs(output.scores[i * classes + c] - scores[c]);
-      largest_error = std::isnan(error) ? std::numeric_limits<float>::infinity() : std::max(largest_error, error);
-    }
-    EXPECT_GE(scores[output.labels[i]], *std::max_element(scores.begin(), scores.end()) - 2e-3f) << "point " << i;
-  }
-  EXPECT_LE(largest_error, 1e-3f);
+TEST_P(NetworksGoldenTest, Spvcnn) { ExpectScores("small-spvcnn", "spvcnn_scores", kSpvcnnPoints); }
+
+TEST_P(NetworksGoldenTest, MinkowskiUnet) {
+  ExpectScores("small-minkowski-cube", "minkowski_cube_scores", kSegmentedPoints);
 }
 
+TEST_P(NetworksGoldenTest, MinkowskiUnetOfHypercubes) {
+  ExpectScores("small-minkowski-hypercube", "minkowski_hypercube_scores", kSegmentedPoints, /*is_timed=*/true);
+}
+
+TEST_P(NetworksGoldenTest, MinkowskiUnetOfHypercrosses) {
+  ExpectScores("small-minkowski-hypercross", "minkowski_hypercross_scores", kSegmentedPoints, /*is_timed=*/true);
+}
+
+TEST_P(NetworksGoldenTest, MinkowskiUnetOfCubesAndCrossesInTime) {
+  ExpectScores("small-minkowski-cube-cross", "minkowski_cube_cross_scores", kSegmentedPoints, /*is_timed=*/true);
+}
+
+TEST_P(NetworksGoldenTest, SparseResnet21d) { ExpectScores("small-resnet21d", "resnet21d_scores", kSegmentedPoints); }
+
 INSTANTIATE_TEST_SUITE_P(AllVariants, NetworksGoldenTest, testing::ValuesIn(Variants()),
-                         [](const auto& param_info) { return param_info.param.name; });
+                         [](const auto& param_info) { return param_info.param.variant.name; });
 
 }  // namespace
 }  // namespace voxserve

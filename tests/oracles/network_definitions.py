@@ -1,9 +1,10 @@
-"""CenterPoint, SECOND and SPVCNN from their definitions, as oracles for the exporter and for the engine together.
+"""The networks of the field from their definitions, as oracles for the exporter and for the engine together.
 
 Reads a state dict by the names and layouts of the library that the network comes from, and shares nothing with the
-exporter's idea of the network. The detectors are dense torch convolutions over (z, y, x), masked to the sites that
-spconv's rules give (torch is needed); SPVCNN is NumPy over lists of sites. All in float64. Writes small networks, as
-folders that the exporter makes, and what their definitions compute of a real scan:
+exporter's idea of the network. CenterPoint and SECOND, here, are dense torch convolutions over (z, y, x), masked to the
+sites that spconv's rules give (torch is needed); SPVCNN, MinkowskiEngine's MinkUNet and SparseResNet21D, in modules of
+their own, are NumPy over lists of sites. All in float64. Writes small networks, as folders that the exporter makes, and
+what their definitions compute of a real scan:
 
     python3 tests/oracles/network_definitions.py tests/golden
 """
@@ -15,16 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from segmentation_definitions import MinkowskiUnet, SparseResnet
 from spvcnn_definition import VOXEL_SIZE, Spvcnn
 
 from voxserve.export import model_folder
-from voxserve.export.networks import center_point, minkunet, second
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SCAN = GOLDEN / "pandaset_063.bin"  # float32 [N, 4]: x, y, z, intensity
 SPVCNN_POINTS = slice(20_000, 26_000)  # of the scan
+SEGMENTED_POINTS = slice(20_000, 22_000)  # that MinkowskiEngine's MinkUNet and SparseResNet21D see
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -70,6 +73,16 @@ SECOND = replace(
     sparse_out_width=8,
     bev=_BEV,
 )
+NUM_CLASSES = 5
+# By the shape of its kernels, the voxels of MinkowskiEngine's MinkUNet: metres, and seconds of 4 axes.
+MINKOWSKI_VOXEL_SIZES = {
+    "cube": (0.3, 0.3, 0.3),
+    "hypercube": (0.3, 0.3, 0.3, 0.1),
+    "hypercross": (0.3, 0.3, 0.3, 0.1),
+    "cube_cross": (0.3, 0.3, 0.3, 0.1),
+}
+RESNET_VOXEL_SIZE = (0.3, 0.2, 0.3)
+RESNET_AXES = ("x", "z", "y")  # the last block halves the height
 
 
 def center_point_state(library: str) -> dict[str, np.ndarray]:
@@ -89,7 +102,26 @@ def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
     widths = [int(0.0625 * w) for w in minkunet._BASE_WIDTHS]
     network = model_folder.Network("")
     builder = minkunet._Builder(network, recorder, minkunet._SPVNAS, "voxels")
-    builder.build(VOXEL_SIZE, minkunet.LIDAR_FEATURES, widths, 5)
+    builder.build(VOXEL_SIZE, minkunet.LIDAR_FEATURES, widths, NUM_CLASSES)
+    return recorder.state
+
+
+def minkowski_network(kernel: str) -> tuple[model_folder.Network, dict[str, np.ndarray]]:
+    """Of the depth of MinkUNet14A. With its state dict."""
+    recorder, voxel_size = Recorder(3), MINKOWSKI_VOXEL_SIZES[kernel]
+    dimension = len(voxel_size)
+    network = model_folder.Network(f"small MinkUNet, {kernel}", "", dimension)
+    boxes = (5, 5, 5, 1)[:dimension], (2, 2, 2, 1)[:dimension]
+    builder = minkowski_unet._Builder(network, recorder, kernel, *boxes)
+    planes = (4, 6, 8, 12, 8, 8, 6, 6)
+    builder.build(voxel_size, minkowski_unet.LIDAR_FEATURES, 4, (1,) * 8, planes, NUM_CLASSES)
+    return network, recorder.state
+
+
+def resnet_state() -> dict[str, np.ndarray]:
+    recorder, widths = Recorder(13), (4, 6, 8, 10, 10)
+    features = sparse_resnet.LIDAR_FEATURES
+    sparse_resnet._build(recorder, "", "", RESNET_VOXEL_SIZE, features, RESNET_AXES, widths, NUM_CLASSES)
     return recorder.state
 
 
@@ -339,6 +371,12 @@ def scan() -> np.ndarray:
     return np.fromfile(SCAN, np.float32).reshape(-1, 4)
 
 
+def timed(points: np.ndarray) -> np.ndarray:
+    """With a fifth column, as if three sweeps took turns: -0.05, 0.05 and 0.15 seconds."""
+    seconds = 0.1 * (np.arange(len(points)) % 3) - 0.05
+    return np.concatenate([points, seconds[:, None].astype(np.float32)], axis=1)
+
+
 def folders() -> dict[str, model_folder.Network]:
     """The small networks as the exporter makes them."""
     networks = {
@@ -349,6 +387,14 @@ def folders() -> dict[str, model_folder.Network]:
     }
     networks["small-second"] = second.build(second_state(), SECOND, name="small SECOND")
     networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
+    for kernel, voxel_size in MINKOWSKI_VOXEL_SIZES.items():
+        network, state = minkowski_network(kernel)
+        if kernel != "cube_cross":  # which no state dict has
+            network = minkowski_unet.build(state, name=network.name, voxel_size=voxel_size)
+        networks[f"small-minkowski-{kernel}".replace("_", "-")] = network
+    networks["small-resnet21d"] = sparse_resnet.build(
+        resnet_state(), name="small SparseResNet21D", voxel_size=RESNET_VOXEL_SIZE, axes=RESNET_AXES
+    )
     return networks
 
 
@@ -368,6 +414,19 @@ def is_stable(boxes, answer, images) -> bool:
     return True
 
 
+def minkowski_scores(kernel: str, points: np.ndarray) -> np.ndarray:
+    """points: the scan's."""
+    voxel_size = MINKOWSKI_VOXEL_SIZES[kernel]
+    cloud = points[SEGMENTED_POINTS]
+    unet = MinkowskiUnet(minkowski_network(kernel)[1], kernel, voxel_size)
+    return unet.run(cloud if len(voxel_size) == 3 else timed(cloud))
+
+
+def resnet_scores(points: np.ndarray) -> np.ndarray:
+    columns = ["xyz".index(axis) for axis in RESNET_AXES]
+    return SparseResnet(resnet_state(), RESNET_VOXEL_SIZE, columns).run(points[SEGMENTED_POINTS])
+
+
 def outputs() -> dict[str, np.ndarray]:
     points = scan()
     arrays = {}
@@ -380,6 +439,9 @@ def outputs() -> dict[str, np.ndarray]:
     arrays["second_boxes"] = second_boxes(images)
     assert is_stable(lambda shaken: second_boxes(shaken[0]), arrays["second_boxes"], [images])
     arrays["spvcnn_scores"] = Spvcnn(spvcnn_state()).run(points[SPVCNN_POINTS])
+    for kernel in MINKOWSKI_VOXEL_SIZES:
+        arrays[f"minkowski_{kernel}_scores"] = minkowski_scores(kernel, points)
+    arrays["resnet21d_scores"] = resnet_scores(points)
     return {name: values.astype(np.float32) for name, values in arrays.items()}
 
 

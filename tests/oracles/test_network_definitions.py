@@ -80,6 +80,21 @@ def test_spvcnn_is_its_definition(golden, points) -> None:
     assert scores.std(axis=0).min() > 0.1
 
 
+@pytest.mark.parametrize("kernel", definitions.MINKOWSKI_VOXEL_SIZES)
+def test_minkowski_unet_is_its_definition(kernel: str, golden, points) -> None:
+    scores = definitions.minkowski_scores(kernel, points)
+    np.testing.assert_allclose(scores, golden[f"minkowski_{kernel}_scores"], rtol=1e-5, atol=1e-5)
+    assert scores.std(axis=0).min() > 0.1
+    assert len(np.unique(scores.argmax(axis=1))) > 3
+
+
+def test_sparse_resnet_is_its_definition(golden, points) -> None:
+    scores = definitions.resnet_scores(points)
+    np.testing.assert_allclose(scores, golden["resnet21d_scores"], rtol=1e-5, atol=1e-5)
+    assert scores.std(axis=0).min() > 0.1
+    assert len(np.unique(scores.argmax(axis=1))) > 3
+
+
 def test_random_activations_stay_within_float16(tmp_path: Path, points) -> None:
     network = minkunet.random_minkunet(name="random", width=0.125, num_classes=7)
     model_folder.write(tmp_path, network, model_folder.config_textproto(()))

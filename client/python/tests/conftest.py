@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -282,11 +283,23 @@ def points() -> np.ndarray[Any, np.dtype[np.float32]]:
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server of deploy/models, started for these tests."""
+    with _serving(REPOSITORY / "deploy" / "models", tmp_path_factory.mktemp("server") / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server of the small networks in tests/golden, which has detectors."""
+    with _serving(REPOSITORY / "tests" / "golden" / "networks", tmp_path_factory.mktemp("networks") / "log") as address:
+        yield address
+
+
+@contextmanager
+def _serving(models: Path, log: Path) -> Iterator[str]:
     binary = os.environ.get("VOXSERVE_BINARY")
     if not binary:
         pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
-    log = tmp_path_factory.mktemp("server") / "log"
-    command = [binary, "--model_repository", str(REPOSITORY / "deploy" / "models"), "--port=0", "--http_port=0"]
+    command = [binary, "--model_repository", str(models), "--port=0", "--http_port=0"]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             address = f"localhost:{_port_of(process, log)}"

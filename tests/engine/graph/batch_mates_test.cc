@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
+#include "tests/engine/box_matching.h"
 #include "tests/engine/graph/expected_scores.h"
 #include "tests/engine/graph/operator_networks.h"
 #include "voxserve/model/v1/model.pb.h"
@@ -165,6 +166,15 @@ void ExpectSameBoxes(const std::vector<Box>& boxes, const std::vector<Box>& expe
   }
 }
 
+// Where sums are of halves, their rounding decides which boxes there are, where two overlap as much as the threshold or
+// are as good as each other: three of 20 may be others. Weights that are off by ten times a float16's rounding change
+// two at most; two samples of more than two points share 15 of 20 or fewer.
+void ExpectAlmostTheSameBoxes(const std::vector<Box>& boxes, const std::vector<Box>& expected) {
+  const BoxMatches matches = MatchBoxes(RowsOf(boxes), RowsOf(expected), {.number = 0.02f, .score = 0.005f});
+  ASSERT_GE(matches.num_matched, 0.85 * static_cast<double>(std::max(boxes.size(), expected.size())))
+      << matches.ToString();
+}
+
 // tolerance 0: the same bytes.
 void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, double tolerance) {
   ASSERT_EQ(sample.status, expected.status);
@@ -176,8 +186,11 @@ void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, 
     ASSERT_TRUE(std::isfinite(sample.scores[i])) << i;
     ASSERT_NEAR(sample.scores[i], expected.scores[i], tolerance * largest) << i;
   }
-  // Where sums are of halves, their rounding decides which boxes there are.
-  if (tolerance < 1e-3) ExpectSameBoxes(sample.boxes, expected.boxes, 10 * tolerance);
+  if (tolerance < 1e-3) {
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBoxes(sample.boxes, expected.boxes, 10 * tolerance));
+  } else {
+    ASSERT_NO_FATAL_FAILURE(ExpectAlmostTheSameBoxes(sample.boxes, expected.boxes));
+  }
   ASSERT_EQ(sample.labels.size(), expected.labels.size());
   const size_t num_classes = expected.labels.empty() ? 0 : expected.scores.size() / expected.labels.size();
   for (size_t point = 0; point < expected.labels.size(); ++point) {
