@@ -6,15 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "engine/serving/devices.h"
 #include "kernels/coordinate_key.h"
-#include "tests/engine/device_runner.h"
 #include "tests/kernels/farthest_point_testing.h"
 
 namespace voxserve {
@@ -63,18 +62,21 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<support::Device>
  protected:
   void SetUp() override {
     SKIP_WITHOUT(GetParam());
-    auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    auto devices = OpenDevices(GetParam() == support::Device::kCpu ? "cpu" : "cuda:0", /*memory_limit_bytes=*/0);
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    device_ = std::move(devices->front());
+    auto context = MakeContext(device_, &pool_);
+    ASSERT_TRUE(context.ok()) << context.status();
+    context_ = *std::move(context);
   }
 
   absl::StatusOr<Selected> Batched(const Points& points, int64_t num_samples, int64_t num_points,
                                    const FarthestPoints& asked) {
-    return FarthestPointSample(points, num_samples, num_points, asked, runner_->context());
+    return FarthestPointSample(points, num_samples, num_points, asked, context_);
   }
   absl::StatusOr<Selected> Ragged(absl::Span<const float> points, const std::vector<int64_t>& point_begin,
                                   const std::vector<FarthestPoints>& asked) {
-    return RaggedFarthestPointSample(points, point_begin, asked, runner_->context());
+    return RaggedFarthestPointSample(points, point_begin, asked, context_);
   }
   // Of one cloud.
   absl::StatusOr<Selected> One(const Points& points, const FarthestPoints& asked) {
@@ -88,7 +90,9 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<support::Device>
     EXPECT_EQ(refused.status().message(), message);
   }
 
-  std::unique_ptr<DeviceRunner> runner_;
+  Device device_;
+  kernels::ThreadPool pool_{2};
+  ExecutionContext context_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, FarthestPointSampleTest, support::AllDevices(), support::DeviceName);
