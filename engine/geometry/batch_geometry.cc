@@ -53,12 +53,13 @@ void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::Voxeliz
   if (sampling.is_empty() || !is_numbered) return;
   num_valid.resize(static_cast<size_t>(points->num_samples));
   selected_points.resize(static_cast<size_t>(sampling.num_selected()));
-  point_mask_.resize(static_cast<size_t>(points->num_points));
   kernels::FarthestPointSampleParams sample = sampling.SampleParams(*points, sampling.words().data());
   sample.num_valid = num_valid.data();
   sample.selected = selected_points.data();
   sample.workspace = AlignedWorkspace(workspace_, kernels::cpu::FarthestPointSampleWorkspaceBytes(sample));
   kernels::cpu::FarthestPointSample(sample, pool);
+  if (!sampling.restricts_network()) return;
+  point_mask_.resize(static_cast<size_t>(points->num_points));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, sampling.words().data());
   mask.selected = selected_points.data();
   mask.mask = point_mask_.data();

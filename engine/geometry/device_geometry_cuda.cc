@@ -85,13 +85,14 @@ absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const i
   if (sampling.is_empty()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRows(points->num_points, "points"));
   auto* const selected = reinterpret_cast<int32_t*>(sizes_.selected);
-  ASSIGN_OR_RETURN(uint8_t * point_mask, context_->batch.TakeArray<uint8_t>(points->num_points));
   kernels::FarthestPointSampleParams sample = sampling.SampleParams(*points, words);
   sample.max_sample_points = max_sample_points;
   sample.num_valid = sizes_.num_valid;
   sample.selected = selected;
   ASSIGN_OR_RETURN(sample.workspace, Scratch(kernels::cuda::FarthestPointSampleWorkspaceBytes(sample)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::FarthestPointSample(sample, stream().get()));
+  if (!sampling.restricts_network()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(uint8_t * point_mask, context_->batch.TakeArray<uint8_t>(points->num_points));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, words);
   mask.selected = selected;
   mask.mask = point_mask;

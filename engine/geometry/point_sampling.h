@@ -5,11 +5,14 @@
 //
 // An executor keeps one and fills it anew for every batch. Not thread-safe.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/tensor/farthest_points.h"
 #include "kernels/farthest_point_sample.h"
 #include "kernels/selection_mask.h"
 #include "kernels/voxelize.h"
@@ -22,16 +25,25 @@ class PointSampling {
   void Begin(size_t num_samples) {
     num_samples_ = num_samples;
     words_.assign(3 * num_samples + 1, 0);
+    restricts_network_ = false;
   }
-  // start: an index within the sample. is_restricted: a network sees the selected points alone.
-  void Set(size_t sample, int64_t num_selected, int64_t start, bool is_restricted) {
-    words_[sample + 1] = words_[sample] + num_selected;
-    words_[num_samples_ + 1 + sample] = start;
-    words_[2 * num_samples_ + 1 + sample] = is_restricted ? 1 : 0;
+  // What is asked of a sample of so many points, if anything is. Where these are fewer, all are taken, and their last
+  // one in place of a start beyond: who would refuse that has done so (CheckFarthestPoints).
+  void Set(size_t sample, const std::optional<FarthestPoints>& asked, int64_t num_points) {
+    words_[sample + 1] = words_[sample];
+    if (!asked || num_points == 0) return;
+    const auto most = static_cast<uint64_t>(num_points);
+    words_[sample + 1] += static_cast<int64_t>(std::min(asked->num_points, most));
+    words_[num_samples_ + 1 + sample] = asked->seed ? kernels::FarthestPointStart(*asked->seed, num_points)
+                                                    : static_cast<int64_t>(std::min(asked->start_index, most - 1));
+    if (!asked->restricts_network) return;
+    words_[2 * num_samples_ + 1 + sample] = 1;
+    restricts_network_ = true;
   }
 
   int64_t num_selected() const { return words_[num_samples_]; }  // of all samples
   bool is_empty() const { return num_selected() == 0; }
+  bool restricts_network() const { return restricts_network_; }  // of any sample
   int64_t selected_begin(size_t sample) const { return words_[sample]; }
 
   absl::Span<const int64_t> words() const { return words_; }
@@ -62,6 +74,7 @@ class PointSampling {
 
  private:
   size_t num_samples_ = 0;
+  bool restricts_network_ = false;
   std::vector<int64_t> words_ = {0};  // selected_begin [samples + 1], starts [samples], is_restricted [samples]
 };
 
