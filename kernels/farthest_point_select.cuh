@@ -26,6 +26,7 @@
 
 namespace voxserve::kernels::cuda {
 
+inline constexpr int kMaxThreads = kMaxFarthestPointWarps * kWarpThreads;  // of a block
 inline constexpr int kMaxClusterBlocks = 16;
 inline constexpr int kMaxOffers = kWarpThreads;  // a lane each
 static_assert(kMaxFarthestPointWarps <= kMaxOffers && kMaxClusterBlocks <= kMaxOffers);
@@ -297,7 +298,7 @@ __device__ inline const OfferList& ExchangeOffers(Exchange& exchange, int64_t tu
 
 // A block a sample, or a cluster of num_blocks.
 template <bool kIsCluster>
-__global__ void __launch_bounds__(kMaxFarthestPointWarps* kWarpThreads, 1)
+__global__ void __launch_bounds__(kMaxThreads, 1)
     SelectFarthestPointsKernel(const __grid_constant__ FarthestPointSampleParams params,
                                const __grid_constant__ FarthestPointWorkspace workspace, int num_blocks) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
