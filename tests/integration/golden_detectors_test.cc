@@ -30,7 +30,7 @@ struct Detector {
   bool has_velocities = true;
 };
 
-class GoldenDetectorsTest : public EngineServerTest, public testing::WithParamInterface<Detector> {
+class GoldenDetectorsTest : public EngineServerTest, public ::testing::WithParamInterface<Detector> {
  protected:
   void SetUp() override {
     const std::string golden = support::SourceDir() + "/tests/golden";
@@ -118,9 +118,9 @@ TEST_P(GoldenDetectorsTest, PointsOutOfItsRangeHaveNoBoxes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Detectors, GoldenDetectorsTest,
-                         testing::Values(Detector{"small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes"},
-                                         Detector{"small-centerpoint-det3d", "centerpoint_det3d_boxes"},
-                                         Detector{"small-second", "second_boxes", /*has_velocities=*/false}),
+                         ::testing::Values(Detector{"small-centerpoint-openpcdet", "centerpoint_openpcdet_boxes"},
+                                           Detector{"small-centerpoint-det3d", "centerpoint_det3d_boxes"},
+                                           Detector{"small-second", "second_boxes", /*has_velocities=*/false}),
                          [](const auto& param_info) {
                            return absl::StrReplaceAll(param_info.param.name, {{"-", "_"}});
                          });
