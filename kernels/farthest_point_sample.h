@@ -72,8 +72,8 @@ namespace cpu {
 // Of num_points and num_samples alone.
 size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
 
-// The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before and
-// touches a few buckets, some microseconds of work, which threads would spend on meeting.
+// The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before
+// and touches a few buckets, some microseconds of work, which threads would spend on meeting.
 void FarthestPointSample(const FarthestPointSampleParams& params, ThreadPool& pool);
 
 }  // namespace cpu
