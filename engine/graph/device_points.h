@@ -60,8 +60,6 @@ class DevicePoints {
   absl::Status FindKept(CudaContext& cuda);
   absl::Status Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                       ExecutionContext& context);
-  // Bytes begin to end of the source's.
-  static void CopyIntoPinned(const Source& source, int64_t begin, int64_t end, ExecutionContext& context);
   absl::Status Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream);
 
   std::vector<Source> sources_;

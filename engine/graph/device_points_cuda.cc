@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kUploadAlignment = 256;
 constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
-constexpr int64_t kPieceBytes = int64_t{1} << 20;        // that go over the bus while the next are copied
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment; }
 
@@ -75,7 +74,7 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// point_begin, the words and what is not kept go to one place, piece by piece; each sweep to be kept goes by itself.
+// One copy brings point_begin, the words and what is not kept; each sweep to be kept goes by itself.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
@@ -100,28 +99,23 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
 
   std::memcpy(pinned, point_begin.data(), static_cast<size_t>(begin_bytes));
   if (!words.empty()) std::memcpy(pinned + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
-  int64_t sent = 0;
-  const auto send = [&](int64_t end) {
-    const int64_t begin = std::exchange(sent, end);
-    return cudaMemcpyAsync(uploaded + begin, pinned + begin, static_cast<size_t>(end - begin), cudaMemcpyHostToDevice,
-                           stream);
-  };
-  for (Source& source : sources_) {
-    if (source.bytes != nullptr || source.sweep != nullptr) continue;
-    const int64_t num_bytes = BytesOf(*source.cloud);
-    for (int64_t begin = 0; begin < num_bytes; begin += kPieceBytes) {
-      const int64_t end = std::min(num_bytes, begin + kPieceBytes);
-      CopyIntoPinned(source, begin, end, context);
-      if (source.pinned_begin + end - sent >= kPieceBytes) RETURN_IF_CUDA_ERROR(send(source.pinned_begin + end));
-    }
-    source.bytes = uploaded + source.pinned_begin;
+  for (const Source& source : sources_) {
+    if (source.bytes != nullptr) continue;
+    const std::string_view bytes = source.cloud->bytes();
+    char* const to = pinned + source.pinned_begin;
+    context.pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+    });
   }
-  if (sent < together) RETURN_IF_CUDA_ERROR(send(together));
-
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(uploaded, pinned, static_cast<size_t>(together), cudaMemcpyHostToDevice, stream));
   for (Source& source : sources_) {
     if (source.bytes != nullptr) continue;
+    if (source.sweep == nullptr) {
+      source.bytes = uploaded + source.pinned_begin;
+      continue;
+    }
     const int64_t num_bytes = BytesOf(*source.cloud);
-    CopyIntoPinned(source, 0, num_bytes, context);
     const char* const from = pinned + source.pinned_begin;
     ASSIGN_OR_RETURN(DeviceCopies::Lease lease, cuda.copies->Add(source.sweep, from, num_bytes, cuda.stream.view()));
     if (lease != nullptr) {
@@ -134,14 +128,6 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
     source.bytes = data;
   }
   return absl::OkStatus();
-}
-
-void DevicePoints::CopyIntoPinned(const Source& source, int64_t begin, int64_t end, ExecutionContext& context) {
-  const char* const from = source.cloud->bytes().data() + begin;
-  char* const to = context.cuda->upload.data() + source.pinned_begin + begin;
-  context.pool->ParallelFor(end - begin, kCopyGrainBytes, [&](int64_t piece_begin, int64_t piece_end) {
-    std::memcpy(to + piece_begin, from + piece_begin, static_cast<size_t>(piece_end - piece_begin));
-  });
 }
 
 absl::Status DevicePoints::Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream) {
