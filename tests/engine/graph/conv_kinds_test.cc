@@ -162,11 +162,11 @@ TEST_P(ConvKindsTest, ExpandAndItsInverse) {
 class LargeKernelTest : public ::testing::TestWithParam<support::Device> {};
 INSTANTIATE_TEST_SUITE_P(Devices, LargeKernelTest, support::AllDevices(), support::DeviceName);
 
-// 125 and 343 cells in three dimensions, 81 and 256 in four: several words of a row's mask, several launches of a
-// search.
+// 125, 343 and 512 cells in three dimensions, 81, 256 and 625 in four: several words of a row's mask, several launches
+// of a search.
 TEST_P(LargeKernelTest, IsWhatIsDefined) {
   SKIP_WITHOUT(GetParam());
-  const std::vector<std::pair<int, int>> kernels = {{3, 5}, {3, 7}, {4, 3}, {4, 4}};
+  const std::vector<std::pair<int, int>> kernels = {{3, 5}, {3, 7}, {3, 8}, {4, 3}, {4, 4}, {4, 5}};
   for (const auto& [dimension, size] : kernels) {
     std::mt19937 random(static_cast<uint32_t>(size));
     ConvNetwork network(dimension, 3, std::nullopt, 7);
@@ -183,12 +183,12 @@ TEST_P(LargeKernelTest, IsWhatIsDefined) {
   }
 }
 
-// 512 cells: a GPU's tables end at 343.
+// 729 cells: a GPU's tables end at 625.
 TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
   SKIP_WITHOUT(GetParam());
   std::mt19937 random(3);
   ConvNetwork network(3, 2, std::nullopt, 5);
-  const std::string head = network.Submanifold("voxels", {.kernel_size = {8, 8, 8, 1}}, 3);
+  const std::string head = network.Submanifold("voxels", {.kernel_size = {9, 9, 9, 1}}, 3);
   if (GetParam() == support::Device::kCpu) {
     ExpectWhatIsDefined(GetParam(), network, head, {RandomVoxels(3, 2, {-5, -5, -5, 0}, {9, 8, 9, 1}, random)});
     return;
@@ -199,7 +199,7 @@ TEST_P(LargeKernelTest, BeyondAGpusTablesIsRefusedThereByName) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const absl::Status refused = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]).status();
   EXPECT_EQ(ReasonOf(refused), error_reason::kBadModel) << refused;
-  EXPECT_NE(refused.message().find("its kernel has 512 cells; at most 343 are possible on a GPU"),
+  EXPECT_NE(refused.message().find("its kernel has 729 cells; at most 625 are possible on a GPU"),
             absl::string_view::npos)
       << refused;
 }
