@@ -262,10 +262,10 @@ TEST_P(FarthestPointSampleTest, AsManySamplesAsABatchHolds) {
   ExpectSerial(clouds);
 }
 
-TEST_P(FarthestPointSampleTest, MorePointsThanSharedMemoryHolds) {
+TEST_P(FarthestPointSampleTest, MorePointsThanARowABucket) {
   std::mt19937 random(12);
   PointClouds clouds;
-  clouds.Add(RandomPoints(260'000, random), 200);
+  clouds.Add(RandomPoints(300'000, random), 200);
   ExpectSerial(clouds);
 }
 

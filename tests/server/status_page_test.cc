@@ -121,6 +121,7 @@ TEST(StatusPageTest, SaysWhatAModelAnswersBesideLabels) {
   ServerStatus status = Example();
   EXPECT_THAT(RenderHtml(status), Not(HasSubstr("boxes")));
   ModelVersionInfo& info = status.models[0].info;
+  info.has_labels = true;
   info.has_boxes = true;
   info.has_velocities = true;
   status.models[0].statistics.boxes = 1234;
