@@ -19,6 +19,13 @@
 
 namespace voxserve {
 
+// Of a sample. point_begin: [samples + 1].
+inline int64_t MostPoints(absl::Span<const int64_t> point_begin) {
+  int64_t most = 0;
+  for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
+  return most;
+}
+
 class PointSampling {
  public:
   // Begins a batch; Set follows for each of its samples, in their order.

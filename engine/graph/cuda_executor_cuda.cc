@@ -24,13 +24,6 @@ enum Stage { kCopyIn = 1, kSample, kVoxelize, kGeometry, kFeatures, kHead };
 constexpr const char* kStageNames[] = {"", "copy_in", "sample", "voxelize", "geometry", "features", "head"};
 static_assert(CudaContext::kNumStages == kHead);
 
-// Of a sample.
-int64_t MostPoints(const std::vector<int64_t>& point_begin) {
-  int64_t most = 0;
-  for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
-  return most;
-}
-
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
 }  // namespace

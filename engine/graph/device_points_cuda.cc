@@ -7,16 +7,14 @@
 #include "engine/base/status_macros.h"
 #include "engine/graph/device_points.h"
 #include "engine/graph/point_reader.h"
+#include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/decode_points.h"
 
 namespace voxserve {
 namespace {
 
-constexpr int64_t kUploadAlignment = 256;
 constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
-
-int64_t RoundUp(int64_t bytes) { return (bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment; }
 
 int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.bytes().size()); }
 
@@ -81,15 +79,15 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
   const cudaStream_t stream = cuda.stream.view().get();
   const auto begin_bytes = static_cast<int64_t>(point_begin.size() * sizeof(int64_t));
   const auto words_bytes = static_cast<int64_t>(words.size() * sizeof(int64_t));
-  int64_t together = RoundUp(begin_bytes + words_bytes);
+  int64_t together = AlignedBytes(begin_bytes + words_bytes);
   for (Source& source : sources_) {
     if (source.bytes != nullptr || source.sweep != nullptr) continue;
-    source.pinned_begin = std::exchange(together, together + RoundUp(BytesOf(*source.cloud)));
+    source.pinned_begin = std::exchange(together, together + AlignedBytes(BytesOf(*source.cloud)));
   }
   int64_t total = together;
   for (Source& source : sources_) {
     if (source.bytes != nullptr || source.sweep == nullptr) continue;
-    source.pinned_begin = std::exchange(total, total + RoundUp(BytesOf(*source.cloud)));
+    source.pinned_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
   }
   RETURN_IF_ERROR(cuda.upload.Reserve(total));
   char* const pinned = cuda.upload.data();

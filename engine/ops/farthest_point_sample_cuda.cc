@@ -1,6 +1,5 @@
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -28,13 +27,9 @@ absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> poi
   ASSIGN_OR_RETURN(params.axes, CopyIn(points, context));
   ASSIGN_OR_RETURN(params.point_begin, CopyIn(point_begin, context));
   ASSIGN_OR_RETURN(const int64_t* const words, CopyIn(sampling.words(), context));
-  int64_t max_sample_points = 0;
-  for (size_t i = 1; i < point_begin.size(); ++i) {
-    max_sample_points = std::max(max_sample_points, point_begin[i] - point_begin[i - 1]);
-  }
   RETURN_IF_ERROR(geometry.Begin(
       {.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()}, context));
-  RETURN_IF_ERROR(geometry.SamplePoints(sampling, words, max_sample_points, &params));
+  RETURN_IF_ERROR(geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params));
   return geometry.QueueSizes();
 }
 
