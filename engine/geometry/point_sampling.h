@@ -13,9 +13,9 @@
 
 #include "absl/types/span.h"
 #include "engine/tensor/farthest_points.h"
-#include "kernels/farthest_point_sample.h"
-#include "kernels/selection_mask.h"
-#include "kernels/voxelize.h"
+#include "kernels/points/farthest/farthest_point_sample.h"
+#include "kernels/points/farthest/selection_mask.h"
+#include "kernels/points/voxelize.h"
 
 namespace voxserve {
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cpp/error.h"
-#include "client/cpp/response.h"
+#include "client/cpp/api/error.h"
+#include "client/cpp/api/response.h"
 #include "voxserve/v1/inference.grpc.pb.h"
 
 namespace voxserve::client {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "client/cpp/channels.h"
+#include "client/cpp/api/channels.h"
 #include "client/cpp/cli/bench_recorder.h"
 #include "client/cpp/cli/bench_scans.h"
 

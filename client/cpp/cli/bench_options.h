@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/cpp/api/stream.h"
 #include "client/cpp/cli/command.h"
-#include "client/cpp/stream.h"
 
 namespace voxserve::client {
 

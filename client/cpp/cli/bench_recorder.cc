@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/error.h"
+#include "client/cpp/api/error.h"
 
 namespace voxserve::client {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/cpp/api/segmentation.h"
 #include "client/cpp/cli/bench_statistics.h"
-#include "client/cpp/segmentation.h"
 
 namespace voxserve::client {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/api/frame_encoding.h"
 #include "client/cpp/cli/scan_jobs.h"
-#include "client/cpp/frame_encoding.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "client/cpp/io/pose_file.h"
 

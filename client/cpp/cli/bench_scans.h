@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/channels.h"
+#include "client/cpp/api/channels.h"
+#include "client/cpp/api/stream.h"
 #include "client/cpp/cli/bench_options.h"
-#include "client/cpp/stream.h"
 
 namespace voxserve::client {
 

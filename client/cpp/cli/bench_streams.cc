@@ -4,9 +4,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
-#include "client/cpp/frame_encoding.h"
-#include "client/cpp/response.h"
-#include "client/cpp/stream_call.h"
+#include "client/cpp/api/frame_encoding.h"
+#include "client/cpp/api/response.h"
+#include "client/cpp/api/stream_call.h"
 
 namespace voxserve::client {
 namespace {

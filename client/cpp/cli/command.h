@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/api/client.h"
 #include "client/cpp/cli/arguments.h"
-#include "client/cpp/client.h"
 
 namespace voxserve::client {
 
