@@ -5,8 +5,8 @@
 FOLDER holds the full outputs of TorchSparse and of the NumPy pass (tests/golden/README.md says how they were made):
 NAME.npz with `coords`, `logits` and `label`, and pandaset_070_intermediate.npz. The arrays that are written:
 
-- logits_floor int8 and logits_fraction uint16 (in 65536ths), both [R, C]: the logits of the voxels 0, step, 2 * step, ...
-  in fixed point. Rounding moves a logit by 2^-17 (7.6e-6) at most; the two sources agree within 2.7e-5.
+- logits_floor int8 and logits_fraction uint16 (in 65536ths), both [R, C]: the logits of the voxels 0, step, 2 * step,
+  ... in fixed point. Rounding moves a logit by 2^-17 (7.6e-6) at most; the two sources agree within 2.7e-5.
 - margin uint16 [M]: the best logit of every voxel minus its second best, in 16384ths, rounded down, and at most 65535.
 - label uint8 [N], step int32.
 - x0_coords to x4_coords int32 [M, 3], and x0_feats and x4_feats of every FEATURE_STEP-th row.
