@@ -29,11 +29,12 @@ COPY kernels kernels
 COPY engine engine
 COPY server server
 COPY client/cpp client/cpp
+COPY deploy/tune deploy/tune
 RUN bash -euc 'source deploy/steps.sh; build_preset release voxserve voxserve-client voxserve-tune' \
  && mkdir -p /out/bin \
  && strip -o /out/bin/voxserve build/release/server/voxserve \
  && strip -o /out/bin/voxserve-client build/release/client/cpp/voxserve-client \
- && strip -o /out/bin/voxserve-tune build/release/server/voxserve-tune \
+ && strip -o /out/bin/voxserve-tune build/release/deploy/tune/voxserve-tune \
  && deploy/install.sh --runtime-packages /out/bin/* > /out/packages.txt \
  && cat /out/packages.txt
 

@@ -13,8 +13,8 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "server/listen_error.h"
-#include "server/status_page.h"
+#include "server/http/listen_error.h"
+#include "server/http/status_page.h"
 
 namespace voxserve {
 namespace {

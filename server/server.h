@@ -14,12 +14,12 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
-#include "server/admin_service.h"
-#include "server/http_server.h"
-#include "server/inference_service.h"
-#include "server/metrics.h"
+#include "server/http/http_server.h"
+#include "server/http/readiness.h"
+#include "server/metrics/metrics.h"
 #include "server/options.h"
-#include "server/readiness.h"
+#include "server/services/admin_service.h"
+#include "server/services/inference_service.h"
 
 namespace voxserve {
 

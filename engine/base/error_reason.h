@@ -1,7 +1,7 @@
 #pragma once
 
-// The stable, machine-readable reason of an error. Travels in the absl::Status as a payload; server/grpc_status turns
-// it into google.rpc.ErrorInfo.
+// The stable, machine-readable reason of an error. Travels in the absl::Status as a payload; server/codec/grpc_status
+// turns it into google.rpc.ErrorInfo.
 
 #include <string>
 #include <string_view>

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "kernels/coordinate_key.h"
-#include "kernels/site_union.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/site_union.h"
 
 namespace voxserve {
 namespace {

@@ -11,13 +11,13 @@
 #include "absl/status/status.h"
 #include "engine/geometry/batch_counts.h"
 #include "engine/geometry/point_sampling.h"
-#include "kernels/coordinate_table.h"
-#include "kernels/output_coordinates.h"
-#include "kernels/rulebook_search.h"
-#include "kernels/site_filter.h"
-#include "kernels/thread_pool.h"
-#include "kernels/voxel_limit.h"
-#include "kernels/voxelize.h"
+#include "kernels/conv/rulebook_search.h"
+#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/coordinates/site_filter.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/points/voxel_limit.h"
+#include "kernels/points/voxelize.h"
 
 namespace voxserve {
 
@@ -61,7 +61,7 @@ class BatchGeometry : public BatchCounts {
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
 
-  // Of the points and voxels; kernels/voxelize.h says what each holds.
+  // Of the points and voxels; kernels/points/voxelize.h says what each holds.
   std::vector<int32_t> point_to_voxel;
   std::vector<int32_t> sorted_points;
   std::vector<int64_t> voxel_begin;

@@ -24,13 +24,13 @@
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/point_sampling.h"
 #include "engine/runtime/execution_context.h"
-#include "kernels/coordinate_table.h"
-#include "kernels/gather_scatter.h"
-#include "kernels/neighbour_search.h"
-#include "kernels/output_coordinates.h"
-#include "kernels/site_filter.h"
-#include "kernels/site_union.h"
-#include "kernels/voxelize.h"
+#include "kernels/conv/gather_scatter.h"
+#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/neighbour_search.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/coordinates/site_filter.h"
+#include "kernels/coordinates/site_union.h"
+#include "kernels/points/voxelize.h"
 
 namespace voxserve {
 
@@ -86,7 +86,7 @@ class DeviceGeometry : public BatchCounts {
 
   // Goes on with levels and rulebooks that features decide about, once the sizes of those before have been taken: what
   // is added from now on is made beside the features, which keep their memory.
-  void GoOn();
+  void BeginNextSegment();
 
   // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
   absl::Status QueueSizes();
@@ -109,7 +109,7 @@ class DeviceGeometry : public BatchCounts {
   kernels::PairTablesView rulebook(int index) const;
   NeighboursView neighbours(int index) const;
 
-  // On the device; kernels/voxelize.h says what each holds.
+  // On the device; kernels/points/voxelize.h says what each holds.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }
   const int32_t* sorted_points() const { return sorted_points_; }
   const int64_t* voxel_begin() const { return voxel_begin_; }

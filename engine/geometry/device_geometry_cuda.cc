@@ -11,8 +11,8 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/sample_begins.h"
-#include "kernels/voxel_limit.h"
+#include "kernels/coordinates/sample_begins.h"
+#include "kernels/points/voxel_limit.h"
 
 namespace voxserve {
 
@@ -261,7 +261,7 @@ absl::Status DeviceGeometry::MakeSampleBegin(int index) {
   return absl::OkStatus();
 }
 
-void DeviceGeometry::GoOn() {
+void DeviceGeometry::BeginNextSegment() {
   goes_on_ = true;
   // Capacities are what memory was taken for; what was made has no more sites than it has.
   for (size_t i = 0; i < levels_.size(); ++i) {

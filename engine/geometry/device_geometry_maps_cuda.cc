@@ -9,9 +9,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/neighbour_search.h"
-#include "kernels/pair_tables.h"
-#include "kernels/swap_neighbours.h"
+#include "kernels/conv/pair_tables.h"
+#include "kernels/conv/swap_neighbours.h"
+#include "kernels/coordinates/neighbour_search.h"
 
 namespace voxserve {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/morton_key.h"
-#include "kernels/pair_tables.h"
+#include "kernels/conv/pair_tables.h"
+#include "kernels/coordinates/morton_key.h"
 
 namespace voxserve {
 namespace {

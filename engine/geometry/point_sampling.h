@@ -13,11 +13,18 @@
 
 #include "absl/types/span.h"
 #include "engine/tensor/farthest_points.h"
-#include "kernels/farthest_point_sample.h"
-#include "kernels/selection_mask.h"
-#include "kernels/voxelize.h"
+#include "kernels/points/farthest/farthest_point_sample.h"
+#include "kernels/points/farthest/selection_mask.h"
+#include "kernels/points/voxelize.h"
 
 namespace voxserve {
+
+// Of a sample. point_begin: [samples + 1].
+inline int64_t MostPoints(absl::Span<const int64_t> point_begin) {
+  int64_t most = 0;
+  for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
+  return most;
+}
 
 class PointSampling {
  public:

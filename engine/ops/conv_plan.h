@@ -1,14 +1,14 @@
 #pragma once
 
-// How one convolution of a network runs: the choices that a tuner makes (engine/graph/plan.h).
+// How one convolution of a network runs: the choices that a tuner makes (engine/compiler/plan.h).
 
-#include "kernels/coordinate_table.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
+#include "kernels/coordinates/coordinate_table.h"
 
 namespace voxserve {
 
-// How the products are made. kFetchOnDemand reads input rows in place (kernels/fetch_on_demand.h), kGatherGemmScatter
-// copies them into a buffer and calls the library's GEMM (kernels/gather_gemm_scatter.h).
+// How the products are made. kFetchOnDemand reads input rows in place (kernels/conv/fetch_on_demand.h),
+// kGatherGemmScatter copies them into a buffer and calls the library's GEMM (kernels/conv/gather_gemm_scatter.h).
 enum class Dataflow { kFetchOnDemand, kGatherGemmScatter };
 
 struct ConvPlan {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/box_rows.h"
+#include "kernels/boxes/box_rows.h"
 
 namespace voxserve {
 

@@ -14,7 +14,7 @@ bool IsAnswered(const OutputRequest& request, OutputKind kind);
 // Where a sample's num_rows rows of labels or scores go.
 char* RoomForOutput(OutputKind kind, int64_t num_rows, int64_t row_bytes, SampleOutput& output);
 
-// Boxes in place of those that the sample had: of num_rows rows (kernels/box_rows.h) those with a score.
+// Boxes in place of those that the sample had: of num_rows rows (kernels/boxes/box_rows.h) those with a score.
 void SetBoxes(const float* rows, int64_t num_rows, int64_t pitch, SampleOutput& output);
 
 // On a GPU: the memory in which the next output's rows are made, behind what has been queued.

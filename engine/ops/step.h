@@ -21,8 +21,8 @@
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/sample_output.h"
 #include "engine/tensor/tensor.h"
-#include "kernels/epilogue.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
+#include "kernels/core/epilogue.h"
 
 namespace voxserve {
 
@@ -103,7 +103,7 @@ struct StepContext {
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
   // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.
   const uint64_t* Keys(int level) const;
-  // [num_points] the voxel of each point or a negative code (kernels/voxelize.h), on the device.
+  // [num_points] the voxel of each point or a negative code (kernels/points/voxelize.h), on the device.
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
   // Null on the CPU.

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/logging.h"
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 #if VOXSERVE_CUDA
 #include <cuda_runtime_api.h>
 #endif

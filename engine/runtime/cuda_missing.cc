@@ -1,7 +1,7 @@
 // A build without CUDA makes no stream, no device memory and no GEMM handle; these stand in for what the linker asks
 // for on behalf of members that stay empty.
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 #if !VOXSERVE_CUDA
 
 #include "engine/runtime/device_copies.h"

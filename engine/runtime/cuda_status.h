@@ -8,7 +8,7 @@
 //   anything else                       INTERNAL
 
 #include "absl/status/status.h"
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 
 namespace voxserve {
 

@@ -101,9 +101,9 @@ class DeviceArena {
   void Release();
 
   int64_t capacity() const;
-  // The most that was handed out at once since the last ForgetMost.
+  // The most that was handed out at once since the last ResetPeak.
   int64_t most_bytes() const { return most_; }
-  void ForgetMost() { most_ = 0; }
+  void ResetPeak() { most_ = 0; }
 
   // A first block's size, and the granularity of all: small batches then share one block from the start.
   static constexpr int64_t kBlockBytes = int64_t{16} << 20;

@@ -15,8 +15,8 @@
 #include "engine/runtime/device_pool.h"
 #include "engine/runtime/pinned_buffer.h"
 #include "engine/runtime/stream.h"
-#include "kernels/gemm_cuda.h"
-#include "kernels/thread_pool.h"
+#include "kernels/core/gemm_cuda.h"
+#include "kernels/core/thread_pool.h"
 
 namespace voxserve {
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 
 struct CUevent_st;
 

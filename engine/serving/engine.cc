@@ -11,17 +11,17 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "engine/graph/point_reader.h"
-#include "engine/serving/batcher.h"
-#include "engine/serving/copies_trimmer.h"
-#include "engine/serving/devices.h"
-#include "engine/serving/model_keeper.h"
-#include "engine/serving/model_repository.h"
-#include "engine/serving/plan_tuner.h"
-#include "engine/serving/served_models.h"
+#include "engine/executor/point_reader.h"
+#include "engine/runtime/devices.h"
+#include "engine/serving/admission/batcher.h"
+#include "engine/serving/models/model_manager.h"
+#include "engine/serving/models/model_repository.h"
+#include "engine/serving/models/model_table.h"
+#include "engine/serving/models/plan_tuner.h"
+#include "engine/serving/streams/sweep_cache_trimmer.h"
 #include "engine/serving/worker.h"
 #include "engine/tuner/plan_store.h"
-#include "kernels/thread_pool.h"
+#include "kernels/core/thread_pool.h"
 
 namespace voxserve {
 namespace {
@@ -47,7 +47,7 @@ class EngineImpl final : public Engine {
                   .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
                   .observer = options_.observer}),
         copies_trimmer_(&devices_, options_.observer) {
-    for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<SharedMemory>());
+    for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<DeviceArbiter>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
                                                             .shared_memory = &shared_memory_,
                                                             .pool = &pool_,
@@ -86,8 +86,8 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override { Drain(); }
 
   void StartLoading(RepositoryListing listing) {
-    keeper_ = std::make_unique<ModelKeeper>(
-        ModelKeeper::Options{
+    keeper_ = std::make_unique<ModelManager>(
+        ModelManager::Options{
             .repository = options_.model_repository,
             .poll_interval = options_.model_poll_interval,
             .models = &models_,
@@ -182,7 +182,7 @@ class EngineImpl final : public Engine {
   // side by side.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
-    if (pool == nullptr) return BatchRoom::kNoLimit;
+    if (pool == nullptr) return MemoryModel::kNoLimit;
     const int64_t others = std::max<int64_t>(0, pool->used_bytes() - batch_bytes_[device]);
     return std::max<int64_t>(0, pool->limit_bytes() - others) / options_.streams_per_device;
   }
@@ -216,17 +216,17 @@ class EngineImpl final : public Engine {
   // What comes first goes last: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
-  std::vector<std::atomic<int64_t>> batch_bytes_;             // by device
-  std::vector<std::unique_ptr<SharedMemory>> shared_memory_;  // by device
+  std::vector<std::atomic<int64_t>> batch_bytes_;              // by device
+  std::vector<std::unique_ptr<DeviceArbiter>> shared_memory_;  // by device
   std::atomic<int> num_working_workers_{0};
   PlanStore plan_store_;
-  ServedModels models_;
+  ModelTable models_;
   // Those that hold versions come after it: what they let go of it releases.
-  std::unique_ptr<ModelKeeper> keeper_;
+  std::unique_ptr<ModelManager> keeper_;
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  CopiesTrimmer copies_trimmer_;
+  SweepCacheTrimmer copies_trimmer_;
   std::atomic<uint64_t> next_ticket_{1};
 };
 

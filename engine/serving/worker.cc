@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "engine/serving/warm_up.h"
+#include "engine/serving/models/warm_up.h"
 
 namespace voxserve {
 namespace {
@@ -110,12 +110,12 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<
     SettleMemory();
     return output;
   };
-  SharedMemory& memory = *options_.shared_memory;
+  DeviceArbiter& memory = *options_.shared_memory;
   if (inputs.size() == 1) return memory.Run({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
   const BatchBytes expected =
       model.room[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(inputs.size()));
-  return memory.RunOnce({.plans = plans.get(), .expected = expected}, run);
+  return memory.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points) {

@@ -17,12 +17,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/graph/executor.h"
+#include "engine/executor/device_arbiter.h"
+#include "engine/executor/executor.h"
+#include "engine/runtime/devices.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/serving/batcher.h"
-#include "engine/serving/devices.h"
-#include "engine/serving/engine_observer.h"
-#include "engine/serving/shared_memory.h"
+#include "engine/serving/admission/batcher.h"
+#include "engine/serving/admission/engine_observer.h"
 
 namespace voxserve {
 
@@ -36,7 +36,7 @@ class Worker {
     std::atomic<int>* num_working_workers = nullptr;  // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
-    SharedMemory* shared_memory = nullptr;                      // of the context's device
+    DeviceArbiter* shared_memory = nullptr;                     // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 

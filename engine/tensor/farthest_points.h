@@ -1,7 +1,7 @@
 #pragma once
 
 // N farthest points of a cloud, as a request, a network or a caller asks for them. What they are:
-// kernels/farthest_point_sample.h.
+// kernels/points/farthest/farthest_point_sample.h.
 
 #include <cstdint>
 #include <optional>

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "engine/graph/program.h"
+#include "engine/compiler/program.h"
 #include "engine/ops/conv_plan.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
 
 namespace voxserve {
 

@@ -18,9 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "engine/base/quoted.h"
-#include "engine/graph/text_file.h"
+#include "engine/model/text_file.h"
 #include "google/protobuf/text_format.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
 #include "voxserve/model/v1/plan.pb.h"
 
 namespace voxserve {

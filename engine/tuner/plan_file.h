@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/graph/problems.h"
-#include "engine/graph/program.h"
+#include "engine/compiler/program.h"
+#include "engine/model/problems.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/tuner/tuned_plan.h"
 
@@ -20,7 +20,7 @@ namespace voxserve {
 // Of a network of 100 convolutions a bucket takes some 15 KB.
 inline constexpr size_t kMaxPlanFileBytes = size_t{4} << 20;
 
-// How convolutions run where the key is true and no plan says otherwise (engine/graph/plan.h).
+// How convolutions run where the key is true and no plan says otherwise (engine/compiler/plan.h).
 ConvPlan DefaultConvPlan(const PlanKey& key);
 
 // Fields that a convolution's entry leaves out are those of DefaultConvPlan. NOT_FOUND where there is no such file;

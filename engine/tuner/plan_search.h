@@ -31,8 +31,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/graph/program.h"
-#include "engine/graph/sample_input.h"
+#include "engine/compiler/program.h"
+#include "engine/executor/sample_input.h"
 #include "engine/tuner/plan_timer.h"
 #include "engine/tuner/tuned_plan.h"
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
-#include "engine/graph/problems.h"
+#include "engine/model/problems.h"
 #include "engine/tuner/plan_file.h"
 
 namespace voxserve {

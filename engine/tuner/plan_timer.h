@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/graph/executor.h"
+#include "engine/executor/executor.h"
 #include "engine/tuner/plan_candidates.h"
 
 namespace voxserve {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/graph/program.h"
+#include "engine/compiler/program.h"
 #include "engine/tensor/sample_output.h"
 
 namespace voxserve {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "engine/graph/plan_table.h"
+#include "engine/compiler/plan_table.h"
 
 namespace voxserve {
 

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <vector>
 
-#include "kernels/conv2d.h"
+#include "kernels/image/conv2d.h"
 #include "tests/bench/event_timer.h"
 #include "tests/support/test_device.h"
 

@@ -23,7 +23,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/cuda_devices.h"
-#include "kernels/pair_tables.h"
+#include "kernels/conv/pair_tables.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/plain_data_movement.h"
 #include "tests/bench/scan_convolutions.h"

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/anchor_head.h"
-#include "kernels/center_head.h"
-#include "kernels/rotated_nms.h"
+#include "kernels/boxes/anchor_head.h"
+#include "kernels/boxes/center_head.h"
+#include "kernels/boxes/rotated_nms.h"
 #include "tests/bench/event_timer.h"
-#include "tests/kernels/detection_testing.h"
+#include "tests/kernels/boxes/detection_testing.h"
 
 namespace voxserve::bench {
 namespace {

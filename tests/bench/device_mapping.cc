@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/morton_key.h"
-#include "kernels/neighbour_search.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/coordinates/neighbour_search.h"
 #include "tests/bench/plain_mapping.h"
 
 namespace voxserve::bench {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/coordinate_table.h"
-#include "kernels/pair_tables.h"
+#include "kernels/conv/pair_tables.h"
+#include "kernels/coordinates/coordinate_table.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/map_workloads.h"
 #include "tests/support/test_device.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 
 namespace voxserve::bench {
 

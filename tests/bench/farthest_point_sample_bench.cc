@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/farthest_point_testing.h"
+#include "tests/kernels/points/farthest/farthest_point_testing.h"
 #include "tests/support/paths.h"
 
 namespace voxserve::bench {

@@ -15,7 +15,7 @@
 
 #include "tests/bench/event_timer.h"
 #include "tests/bench/plain_farthest_point_sample.h"
-#include "tests/kernels/farthest_point_testing.h"
+#include "tests/kernels/points/farthest/farthest_point_testing.h"
 #include "tests/support/paths.h"
 
 namespace voxserve::bench {

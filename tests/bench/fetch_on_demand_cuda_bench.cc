@@ -1,6 +1,6 @@
-// The convolutions of MinkUNet on semantickitti-00/000000 one by one: fetch-on-demand (kernels/fetch_on_demand.h) for
-// every number of rows that its tiles can have, beside gather-GEMM-scatter as it runs by default. fp16, summed in fp32,
-// with bias and ReLU. Both results are compared, and the program fails where they differ by more than rounding.
+// The convolutions of MinkUNet on semantickitti-00/000000 one by one: fetch-on-demand (kernels/conv/fetch_on_demand.h)
+// for every number of rows that its tiles can have, beside gather-GEMM-scatter as it runs by default. fp16, summed in
+// fp32, with bias and ReLU. Both results are compared, and the program fails where they differ by more than rounding.
 //
 //   fetch_on_demand_cuda_bench [layers]     layers: one table more a network, by convolution
 //
@@ -21,9 +21,9 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/cuda_devices.h"
-#include "kernels/fetch_on_demand.h"
-#include "kernels/gather_gemm_scatter.h"
-#include "kernels/gemm_cuda.h"
+#include "kernels/conv/fetch_on_demand.h"
+#include "kernels/conv/gather_gemm_scatter.h"
+#include "kernels/core/gemm_cuda.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/test_device.h"

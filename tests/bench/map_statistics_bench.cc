@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
 #include "tests/bench/map_workloads.h"
 
 namespace voxserve::bench {

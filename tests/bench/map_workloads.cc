@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "engine/geometry/batch_geometry.h"
-#include "kernels/rulebook_search.h"
+#include "kernels/conv/rulebook_search.h"
 
 namespace voxserve::bench {
 namespace {

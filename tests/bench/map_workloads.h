@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/conv_geometry.h"
-#include "kernels/output_coordinates.h"
-#include "kernels/thread_pool.h"
-#include "kernels/voxelize.h"
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/points/voxelize.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {

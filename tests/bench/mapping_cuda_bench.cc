@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "engine/graph/cuda_executor.h"
+#include "engine/executor/cuda_executor.h"
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/device_mapping.h"
 #include "tests/bench/event_timer.h"

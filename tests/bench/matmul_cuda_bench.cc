@@ -1,6 +1,6 @@
 // The matrix products of MinkUNet's convolutions alone, by how they are grouped, as table 2 of TorchSparse (Tang et
-// al., MLSys 2022) has them for SemanticKITTI and nuScenes: our groupings (kernels/matmul_grouping.h), and cuBLAS's
-// grouped GEMM, which needs no padding. fp16, summed in fp32.
+// al., MLSys 2022) has them for SemanticKITTI and nuScenes: our groupings (kernels/conv/matmul_grouping.h), and
+// cuBLAS's grouped GEMM, which needs no padding. fp16, summed in fp32.
 //
 //   matmul_cuda_bench [layers]     layers: one table more a network, by convolution
 //
@@ -22,9 +22,9 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tensor/point_cloud.h"
-#include "kernels/gather_gemm_scatter.h"
-#include "kernels/gemm_cuda.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/gather_gemm_scatter.h"
+#include "kernels/conv/matmul_grouping.h"
+#include "kernels/core/gemm_cuda.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/real_scans.h"

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "engine/graph/compiler.h"
-#include "engine/graph/cpu_executor.h"
-#include "engine/ops/linear.h"
-#include "engine/ops/sparse_conv.h"
-#include "kernels/fetch_on_demand.h"
-#include "kernels/gemm.h"
+#include "engine/compiler/compiler.h"
+#include "engine/executor/cpu_executor.h"
+#include "engine/ops/conv/sparse_conv.h"
+#include "engine/ops/rows/linear.h"
+#include "kernels/conv/fetch_on_demand.h"
+#include "kernels/core/gemm.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/paths.h"
 #include "tests/support/real_scans.h"

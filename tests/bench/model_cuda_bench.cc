@@ -18,8 +18,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "engine/model/model_version.h"
 #include "engine/runtime/cuda_devices.h"
-#include "engine/serving/model_repository.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/engine/device_runner.h"

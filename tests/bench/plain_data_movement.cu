@@ -1,8 +1,8 @@
 #include <limits>
 
-#include "kernels/epilogue.cuh"
-#include "kernels/launch.cuh"
-#include "kernels/row_chunks.cuh"
+#include "kernels/core/epilogue.cuh"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_chunks.cuh"
 #include "tests/bench/plain_data_movement.h"
 
 namespace voxserve::bench {

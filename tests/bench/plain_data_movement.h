@@ -1,13 +1,13 @@
 #pragma once
 
 // The data movement that TorchSparse's authors start from (Tang et al., MLSys 2022, section 4.3 and Table 3), for the
-// comparison with kernels/gather_scatter.h: weight-stationary, so that a row is read (gather) or read, added to and
-// written (scatter) once for every pair. Lives in benchmarks alone.
+// comparison with kernels/conv/gather_scatter.h: weight-stationary, so that a row is read (gather) or read, added to
+// and written (scatter) once for every pair. Lives in benchmarks alone.
 
 #include <cstdint>
 
-#include "kernels/cuda_stream.h"
-#include "kernels/dtype.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
 
 namespace voxserve::bench {
 

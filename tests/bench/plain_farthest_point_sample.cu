@@ -1,4 +1,4 @@
-#include "kernels/launch.cuh"
+#include "kernels/core/launch.cuh"
 #include "tests/bench/plain_farthest_point_sample.h"
 
 namespace voxserve::bench {

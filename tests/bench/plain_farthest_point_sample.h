@@ -2,13 +2,13 @@
 
 // Farthest point sampling as pointnet2's users have it (OpenPCDet, torch_cluster and others): a block a cloud, every
 // distance in global memory in every iteration, the furthest point by halving through shared memory. What
-// kernels/farthest_point_sample.h is compared with. It rounds and breaks ties as ours does, which those do not, so that
-// the results can be compared. Lives in benchmarks alone.
+// kernels/points/farthest/farthest_point_sample.h is compared with. It rounds and breaks ties as ours does, which those
+// do not, so that the results can be compared. Lives in benchmarks alone.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 
 namespace voxserve::bench {
 
@@ -23,7 +23,7 @@ struct PlainFarthestPointSampleParams {
 };
 static_assert(std::is_trivially_copyable_v<PlainFarthestPointSampleParams>);
 
-// Keeps the promises of kernels/cuda_stream.h.
+// Keeps the promises of kernels/core/cuda_stream.h.
 cudaError_t PlainFarthestPointSample(const PlainFarthestPointSampleParams& params, cudaStream_t stream);
 
 }  // namespace voxserve::bench

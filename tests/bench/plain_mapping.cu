@@ -1,9 +1,9 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
 
-#include "kernels/coordinate_table.cuh"
-#include "kernels/launch.cuh"
-#include "kernels/morton_key.h"
+#include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/core/launch.cuh"
 #include "tests/bench/plain_mapping.h"
 
 namespace voxserve::bench {

@@ -5,15 +5,15 @@
 //
 // Sizes that such an implementation reads back between its stages are given to it here, as if that took no time.
 //
-// The launchers keep the promises of kernels/cuda_stream.h.
+// The launchers keep the promises of kernels/core/cuda_stream.h.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda_stream.h"
-#include "kernels/neighbour_search.h"
-#include "kernels/output_coordinates.h"
+#include "kernels/coordinates/neighbour_search.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/core/cuda_stream.h"
 
 namespace voxserve::bench {
 

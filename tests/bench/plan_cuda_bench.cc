@@ -21,7 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/graph/plan.h"
+#include "engine/compiler/plan.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/engine/device_runner.h"

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "engine/graph/cuda_executor.h"
-#include "engine/ops/sparse_conv.h"
+#include "engine/executor/cuda_executor.h"
+#include "engine/ops/conv/sparse_conv.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve::bench {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/graph/program.h"
+#include "engine/compiler/program.h"
 #include "engine/tensor/point_cloud.h"
-#include "kernels/gather_scatter.h"
+#include "kernels/conv/gather_scatter.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/real_scans.h"
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/graph/compiler.h"
-#include "engine/graph/executor.h"
-#include "engine/graph/model_config.h"
-#include "engine/serving/devices.h"
+#include "engine/compiler/compiler.h"
+#include "engine/executor/executor.h"
+#include "engine/model/model_config.h"
+#include "engine/runtime/devices.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/graph/compiler.h"
-#include "engine/serving/model_repository.h"
+#include "engine/compiler/compiler.h"
+#include "engine/model/model_version.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 

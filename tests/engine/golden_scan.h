@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/graph/program.h"
-#include "engine/serving/model_repository.h"
+#include "engine/compiler/program.h"
+#include "engine/model/model_version.h"
 #include "engine/tensor/point_cloud.h"
 
 namespace voxserve {

@@ -10,8 +10,8 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "engine/graph/cpu_executor.h"
-#include "kernels/coordinate_key.h"
+#include "engine/executor/cpu_executor.h"
+#include "kernels/coordinates/coordinate_key.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/npz.h"

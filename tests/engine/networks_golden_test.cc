@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "engine/serving/model_repository.h"
+#include "engine/model/model_version.h"
 #include "tests/engine/box_matching.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"

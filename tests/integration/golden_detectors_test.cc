@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/notification.h"
-#include "client/cpp/client.h"
+#include "client/cpp/api/client.h"
 #include "tests/engine/box_matching.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/integration/engine_server.h"

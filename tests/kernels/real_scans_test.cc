@@ -8,8 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/rulebook_search.h"
-#include "tests/kernels/geometry_testing.h"
+#include "kernels/conv/rulebook_search.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+#include "tests/kernels/points/voxelize_testing.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
 

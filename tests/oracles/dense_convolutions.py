@@ -1,6 +1,6 @@
 """What PyTorch's dense convolutions make of sparse inputs: every kind, masked to the sites that its rule makes active.
 
-Writes the cases that tests/engine/graph/dense_convolutions_test.cc reads:
+Writes the cases that tests/engine/executor/dense_convolutions_test.cc reads:
 
     pip install torch==2.13.0 numpy
     python3 tests/oracles/dense_convolutions.py tests/golden/dense_convolutions.npz

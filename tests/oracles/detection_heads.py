@@ -2,7 +2,7 @@
 
 Written from the definitions in proto/voxserve/model/v1/model.proto, in float64 and without cleverness: every cell is
 decoded, sorted with all others, and every pair of boxes is cut polygon by polygon. Writes the cases that
-tests/kernels/detection_heads_test.cc and rotated_nms_test.cc read:
+tests/kernels/boxes/detection_heads_test.cc and rotated_nms_test.cc read:
 
     python3 tests/oracles/detection_heads.py tests/golden/detection_heads.npz
 

@@ -1,6 +1,6 @@
 """What spconv makes of random convolutions: sites and features of a wide matrix of parameters.
 
-Writes the cases that tests/engine/graph/spconv_convolutions_test.cc runs:
+Writes the cases that tests/engine/executor/spconv_convolutions_test.cc runs:
 
     pip install torch spconv
     OMP_NUM_THREADS=1 python3 tests/oracles/spconv_convolutions.py tests/golden/spconv_convolutions.npz

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/graph/model_loader.h"
+#include "engine/model/model_loader.h"
 
 namespace voxserve::support {
 namespace {

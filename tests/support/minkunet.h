@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/graph/graph.h"
+#include "engine/model/graph.h"
 #include "tests/support/model_folder.h"
 
 namespace voxserve::support {

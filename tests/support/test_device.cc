@@ -7,7 +7,7 @@
 #if VOXSERVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "kernels/device_code.h"
+#include "kernels/core/device_code.h"
 #endif
 
 namespace voxserve::support {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda_stream.h"
 
 namespace voxserve::support {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/api/detections.h"
 #include "client/cpp/cli/command.h"
-#include "client/cpp/detections.h"
 #include "client/cpp/view/boxes_from_above.h"
 
 namespace voxserve::client {

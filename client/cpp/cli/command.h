@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/api/client.h"
 #include "client/cpp/cli/arguments.h"
-#include "client/cpp/client.h"
 
 namespace voxserve::client {
 
@@ -41,14 +41,6 @@ struct Command {
   std::vector<Flag> (*list_flags)();  // for the help page
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
-
-Command InferCommand();
-Command ModelsCommand();
-Command HealthCommand();
-Command TuneCommand();
-Command BenchCommand();
-Command LoadCommand();
-Command UnloadCommand();
 
 // Prints one line on stderr, with what to do about it where that is known. Return the exit code.
 int Fail(const absl::Status& status);

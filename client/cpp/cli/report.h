@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/api/client.h"
 #include "client/cpp/cli/command.h"
-#include "client/cpp/client.h"
 #include "client/cpp/view/annotated_scan.h"
 
 namespace voxserve::client {

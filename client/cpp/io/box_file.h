@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/cpp/detections.h"
+#include "client/cpp/api/detections.h"
 
 namespace voxserve::client {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/cpp/point_cloud.h"
+#include "client/cpp/api/point_cloud.h"
 
 namespace voxserve::client {
 

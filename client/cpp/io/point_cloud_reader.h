@@ -16,8 +16,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/cpp/api/point_cloud.h"
 #include "client/cpp/io/field_spec.h"
-#include "client/cpp/point_cloud.h"
 
 namespace voxserve::client {
 

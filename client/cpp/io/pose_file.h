@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/stream.h"
+#include "client/cpp/api/stream.h"
 
 namespace voxserve::client {
 

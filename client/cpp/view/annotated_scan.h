@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/client.h"
+#include "client/cpp/api/client.h"
 
 namespace voxserve::client {
 

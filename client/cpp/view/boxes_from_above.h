@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cpp/detections.h"
+#include "client/cpp/api/detections.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve::client {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
-#include "kernels/coordinate_key.h"
+#include "kernels/coordinates/coordinate_key.h"
 
 namespace voxserve {
 namespace {

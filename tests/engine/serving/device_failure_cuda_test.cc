@@ -9,7 +9,7 @@
 
 #include "engine/base/error_reason.h"
 #include "engine/serving/engine.h"
-#include "kernels/voxel_to_point.h"
+#include "kernels/points/voxel_to_point.h"
 #include "tests/support/paths.h"
 #include "tests/support/test_device.h"
 

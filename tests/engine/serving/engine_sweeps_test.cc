@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "engine/base/error_reason.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/sweep_history.h"
+#include "engine/serving/streams/sweep_history.h"
 #include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/minkunet.h"

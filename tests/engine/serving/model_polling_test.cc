@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
-#include "tests/engine/serving/keeper_test.h"
+#include "tests/engine/serving/manager_test.h"
 
 namespace voxserve {
 namespace {

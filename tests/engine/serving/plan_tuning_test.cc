@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
-#include "engine/serving/sweep_history.h"
+#include "engine/serving/streams/sweep_history.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/test_engine.h"
 #include "tests/support/test_device.h"

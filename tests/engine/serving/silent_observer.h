@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "engine/serving/engine_observer.h"
+#include "engine/serving/admission/engine_observer.h"
 
 namespace voxserve {
 

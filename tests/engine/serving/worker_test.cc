@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/serving/model_builder.h"
+#include "engine/serving/models/model_builder.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/silent_observer.h"
 #include "tests/support/test_device.h"
@@ -66,7 +66,7 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
     }
     batcher.Stop();
     kernels::ThreadPool pool(2);
-    SharedMemory shared_memory;
+    DeviceArbiter shared_memory;
     std::atomic<int> num_working_workers{1};
     absl::StatusOr<ExecutionContext> context = MakeContext(devices_[0], &pool);
     EXPECT_TRUE(context.ok()) << context.status();
@@ -180,7 +180,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
     EXPECT_EQ(result->labels.size(), alone->labels.size());
   }
   EXPECT_GT(observer_.batches.size(), 1u);
-  EXPECT_EQ(model_->room[0]->MaxPoints(BatchRoom::kNoLimit, 1), 4 * scan->num_points());
+  EXPECT_EQ(model_->room[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
   EXPECT_LE(devices_[0].pool->used_bytes(), limit);
 }
 

@@ -4,7 +4,7 @@
 
 #include "absl/time/time.h"
 #include "engine/tuner/tuned_plan.h"
-#include "kernels/matmul_grouping.h"
+#include "kernels/conv/matmul_grouping.h"
 
 namespace voxserve {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/graph/plan.h"
+#include "engine/compiler/plan.h"
 #include "engine/tuner/plan_search.h"
 #include "engine/tuner/result_guard.h"
 #include "tests/engine/device_runner.h"

@@ -1,0 +1,108 @@
+#include "client/cpp/api/channels.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/api/error.h"
+
+namespace voxserve::client {
+namespace {
+
+// gRPC checks a message's size with its framing; what the points leave for the rest of a request.
+constexpr int64_t kEnvelopeBytes = 4096;
+
+bool IsLoopback(absl::string_view address) {
+  return absl::StartsWith(address, "localhost:") || absl::StartsWith(address, "127.") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const Options& options, int index) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  // Channels with equal arguments share a connection unless each has its own pool.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt("voxserve.channel", index);
+  // A server that comes back is found within seconds: gRPC's own delays are 2 minutes between attempts, and 30 s
+  // between look-ups of its name, of which each attempt makes one.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
+  // A proxy from the environment cannot reach this machine's own address.
+  if (IsLoopback(options.address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::vector<std::shared_ptr<grpc::Channel>> MakeChannels(const Options& options) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < options.num_channels; ++i) channels.push_back(MakeChannel(options, i));
+  return channels;
+}
+
+// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:8500: Connection refused": its last words.
+absl::string_view Cause(absl::string_view message) {
+  const size_t colon = message.rfind(": ");
+  return colon == absl::string_view::npos ? message : message.substr(colon + 2);
+}
+
+}  // namespace
+
+absl::Status CheckTimeout(absl::Duration timeout) {
+  if (timeout > absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(timeout), ", must be positive"));
+}
+
+void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
+  if (timeout < absl::InfiniteDuration()) {
+    context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  }
+}
+
+Channels::Channels(Options options) : options_(std::move(options)), channels_(MakeChannels(options_)) {}
+
+absl::Status Channels::CheckSize(const PointCloud& cloud) const {
+  const int64_t bytes = static_cast<int64_t>(cloud.data().size());
+  if (bytes <= options_.max_message_bytes - kEnvelopeBytes) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                        "the cloud has ", bytes, " bytes, more than a message of ", options_.max_message_bytes,
+                        " holds; raise max_message_bytes here and --max_message_bytes of the server, or send fewer "
+                        "fields")),
+                    kMessageTooLarge);
+}
+
+absl::Status Channels::Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const {
+  absl::Status status = FromGrpcStatus(grpc_status);
+  if (!ErrorReason(status).empty()) return status;
+  const absl::string_view message = status.message();
+  const std::string& address = options_.address;
+  const bool connected = channel.GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  if (absl::IsUnavailable(status)) {
+    if (absl::StrContains(message, "failed to connect") || absl::StrContains(message, "DNS resolution") ||
+        absl::StrContains(message, "onnection refused")) {
+      return WithReason(absl::UnavailableError(absl::StrCat("no server at ", address, " (", Cause(message), ")")),
+                        kNoServer);
+    }
+    return WithReason(absl::UnavailableError(absl::StrCat("lost the connection to ", address, " (", message, ")")),
+                      kConnectionLost);
+  }
+  if (absl::IsDeadlineExceeded(status)) {
+    return WithReason(absl::DeadlineExceededError(absl::StrCat(connected ? "no answer from " : "no connection to ",
+                                                               address, " within ", absl::FormatDuration(timeout))),
+                      kClientTimeout);
+  }
+  if (absl::IsResourceExhausted(status) && absl::StrContains(message, "larger than max")) {
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(message, "; raise max_message_bytes of client and server")),
+        kMessageTooLarge);
+  }
+  if (absl::IsUnimplemented(status)) {
+    return absl::UnimplementedError(
+        absl::StrCat("the server at ", address, " is not a voxserve server of this version (", message, ")"));
+  }
+  return status;
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,46 @@
+#pragma once
+
+// The library's own: a client's connections, and what their failures mean. Thread-safe.
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/cpp/api/options.h"
+#include "client/cpp/api/point_cloud.h"
+
+namespace voxserve::client {
+
+// INVALID_ARGUMENT unless positive.
+absl::Status CheckTimeout(absl::Duration timeout);
+
+// Infinite: no deadline.
+void SetTimeout(absl::Duration timeout, grpc::ClientContext* context);
+
+class Channels {
+ public:
+  // Options that are valid.
+  explicit Channels(Options options);
+
+  const Options& options() const { return options_; }
+  const std::vector<std::shared_ptr<grpc::Channel>>& all() const { return channels_; }
+  // Of all(): they take turns.
+  size_t NextIndex() { return next_.fetch_add(1, std::memory_order_relaxed) % channels_.size(); }
+
+  // RESOURCE_EXHAUSTED, MESSAGE_TOO_LARGE: a cloud that no message holds.
+  absl::Status CheckSize(const PointCloud& cloud) const;
+
+  // Says what a status from gRPC itself, not from the server, means for the caller.
+  absl::Status Explain(const grpc::Status& grpc_status, grpc::Channel& channel, absl::Duration timeout) const;
+
+ private:
+  const Options options_;
+  const std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::atomic<uint64_t> next_{0};
+};
+
+}  // namespace voxserve::client

@@ -1,0 +1,313 @@
+#include "client/cpp/api/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/cpp/api/channels.h"
+#include "client/cpp/api/response.h"
+#include "client/cpp/api/stream_call.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "voxserve/v1/admin.grpc.pb.h"
+#include "voxserve/v1/inference.grpc.pb.h"
+
+namespace voxserve::client {
+namespace {
+
+v1::InferRequest MakeRequest(const InferOptions& options, PointCloud cloud) {
+  v1::InferRequest request;
+  request.set_model(options.model);
+  request.set_version(options.version);
+  request.set_return_scores(options.return_scores);
+  request.set_request_id(options.request_id);
+  request.set_priority(options.priority);
+  if (options.sample) *request.mutable_sample() = options.sample->ToProto();
+  *request.mutable_cloud() = std::move(cloud);
+  return request;
+}
+
+Asked AskedOf(const InferOptions& options, const PointCloud& cloud) {
+  return {.num_points = cloud.num_points(),
+          .wants_scores = options.return_scores,
+          .num_sampled = options.sample ? options.sample->num_points : 0};
+}
+
+// Boxes have scores of their own.
+absl::Status RefuseScores(bool return_scores) {
+  if (!return_scores) return absl::OkStatus();
+  return absl::InvalidArgumentError("return_scores is of labels: a box has its score");
+}
+
+// What turns a call's answers into those of the caller's stream.
+template <typename Result>
+StreamCall::Callbacks Reading(StreamCallbacksOf<Result> callbacks) {
+  StreamCall::Callbacks reading{.on_going_away = std::move(callbacks.on_going_away),
+                                .on_end = std::move(callbacks.on_end)};
+  if (!callbacks.on_result) return reading;
+  reading.on_result = [on_result = std::move(callbacks.on_result)](StreamCall::Outcome frame) {
+    if (!frame.response.ok()) return on_result({frame.frame_id, frame.response.status(), frame.num_sweeps});
+    on_result(
+        {frame.frame_id, FromResponse<Result>(*std::move(frame.response), frame.asked, frame.sent), frame.num_sweeps});
+  };
+  return reading;
+}
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  explicit Impl(Options options) : channels_(std::make_shared<Channels>(std::move(options))) {
+    for (const std::shared_ptr<grpc::Channel>& channel : channels_->all()) {
+      shards_.push_back({channel, v1::InferenceService::NewStub(channel)});
+    }
+    admin_ = v1::AdminService::NewStub(shards_.front().channel);
+    health_ = grpc::health::v1::Health::NewStub(shards_.front().channel);
+  }
+
+  ~Impl() {
+    absl::MutexLock lock(&mutex_);
+    for (grpc::ClientContext* context : in_flight_) context->TryCancel();
+    mutex_.Await(absl::Condition(
+        +[](Impl* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->in_flight_.empty(); }, this));
+  }
+
+  const Options& options() const { return channels_->options(); }
+  absl::Duration default_timeout() const { return channels_->options().default_timeout; }
+
+  // Result: Segmentation or Detections.
+  template <typename Result>
+  absl::StatusOr<Result> Infer(const InferOptions& options, PointCloud cloud) {
+    const absl::Time start = absl::Now();
+    const absl::Duration timeout = options.timeout.value_or(default_timeout());
+    if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) return status;
+    const Asked asked = AskedOf(options, cloud);
+    const v1::InferRequest request = MakeRequest(options, std::move(cloud));
+    v1::InferResponse response;
+    grpc::ClientContext context;
+    SetTimeout(timeout, &context);
+    const Shard& shard = NextShard();
+    const grpc::Status status = shard.stub->Infer(&context, request, &response);
+    if (!status.ok()) return channels_->Explain(status, *shard.channel, timeout);
+    return FromResponse<Result>(std::move(response), asked, start);
+  }
+
+  template <typename Result>
+  void InferAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Result>)> done) {
+    const absl::Time start = absl::Now();
+    const absl::Duration timeout = options.timeout.value_or(default_timeout());
+    if (absl::Status status = CheckRequest(options, cloud, timeout); !status.ok()) {
+      done(std::move(status));
+      return;
+    }
+    struct Call {
+      grpc::ClientContext context;
+      v1::InferRequest request;
+      v1::InferResponse response;
+    };
+    const auto call = std::make_shared<Call>();
+    const Asked asked = AskedOf(options, cloud);
+    call->request = MakeRequest(options, std::move(cloud));
+    SetTimeout(timeout, &call->context);
+    {
+      absl::MutexLock lock(&mutex_);
+      in_flight_.insert(&call->context);
+    }
+    const Shard& shard = NextShard();
+    shard.stub->async()->Infer(
+        &call->context, &call->request, &call->response,
+        [this, call, &shard, asked, timeout, start, done = std::move(done)](const grpc::Status& status) {
+          if (status.ok()) {
+            done(FromResponse<Result>(std::move(call->response), asked, start));
+          } else {
+            done(channels_->Explain(status, *shard.channel, timeout));
+          }
+          // Last: from here on the client may be gone.
+          absl::MutexLock lock(&mutex_);
+          in_flight_.erase(&call->context);
+        });
+  }
+
+  template <typename Result>
+  absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options,
+                                                     StreamCallbacksOf<Result> callbacks) {
+    absl::StatusOr<std::unique_ptr<StreamCall>> call =
+        StreamCall::Open(channels_, options, Reading(std::move(callbacks)));
+    if (!call.ok()) return call.status();
+    return std::unique_ptr<Stream>(new Stream(*std::move(call)));
+  }
+
+  absl::StatusOr<std::vector<v1::ModelVersion>> ListModels() {
+    v1::ListModelsResponse response;
+    grpc::ClientContext context;
+    SetTimeout(default_timeout(), &context);
+    const Shard& shard = NextShard();
+    const grpc::Status status = shard.stub->ListModels(&context, v1::ListModelsRequest(), &response);
+    if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
+    return std::vector<v1::ModelVersion>(response.models().begin(), response.models().end());
+  }
+
+  absl::StatusOr<v1::ModelVersion> GetModel(absl::string_view model, int64_t version) {
+    v1::GetModelRequest request;
+    request.set_model(std::string(model));
+    request.set_version(version);
+    v1::GetModelResponse response;
+    grpc::ClientContext context;
+    SetTimeout(default_timeout(), &context);
+    const Shard& shard = NextShard();
+    const grpc::Status status = shard.stub->GetModel(&context, request, &response);
+    if (!status.ok()) return channels_->Explain(status, *shard.channel, default_timeout());
+    return response.model();
+  }
+
+  absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
+                                              const std::function<void(const v1::TunePlanProgress&)>& on_progress) {
+    if (options.model.empty()) return absl::InvalidArgumentError("the request names no model");
+    if (absl::Status status = CheckTimeout(options.timeout); !status.ok()) return status;
+    v1::TunePlanRequest request;
+    request.set_model(options.model);
+    request.set_version(options.version);
+    request.set_num_scans(options.num_scans);
+    request.set_max_wait_seconds(absl::ToDoubleSeconds(options.max_wait));
+    grpc::ClientContext context;
+    SetTimeout(options.timeout, &context);
+    const std::unique_ptr<grpc::ClientReader<v1::TunePlanUpdate>> reader = admin_->TunePlan(&context, request);
+    std::optional<v1::TunePlanResult> result;
+    v1::TunePlanUpdate update;
+    while (reader->Read(&update)) {
+      if (update.has_result()) result = std::move(*update.mutable_result());
+      if (update.has_progress() && on_progress) on_progress(update.progress());
+    }
+    if (const grpc::Status status = reader->Finish(); !status.ok()) {
+      return channels_->Explain(status, *shards_.front().channel, options.timeout);
+    }
+    if (!result.has_value()) return Malformed("a search that ended without a result");
+    return *std::move(result);
+  }
+
+  absl::StatusOr<std::vector<int64_t>> LoadModel(absl::string_view model, int64_t version, absl::Duration timeout) {
+    return CallOfVersions<v1::LoadModelRequest, v1::LoadModelResponse>(&v1::AdminService::Stub::LoadModel, model,
+                                                                       version, timeout);
+  }
+
+  absl::StatusOr<std::vector<int64_t>> UnloadModel(absl::string_view model, int64_t version, absl::Duration timeout) {
+    return CallOfVersions<v1::UnloadModelRequest, v1::UnloadModelResponse>(&v1::AdminService::Stub::UnloadModel, model,
+                                                                           version, timeout);
+  }
+
+  absl::StatusOr<Health> CheckHealth(absl::Duration timeout) {
+    grpc::health::v1::HealthCheckResponse response;
+    grpc::ClientContext context;
+    SetTimeout(timeout, &context);
+    const grpc::Status status = health_->Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
+    if (!status.ok()) return channels_->Explain(status, *shards_.front().channel, timeout);
+    return response.status() == grpc::health::v1::HealthCheckResponse::SERVING ? Health::kServing : Health::kNotServing;
+  }
+
+ private:
+  struct Shard {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::InferenceService::Stub> stub;
+  };
+
+  absl::Status CheckRequest(const InferOptions& options, const PointCloud& cloud, absl::Duration timeout) const {
+    if (options.model.empty()) return absl::InvalidArgumentError("the request names no model");
+    if (absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+    return channels_->CheckSize(cloud);
+  }
+
+  template <typename Request, typename Response>
+  absl::StatusOr<std::vector<int64_t>> CallOfVersions(
+      grpc::Status (v1::AdminService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+      absl::string_view model, int64_t version, absl::Duration timeout) {
+    if (absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+    Request request;
+    request.set_model(std::string(model));
+    request.set_version(version);
+    Response response;
+    grpc::ClientContext context;
+    SetTimeout(timeout, &context);
+    const grpc::Status status = (admin_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return channels_->Explain(status, *shards_.front().channel, timeout);
+    return std::vector<int64_t>(response.versions().begin(), response.versions().end());
+  }
+
+  const Shard& NextShard() { return shards_[channels_->NextIndex()]; }
+
+  const std::shared_ptr<Channels> channels_;
+  std::vector<Shard> shards_;  // constant after construction
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+  absl::Mutex mutex_;
+  absl::flat_hash_set<grpc::ClientContext*> in_flight_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Create(Options options) {
+  if (absl::Status status = options.Validate(); !status.ok()) return status;
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(options))));
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+absl::StatusOr<Segmentation> Client::Infer(const InferOptions& options, PointCloud cloud) {
+  return impl_->Infer<Segmentation>(options, std::move(cloud));
+}
+
+absl::StatusOr<Detections> Client::Detect(const InferOptions& options, PointCloud cloud) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->Infer<Detections>(options, std::move(cloud));
+}
+
+void Client::InferAsync(const InferOptions& options, PointCloud cloud,
+                        std::function<void(absl::StatusOr<Segmentation>)> done) {
+  impl_->InferAsync<Segmentation>(options, std::move(cloud), std::move(done));
+}
+
+void Client::DetectAsync(const InferOptions& options, PointCloud cloud,
+                         std::function<void(absl::StatusOr<Detections>)> done) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return done(std::move(status));
+  impl_->InferAsync<Detections>(options, std::move(cloud), std::move(done));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Client::OpenStream(const StreamOptions& options, StreamCallbacks callbacks) {
+  return impl_->OpenStream(options, std::move(callbacks));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> Client::OpenDetectionStream(const StreamOptions& options,
+                                                                    DetectionStreamCallbacks callbacks) {
+  if (absl::Status status = RefuseScores(options.return_scores); !status.ok()) return status;
+  return impl_->OpenStream(options, std::move(callbacks));
+}
+
+absl::StatusOr<std::vector<v1::ModelVersion>> Client::ListModels() { return impl_->ListModels(); }
+
+absl::StatusOr<v1::ModelVersion> Client::GetModel(absl::string_view model, int64_t version) {
+  return impl_->GetModel(model, version);
+}
+
+absl::StatusOr<std::vector<int64_t>> Client::LoadModel(absl::string_view model, int64_t version,
+                                                       std::optional<absl::Duration> timeout) {
+  return impl_->LoadModel(model, version, timeout.value_or(impl_->default_timeout()));
+}
+
+absl::StatusOr<std::vector<int64_t>> Client::UnloadModel(absl::string_view model, int64_t version,
+                                                         std::optional<absl::Duration> timeout) {
+  return impl_->UnloadModel(model, version, timeout.value_or(impl_->default_timeout()));
+}
+
+absl::StatusOr<v1::TunePlanResult> Client::TunePlan(
+    const TuneOptions& options, const std::function<void(const v1::TunePlanProgress&)>& on_progress) {
+  return impl_->TunePlan(options, on_progress);
+}
+
+absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout) {
+  return impl_->CheckHealth(timeout.value_or(impl_->default_timeout()));
+}
+
+const Options& Client::options() const { return impl_->options(); }
+
+}  // namespace voxserve::client

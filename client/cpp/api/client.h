@@ -1,0 +1,124 @@
+#pragma once
+
+// The C++ client of a voxserve server: a point cloud in, a label per point or boxes out.
+//
+//   auto client = voxserve::client::Client::Create({.address = "localhost:8500"});
+//   auto cloud = voxserve::client::ReadPointCloud("scan.bin");
+//   auto result = (*client)->Infer({.model = "minkunet"}, *std::move(cloud));
+//   if (!result.ok()) ...          // ErrorReason(result.status()) for programs, its message for people
+//   uint16_t label = result->labels[0];
+//   auto found = (*client)->Detect({.model = "centerpoint"}, *std::move(another_cloud));   // found->boxes[0].score
+//
+// Thread-safe: one client serves a whole process. Errors are the server's (code, message, details; see error.h), and
+// the client's own: UNAVAILABLE with reason NO_SERVER (nothing answers at the address) or CONNECTION_LOST,
+// DEADLINE_EXCEEDED with CLIENT_TIMEOUT, RESOURCE_EXHAUSTED with MESSAGE_TOO_LARGE, INTERNAL with MALFORMED_RESPONSE,
+// INVALID_ARGUMENT with UNSUPPORTED_OUTPUT where a model without labels is asked for labels, or one without boxes for
+// boxes: the message names the call to make.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cpp/api/detections.h"
+#include "client/cpp/api/error.h"
+#include "client/cpp/api/farthest_points.h"
+#include "client/cpp/api/options.h"
+#include "client/cpp/api/point_cloud.h"
+#include "client/cpp/api/segmentation.h"
+#include "client/cpp/api/stream.h"
+#include "voxserve/v1/admin.pb.h"
+#include "voxserve/v1/inference.pb.h"
+
+namespace voxserve::client {
+
+struct InferOptions {
+  std::string model = {};                                // required
+  int64_t version = 0;                                   // 0: the newest that is ready
+  bool return_scores = false;                            // logits per point and class as well; of Infer alone
+  std::optional<absl::Duration> timeout = std::nullopt;  // of the call, sent to the server as its deadline
+  std::string request_id = {};                           // optional; stands in the server's log
+  uint32_t priority = 0;                                 // 0 is the most urgent; the model says how many levels it has
+  std::optional<FarthestPoints> sample = std::nullopt;   // of the cloud's points
+};
+
+struct TuneOptions {
+  std::string model = {};                             // required
+  int64_t version = 0;                                // 0: the newest that is ready
+  int num_scans = 0;                                  // to search on; 0: the server's default
+  absl::Duration max_wait = absl::ZeroDuration();     // for them; 0: the server's default
+  absl::Duration timeout = absl::InfiniteDuration();  // of the call; its end ends the search
+};
+
+enum class Health { kServing, kNotServing };
+
+class Client {
+ public:
+  // Connects lazily: an address without a server shows in the first call. INVALID_ARGUMENT for bad options.
+  static absl::StatusOr<std::unique_ptr<Client>> Create(Options options);
+
+  // Cancels the asynchronous calls that are under way and waits until their callbacks have returned, so it may not
+  // run in such a callback.
+  ~Client();
+
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Labels, of a model that has them. Blocks. A cloud that is moved in is not copied.
+  absl::StatusOr<Segmentation> Infer(const InferOptions& options, PointCloud cloud);
+
+  // Likewise boxes.
+  absl::StatusOr<Detections> Detect(const InferOptions& options, PointCloud cloud);
+
+  // Returns at once; `done` is called exactly once, on a thread of gRPC's or (refusals) on this one. It must not block.
+  void InferAsync(const InferOptions& options, PointCloud cloud,
+                  std::function<void(absl::StatusOr<Segmentation>)> done);
+  void DetectAsync(const InferOptions& options, PointCloud cloud, std::function<void(absl::StatusOr<Detections>)> done);
+
+  // One vehicle's frames, one after the other; see stream.h. Returns at once: an address without a server, or a model
+  // that is not there, shows in on_end. INVALID_ARGUMENT for bad options. The stream may outlive the client.
+  absl::StatusOr<std::unique_ptr<Stream>> OpenStream(const StreamOptions& options, StreamCallbacks callbacks);
+  // Of a model with boxes.
+  absl::StatusOr<std::unique_ptr<Stream>> OpenDetectionStream(const StreamOptions& options,
+                                                              DetectionStreamCallbacks callbacks);
+
+  // Every version of every model, broken ones with their problems; documented in proto/voxserve/v1/inference.proto.
+  absl::StatusOr<std::vector<v1::ModelVersion>> ListModels();
+
+  // version 0: the newest that is ready.
+  absl::StatusOr<v1::ModelVersion> GetModel(absl::string_view model, int64_t version = 0);
+
+  // Lets the server load a model of its repository (version 0: those that the model's version policy asks for), or load
+  // it anew where its files have changed. Blocks until it is ready; a reload costs no request. Returns the versions in
+  // service. FAILED_PRECONDITION (BAD_MODEL) tells every problem, and what was in service stays.
+  absl::StatusOr<std::vector<int64_t>> LoadModel(absl::string_view model, int64_t version = 0,
+                                                 std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Takes versions out of service (version 0: all) until LoadModel. Returns them.
+  absl::StatusOr<std::vector<int64_t>> UnloadModel(absl::string_view model, int64_t version = 0,
+                                                   std::optional<absl::Duration> timeout = std::nullopt);
+
+  // Lets the server search a plan for a model on the scans that it serves, and swap it in. Blocks, for minutes;
+  // on_progress (may be empty) is called on this thread. Documented in proto/voxserve/v1/admin.proto.
+  absl::StatusOr<v1::TunePlanResult> TunePlan(const TuneOptions& options,
+                                              const std::function<void(const v1::TunePlanProgress&)>& on_progress);
+
+  // Whether the server serves. UNAVAILABLE, NO_SERVER where there is none.
+  absl::StatusOr<Health> CheckHealth(std::optional<absl::Duration> timeout = std::nullopt);
+
+  const Options& options() const;
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace voxserve::client

@@ -1,0 +1,165 @@
+#include "client/cpp/api/point_cloud.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace voxserve::client {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "labels, scores and points are little endian on the wire");
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t exponent = (half >> 10) & 0x1f;
+  const uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  const uint32_t bits =
+      exponent == 0x1f ? sign | 0x7f800000u | (mantissa << 13) : sign | ((exponent + 112) << 23) | (mantissa << 13);
+  return std::bit_cast<float>(bits);
+}
+
+template <typename T>
+T Load(const char* bytes, bool swap) {
+  std::array<char, sizeof(T)> raw;
+  std::memcpy(raw.data(), bytes, sizeof(T));
+  if (swap) std::reverse(raw.begin(), raw.end());
+  return std::bit_cast<T>(raw);
+}
+
+double LoadValue(const char* bytes, PointFieldType type, bool swap) {
+  switch (type) {
+    case v1::POINT_FIELD_TYPE_INT8:
+      return Load<int8_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_UINT8:
+      return Load<uint8_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_INT16:
+      return Load<int16_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_UINT16:
+      return Load<uint16_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_INT32:
+      return Load<int32_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_UINT32:
+      return Load<uint32_t>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_FLOAT32:
+      return Load<float>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_FLOAT64:
+      return Load<double>(bytes, swap);
+    case v1::POINT_FIELD_TYPE_FLOAT16:
+      return HalfToFloat(Load<uint16_t>(bytes, swap));
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+int SizeOf(PointFieldType type) {
+  switch (type) {
+    case v1::POINT_FIELD_TYPE_INT8:
+    case v1::POINT_FIELD_TYPE_UINT8:
+      return 1;
+    case v1::POINT_FIELD_TYPE_INT16:
+    case v1::POINT_FIELD_TYPE_UINT16:
+    case v1::POINT_FIELD_TYPE_FLOAT16:
+      return 2;
+    case v1::POINT_FIELD_TYPE_INT32:
+    case v1::POINT_FIELD_TYPE_UINT32:
+    case v1::POINT_FIELD_TYPE_FLOAT32:
+      return 4;
+    case v1::POINT_FIELD_TYPE_FLOAT64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+absl::string_view NameOf(PointFieldType type) {
+  switch (type) {
+    case v1::POINT_FIELD_TYPE_INT8:
+      return "i8";
+    case v1::POINT_FIELD_TYPE_UINT8:
+      return "u8";
+    case v1::POINT_FIELD_TYPE_INT16:
+      return "i16";
+    case v1::POINT_FIELD_TYPE_UINT16:
+      return "u16";
+    case v1::POINT_FIELD_TYPE_INT32:
+      return "i32";
+    case v1::POINT_FIELD_TYPE_UINT32:
+      return "u32";
+    case v1::POINT_FIELD_TYPE_FLOAT16:
+      return "f16";
+    case v1::POINT_FIELD_TYPE_FLOAT32:
+      return "f32";
+    case v1::POINT_FIELD_TYPE_FLOAT64:
+      return "f64";
+    default:
+      return "none";
+  }
+}
+
+PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const float* points, uint64_t num_points) {
+  PointCloud cloud;
+  const uint32_t point_step = static_cast<uint32_t>(names.size() * sizeof(float));
+  for (size_t i = 0; i < names.size(); ++i) {
+    PointField& field = *cloud.add_fields();
+    field.set_name(names[i]);
+    field.set_offset(static_cast<uint32_t>(i * sizeof(float)));
+    field.set_type(v1::POINT_FIELD_TYPE_FLOAT32);
+  }
+  cloud.set_point_step(point_step);
+  cloud.set_num_points(num_points);
+  if (num_points > 0) cloud.set_data(points, num_points * point_step);
+  return cloud;
+}
+
+const PointField* FindField(const PointCloud& cloud, absl::string_view name) {
+  const auto field = std::find_if(cloud.fields().begin(), cloud.fields().end(),
+                                  [&](const PointField& candidate) { return candidate.name() == name; });
+  return field == cloud.fields().end() ? nullptr : &*field;
+}
+
+absl::StatusOr<std::vector<float>> FieldValues(const PointCloud& cloud, absl::string_view name) {
+  const PointField* field = FindField(cloud, name);
+  if (field == nullptr) return absl::InvalidArgumentError(absl::StrCat("the cloud has no field '", name, "'"));
+  const uint64_t size = static_cast<uint64_t>(SizeOf(field->type()));
+  if (size == 0) return absl::InvalidArgumentError(absl::StrCat("field '", name, "' has no type"));
+  const uint64_t num_rows = std::max<uint64_t>(1, cloud.height());
+  const uint64_t row_points = cloud.num_points() / num_rows;
+  const uint64_t step = cloud.point_step();
+  // Counts come from the cloud's maker: refuse what would wrap around before multiplying.
+  if (cloud.num_points() % num_rows != 0 || field->offset() + size > step ||
+      (cloud.num_points() > 0 && row_points > cloud.data().size() / step)) {
+    return absl::InvalidArgumentError(absl::StrCat("field '", name, "' at offset ", field->offset(), " of ",
+                                                   cloud.num_points(), " points of ", step, " bytes in ", num_rows,
+                                                   " rows does not fit ", cloud.data().size(), " bytes"));
+  }
+  const uint64_t row_step = cloud.row_step() > 0 ? cloud.row_step() : row_points * step;
+  if (row_step < row_points * step ||
+      (cloud.num_points() > 0 && (num_rows - 1) * row_step + row_points * step > cloud.data().size())) {
+    return absl::InvalidArgumentError(absl::StrCat(num_rows, " rows of ", row_points, " points of ", step, " bytes, ",
+                                                   row_step, " bytes apart, do not fit ", cloud.data().size(),
+                                                   " bytes"));
+  }
+  const double scale = field->has_scale() ? field->scale() : 1.0;
+  std::vector<float> values;
+  values.reserve(cloud.num_points());
+  for (uint64_t row = 0; row < num_rows; ++row) {
+    const char* point = cloud.data().data() + row * row_step + field->offset();
+    for (uint64_t i = 0; i < row_points; ++i, point += step) {
+      const double raw = LoadValue(point, field->type(), cloud.is_bigendian());
+      values.push_back(static_cast<float>(raw * scale + field->shift()));
+    }
+  }
+  return values;
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,20 @@
+#pragma once
+
+// What a model with labels answers to a point cloud.
+
+#include <cstdint>
+#include <vector>
+
+#include "client/cpp/api/answer.h"
+
+namespace voxserve::client {
+
+struct Segmentation : Answer {
+  std::vector<uint16_t> labels;  // [num_points] class ids; ignore_label where a point was not labelled
+  int bytes_per_label = 1;       // 1 or 2: what a label needs when stored
+  uint16_t ignore_label = 255;
+  int num_classes = 0;
+  std::vector<float> scores;  // [num_points, num_classes] logits; empty unless asked for
+};
+
+}  // namespace voxserve::client

@@ -1,0 +1,227 @@
+#include "client/cpp/api/stream_call.h"
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/api/error.h"
+#include "client/cpp/api/frame_encoding.h"
+#include "voxserve/v1/inference.grpc.pb.h"  // what (de)serialises messages
+
+namespace voxserve::client {
+namespace {
+
+constexpr char kMethod[] = "/voxserve.v1.InferenceService/InferStream";
+constexpr absl::string_view kDraining = "DRAINING";  // the server's
+
+absl::Status Superseded() {
+  return WithReason(absl::AbortedError("a newer frame came before this one was sent"), kSuperseded);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StreamCall>> StreamCall::Open(std::shared_ptr<Channels> channels,
+                                                             const StreamOptions& options, Callbacks callbacks) {
+  if (absl::Status status = options.Validate(); !status.ok()) return status;
+  std::unique_ptr<StreamCall> call(new StreamCall(std::move(channels), options, std::move(callbacks)));
+  call->Start();
+  return call;
+}
+
+StreamCall::StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks)
+    : channels_(std::move(channels)),
+      channel_(channels_->all()[channels_->NextIndex()]),
+      options_(options),
+      callbacks_(std::move(callbacks)) {}
+
+StreamCall::~StreamCall() {
+  context_.TryCancel();
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_done_));
+}
+
+void StreamCall::Start() {
+  SetTimeout(options_.timeout, &context_);
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferStreamResponse> stub(channel_);
+  stub.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
+  absl::MutexLock lock(&mutex_);
+  AddHold();
+  has_hold_ = true;
+  Write({EncodeConfig(options_)});
+  StartRead(&response_);
+  StartCall();
+}
+
+absl::Status StreamCall::Send(Frame frame) {
+  if (options_.sweeps && !frame.options.pose) {
+    return absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " has no pose, which sweeps need"));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (sends_are_closed_ || !has_hold_) {
+    return WithReason(
+        absl::FailedPreconditionError("the stream takes no more frames: it has ended, or sends are closed"),
+        kStreamEnded);
+  }
+  if (is_going_away_) {
+    return WithReason(absl::UnavailableError("the server is going away and takes no more frames"), kDraining);
+  }
+  if (awaited_.contains(frame.frame_id)) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("frame ", frame.frame_id, " waits for its answer already")),
+        kDuplicateFrame);
+  }
+  if (options_.policy == StreamPolicy::kQueue && unsent_.size() >= static_cast<size_t>(options_.max_unsent_frames)) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(unsent_.size(), " frames wait to be sent")),
+                      kTooManyUnsent);
+  }
+  awaited_[frame.frame_id] = {frame.num_points, absl::Now()};
+  if (!is_writing_) {
+    Write(std::move(frame.parts));
+    return absl::OkStatus();
+  }
+  if (options_.policy == StreamPolicy::kLatest && !unsent_.empty()) {
+    const Frame& older = unsent_.front();
+    // What it would have had the server forget is older still.
+    if (older.options.reset_sweeps && !frame.options.reset_sweeps) {
+      frame.options.reset_sweeps = true;
+      frame.parts.push_back(EncodeResetSweeps());
+    }
+    awaited_.erase(older.frame_id);
+    superseded_.push_back(older.frame_id);
+    unsent_.pop_front();
+  }
+  unsent_.push_back(std::move(frame));
+  return absl::OkStatus();
+}
+
+void StreamCall::CloseSends() {
+  absl::MutexLock lock(&mutex_);
+  if (sends_are_closed_) return;
+  sends_are_closed_ = true;
+  if (is_writing_ || !has_hold_) return;
+  StartWritesDone();
+  EndWrites();
+}
+
+void StreamCall::Write(std::vector<grpc::Slice> parts) {
+  is_writing_ = true;
+  message_ = grpc::ByteBuffer(parts.data(), parts.size());
+  StartWrite(&message_);
+}
+
+void StreamCall::EndWrites() {
+  if (!has_hold_) return;
+  has_hold_ = false;
+  RemoveHold();
+}
+
+void StreamCall::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    if (!ok || !has_hold_) {
+      EndWrites();
+    } else if (!unsent_.empty()) {
+      Frame next = std::move(unsent_.front());
+      unsent_.pop_front();
+      Write(std::move(next.parts));
+    } else if (sends_are_closed_) {
+      StartWritesDone();
+      EndWrites();
+    }
+  }
+  DeliverSuperseded();
+}
+
+void StreamCall::OnReadDone(bool ok) {
+  if (!ok) {
+    absl::MutexLock lock(&mutex_);
+    EndWrites();
+    return;
+  }
+  if (response_.has_result()) TakeResult(response_.mutable_result());
+  if (response_.has_going_away()) TakeGoingAway();
+  StartRead(&response_);
+}
+
+void StreamCall::TakeResult(v1::FrameResult* result) {
+  Outcome outcome;
+  outcome.frame_id = result->frame_id();
+  outcome.num_sweeps = static_cast<int>(result->num_sweeps());
+  Awaited awaited;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = awaited_.find(outcome.frame_id);
+    if (found == awaited_.end()) {
+      violation_ = Malformed(absl::StrCat("a result for frame ", outcome.frame_id, ", which waits for none"));
+      context_.TryCancel();
+      return;
+    }
+    awaited = found->second;
+    awaited_.erase(found);
+  }
+  if (result->status().code() != 0) {
+    outcome.response = FromRpcStatus(result->status());
+  } else {
+    outcome.response = std::move(*result->mutable_response());
+    outcome.asked = {.num_points = awaited.num_points,
+                     .wants_scores = options_.return_scores,
+                     .num_sampled = options_.sample ? options_.sample->num_points : 0};
+    outcome.sent = awaited.sent;
+  }
+  Deliver(std::move(outcome));
+}
+
+void StreamCall::TakeGoingAway() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_going_away_) return;
+    is_going_away_ = true;
+  }
+  absl::MutexLock lock(&callback_mutex_);
+  if (callbacks_.on_going_away) callbacks_.on_going_away();
+}
+
+void StreamCall::DeliverSuperseded() {
+  std::vector<uint64_t> superseded;
+  {
+    absl::MutexLock lock(&mutex_);
+    superseded.swap(superseded_);
+  }
+  for (const uint64_t frame_id : superseded) Deliver({frame_id, Superseded()});
+}
+
+void StreamCall::Deliver(Outcome outcome) {
+  absl::MutexLock lock(&callback_mutex_);
+  if (callbacks_.on_result) callbacks_.on_result(std::move(outcome));
+}
+
+void StreamCall::OnDone(const grpc::Status& grpc_status) {
+  absl::Status status = channels_->Explain(grpc_status, *channel_, options_.timeout);
+  std::vector<uint64_t> unanswered;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!violation_.ok()) status = violation_;
+    for (const auto& [frame_id, awaited] : awaited_) unanswered.push_back(frame_id);
+    awaited_.clear();
+    unsent_.clear();
+  }
+  DeliverSuperseded();
+  std::sort(unanswered.begin(), unanswered.end());
+  if (status.ok() && !unanswered.empty()) {
+    status = Malformed(absl::StrCat("a stream that ended without a result for ", unanswered.size(), " frames"));
+  }
+  for (const uint64_t frame_id : unanswered) Deliver({frame_id, status});
+  {
+    absl::MutexLock lock(&callback_mutex_);
+    if (callbacks_.on_end) callbacks_.on_end(std::move(status));
+  }
+  // Last: from here on the call may be gone.
+  absl::MutexLock lock(&mutex_);
+  is_done_ = true;
+}
+
+}  // namespace voxserve::client

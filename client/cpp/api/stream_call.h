@@ -1,0 +1,105 @@
+#pragma once
+
+// The library's own: the call behind a Stream (stream.h says what is promised), whatever its answers are read as.
+//
+// Writes start from Send as well as from reactions, so the call holds one hold of gRPC's until nothing more can be
+// written. gRPC never runs a reaction within a Start..., hence these are made with mutex_ held.
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "client/cpp/api/channels.h"
+#include "client/cpp/api/response.h"
+#include "client/cpp/api/stream.h"
+#include "voxserve/v1/inference.pb.h"
+
+namespace voxserve::client {
+
+class StreamCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::InferStreamResponse> {
+ public:
+  // A frame that is encoded (frame_encoding.h).
+  struct Frame {
+    uint64_t frame_id = 0;
+    uint64_t num_points = 0;
+    FrameOptions options;
+    std::vector<grpc::Slice> parts;
+  };
+
+  // As FrameOutcomeOf and StreamCallbacksOf, with the answer as it came: nothing of it has been checked.
+  struct Outcome {
+    uint64_t frame_id = 0;
+    absl::StatusOr<v1::InferResponse> response;
+    Asked asked = {};  // what an answer is to, and when that was sent
+    absl::Time sent = {};
+    int num_sweeps = 0;
+  };
+  struct Callbacks {
+    std::function<void(Outcome)> on_result = {};
+    std::function<void()> on_going_away = {};
+    std::function<void(absl::Status)> on_end = {};
+  };
+
+  static absl::StatusOr<std::unique_ptr<StreamCall>> Open(std::shared_ptr<Channels> channels,
+                                                          const StreamOptions& options, Callbacks callbacks);
+  ~StreamCall() override;
+
+  absl::Status Send(Frame frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CloseSends() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Cancel() { context_.TryCancel(); }
+
+  const Channels& channels() const { return *channels_; }
+  bool has_sweeps() const { return options_.sweeps.has_value(); }
+
+ private:
+  struct Awaited {
+    uint64_t num_points = 0;
+    absl::Time sent;
+  };
+
+  StreamCall(std::shared_ptr<Channels> channels, const StreamOptions& options, Callbacks callbacks);
+  void Start() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Write(std::vector<grpc::Slice> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Nothing more is written: what waits to be sent stays awaited until the end.
+  void EndWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeResult(v1::FrameResult* result) ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  void TakeGoingAway() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  // Tells of the frames that Send superseded: it must not call back itself.
+  void DeliverSuperseded() ABSL_LOCKS_EXCLUDED(mutex_, callback_mutex_);
+  void Deliver(Outcome outcome) ABSL_LOCKS_EXCLUDED(callback_mutex_);
+
+  const std::shared_ptr<Channels> channels_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const StreamOptions options_;
+  const Callbacks callbacks_;
+  grpc::ClientContext context_;
+  v1::InferStreamResponse response_;  // of the read that is under way
+  grpc::ByteBuffer message_;          // of the write that is under way
+
+  absl::Mutex callback_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one callback at a time
+  absl::Mutex mutex_;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sends_are_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_hold_ ABSL_GUARDED_BY(mutex_) = false;  // while more may be written
+  bool is_going_away_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Frame> unsent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> superseded_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Awaited> awaited_ ABSL_GUARDED_BY(mutex_);  // by frame_id; unsent ones too
+  absl::Status violation_ ABSL_GUARDED_BY(mutex_);                          // why the client itself ended the stream
+};
+
+}  // namespace voxserve::client

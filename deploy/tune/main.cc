@@ -1,0 +1,40 @@
+// The voxserve-tune process. The terminal and the signals are looked at here alone.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "deploy/tune/tune.h"
+#include "engine/base/logging.h"
+
+namespace {
+
+volatile std::sig_atomic_t g_is_interrupted = 0;
+
+// The second signal ends the process at once.
+void CatchInterrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { g_is_interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CatchInterrupts();
+  voxserve::SetMinLogLevel(voxserve::LogLevel::kWarning);
+  const char* const terminal = std::getenv("TERM");
+  return voxserve::tune::Run(
+      std::vector<std::string>(argv + 1, argv + argc),
+      {.out = &std::cout,
+       .err = &std::cerr,
+       .err_is_tty = isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string(terminal) != "dumb",
+       .is_interrupted = [] { return g_is_interrupted != 0; },
+       .version = VOXSERVE_VERSION});
+}

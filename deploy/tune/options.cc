@@ -1,0 +1,105 @@
+#include "deploy/tune/options.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/cli/arguments.h"
+#include "client/cpp/io/field_spec.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve::tune {
+namespace {
+
+std::vector<client::Flag> Flags(Options* options, std::string* model) {
+  return {
+      client::StringFlag("model", "FOLDER[:VERSION]",
+                         "The model's folder, with a version folder in it. Required. Default version: the newest.",
+                         model),
+      client::StringFlag("plan_dir", "FOLDER",
+                         "Where the plan is written, as voxserve --plan_dir reads it. Default: plans/ of the version's "
+                         "own folder.",
+                         &options->plan_dir),
+      client::StringFlag("devices", "DEVICE",
+                         "Where to search: cpu, or a GPU as cuda:0. A plan serves every device of the same name. "
+                         "Default: the first GPU, or the CPU where there is none.",
+                         &options->devices),
+      client::IntFlag("threads", "N", "CPU threads that compute. Default: as many as this process may use.", 1, 4096,
+                      &options->threads),
+      client::IntFlag("max_scans", "N", "Of more scans so many are taken, evenly. Default 100.", 1, 100000,
+                      &options->max_scans),
+      client::StringFlag("fields", "SPEC",
+                         "Layout of the points where the extension does not say it, as voxserve-client infer --fields.",
+                         &options->fields),
+      client::IntFlag("repeats", "N", "Of each measurement. Default 5.", 1, 1000, &options->repeats),
+      client::DurationFlag("time_limit", "Beyond it the search concludes from what it has measured. Default 10m.",
+                           &options->time_limit),
+      client::SwitchFlag("allow_nondeterministic",
+                         "Keeps candidates whose results differ from run to run in their last bits.",
+                         &options->may_be_nondeterministic),
+      client::SwitchFlag("dry_run", "Searches and prints, and writes nothing.", &options->is_dry_run),
+      client::SwitchFlag("help", "Prints this page.", &options->wants_help),
+      client::SwitchFlag("version", "Prints the version.", &options->wants_version),
+  };
+}
+
+// "models/minkunet:2" -> folder and version. A folder may have colons of its own.
+absl::Status SetModel(const std::string& model, Options& options) {
+  options.model_folder = model;
+  const size_t colon = model.rfind(':');
+  if (colon == std::string::npos || model.find('/', colon) != std::string::npos) return absl::OkStatus();
+  int64_t version = 0;
+  if (colon == 0 || !absl::SimpleAtoi(model.substr(colon + 1), &version) || version < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model is '", model, "', must be a model's folder, or FOLDER:VERSION with a version such as 1"));
+  }
+  options.model_folder = model.substr(0, colon);
+  options.version = version;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
+  Options options;
+  std::string model;
+  RETURN_IF_ERROR(client::ParseArguments(words, Flags(&options, &model), &options.scans));
+  if (options.wants_help || options.wants_version) return options;
+  if (model.empty()) {
+    return absl::InvalidArgumentError("--model is missing: a model's folder, for example deploy/models/minkunet");
+  }
+  RETURN_IF_ERROR(SetModel(model, options));
+  if (options.scans.empty()) return absl::InvalidArgumentError("no scan named: files, or folders of scans");
+  if (!options.fields.empty()) {
+    if (const auto spec = client::ParseFieldSpec(options.fields); !spec.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));
+    }
+  }
+  return options;
+}
+
+std::string HelpText() {
+  Options defaults;
+  std::string model;
+  return client::FormatHelp(
+             {.name = "",
+              .synopsis = "--model FOLDER[:VERSION] SCAN|FOLDER... [FLAGS]",
+              .summary = "searches the fastest plan for a model on this machine's GPU (or CPU)",
+              .description =
+                  "Runs the model on your scans by many plans (how maps are searched, how matrix products are grouped, "
+                  "by which dataflow each convolution runs), keeps what is fastest for each size of scan, and writes "
+                  "it to where voxserve finds it when it loads the model. Results stay those of the default plan to "
+                  "rounding: what deviates is left out. Scans should be like those that will be served; a dozen of "
+                  "each kind is enough. The device should do nothing else meanwhile.",
+              .examples =
+                  "  voxserve-tune --model deploy/models/minkunet scans/\n"
+                  "  voxserve-tune --model models/minkunet:2 --devices cuda:1 --plan_dir /var/lib/voxserve/plans "
+                  "scans/ more/000000.bin\n"
+                  "  voxserve-tune --model deploy/models/minkunet --dry_run --time_limit 1m scan.pcd\n",
+              .program = "voxserve-tune"},
+             Flags(&defaults, &model)) +
+         "\nExit codes: 0 done (also where the default plan turned out to be the fastest), 1 something failed, 2 wrong "
+         "usage,\n130 ended by Ctrl-C; nothing is written then.\n";
+}
+
+}  // namespace voxserve::tune

@@ -1,0 +1,84 @@
+#include "engine/compiler/buffer_layout.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kRowAlignmentBytes = 16;
+
+int64_t PaddedPitch(int64_t channels, DType dtype) {
+  const int64_t alignment = kRowAlignmentBytes / SizeOf(dtype);
+  return (channels + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+BufferLayout::BufferLayout(DType dtype, DType label_dtype, Layers& layers, Program& program)
+    : dtype_(dtype), label_dtype_(label_dtype), layers_(layers), program_(program) {
+  PlaceConcats();
+  buffer_of_.assign(static_cast<size_t>(layers_.size()), -1);
+  for (int index = 0; index < layers_.size(); ++index) {
+    const Layer& layer = layers_.At(index);
+    if (layer.stored_in >= 0 || layers_.IsMadeByAnswer(layer.result_node)) continue;
+    const GraphNode& node = layers_.Node(layer.result_node);
+    buffer_of_[static_cast<size_t>(index)] = Add({.level = node.level,
+                                                  .rows_per_sample = node.rows_per_sample(),
+                                                  .dtype = DTypeOf(layer),
+                                                  .channels = ColumnsOf(layer)})
+                                                 .buffer;
+  }
+}
+
+void BufferLayout::PlaceConcats() {
+  for (int index = 0; index < layers_.size(); ++index) {
+    const GraphNode& concat = layers_.FirstNode(layers_.At(index));
+    if (!std::holds_alternative<ConcatOp>(concat.op)) continue;
+    // Its inputs are of another type: they are converted as they are copied.
+    if (DTypeOf(layers_.At(index)) != dtype_) continue;
+    int32_t column = 0;
+    for (const int node : concat.inputs) {
+      Layer& input = layers_.At(layers_.LayerOf(node));
+      // The voxelize kernel pads its rows itself, so it needs them whole.
+      if (input.stored_in < 0 && !std::holds_alternative<VoxelizeOp>(layers_.FirstNode(input).op) &&
+          layers_.Node(node).HasRowsOf(concat)) {
+        input.stored_in = index;
+        input.column = column;
+      }
+      column += layers_.Node(node).channels;
+    }
+  }
+}
+
+DType BufferLayout::DTypeOf(const Layer& layer) const {
+  const GraphNode& node = layers_.Node(layer.result_node);
+  if (node.is_labels) return label_dtype_;
+  if (node.max_boxes > 0) return DType::kFloat32;
+  return layers_.StaysFloat32(layer) ? DType::kFloat32 : dtype_;
+}
+
+BufferSlice BufferLayout::Touch(int layer) {
+  BufferSlice slice{.channels = ColumnsOf(layers_.At(layer))};
+  while (layers_.At(layer).stored_in >= 0) {
+    slice.column += layers_.At(layer).column;
+    layer = layers_.At(layer).stored_in;
+  }
+  slice.buffer = buffer_of_[static_cast<size_t>(layer)];
+  return Touch(slice);
+}
+
+BufferSlice BufferLayout::Touch(const BufferSlice& slice) {
+  Buffer& buffer = program_.buffers[static_cast<size_t>(slice.buffer)];
+  const int step = static_cast<int>(program_.steps.size());
+  if (buffer.first_step < 0) buffer.first_step = step;
+  buffer.last_step = step;
+  return slice;
+}
+
+BufferSlice BufferLayout::Add(Buffer buffer) {
+  buffer.pitch = buffer.dtype == label_dtype_ ? buffer.channels : PaddedPitch(buffer.channels, buffer.dtype);
+  buffer.first_step = -1;
+  buffer.last_step = -1;
+  program_.buffers.push_back(buffer);
+  return {.buffer = static_cast<int>(program_.buffers.size()) - 1, .channels = buffer.channels};
+}
+
+}  // namespace voxserve

@@ -1,0 +1,76 @@
+#include "engine/compiler/compiler.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "engine/compiler/buffer_layout.h"
+#include "engine/compiler/buffer_placement.h"
+#include "engine/compiler/conv2d_merging.h"
+#include "engine/compiler/layers.h"
+#include "engine/compiler/segments.h"
+#include "engine/compiler/step_emitter.h"
+
+namespace voxserve {
+namespace {
+
+// The scores that decide about the levels of a segment live until its levels are made.
+void TouchScores(const Layers& layers, const Segments& segments, int segment, BufferLayout& buffers, Program& program) {
+  const std::vector<CoordinateLevel>& levels = layers.graph().levels.levels();
+  for (size_t level = 0; level < levels.size(); ++level) {
+    const int score = layers.ScoreOf(levels[level]);
+    if (score >= 0 && segments.OfLevel(static_cast<int>(level)) == segment)
+      program.scores[level] = buffers.Touch(score);
+  }
+}
+
+// What the graph says of itself, and the target.
+void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target, Program& program) {
+  program.dimension = graph.dimension;
+  program.voxelize = graph.voxelize_op();
+  program.levels = graph.levels.levels();
+  program.default_plans = PlanTable(program, {{.plan = plan}});
+  program.allow_tf32 = target.allow_tf32;
+  program.is_deterministic = target.is_deterministic;
+  program.num_classes = graph.num_classes;
+  program.has_labels = graph.labels_output >= 0;
+  program.has_scores = graph.scores_output >= 0;
+  program.has_boxes = graph.boxes_output >= 0;
+  program.has_velocities = graph.has_velocities;
+}
+
+}  // namespace
+
+Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& target) {
+  Program program;
+  Layers layers(graph);
+  if (target.merges_conv2ds) MergeConv2ds(layers);
+  const Segments segments(layers);
+  program.segments.resize(static_cast<size_t>(segments.size()));
+  program.scores.resize(graph.levels.levels().size());
+  program.label_dtype = target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16;
+  BufferLayout buffers(target.dtype, program.label_dtype, layers, program);
+  StepEmitter emitter(plan, target, layers, buffers, program);
+  const auto emit_layers = [&](const auto& is_wanted) {
+    for (int layer = 0; layer < layers.size(); ++layer) {
+      if (is_wanted(layers.At(layer))) emitter.EmitLayer(layer);
+    }
+  };
+  // Segment by segment, the head last, so that a step's number is its place in time: buffers live by it.
+  for (int segment = 0; segment < segments.size(); ++segment) {
+    program.segments[static_cast<size_t>(segment)].first_step = static_cast<int>(program.steps.size());
+    emit_layers([&](const Layer& layer) { return !layers.IsHead(layer.first_node) && layer.segment == segment; });
+    TouchScores(layers, segments, segment + 1, buffers, program);
+    program.segments[static_cast<size_t>(segment)].end_step = static_cast<int>(program.steps.size());
+  }
+  program.first_head_step = static_cast<int>(program.steps.size());
+  emit_layers([&](const Layer& layer) { return layers.IsHead(layer.first_node); });
+  emitter.EmitOutputs();
+  program.segments.back().end_step = static_cast<int>(program.steps.size());
+  segments.Fill(emitter.sample_levels(), program);
+  Describe(graph, plan, target, program);
+  program.sample_bytes = BytesOfSamples(program, /*num_samples=*/1, target.on_cuda);
+  return program;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,147 @@
+#include "engine/compiler/conv2d_merging.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "engine/model/node_parameters.h"
+
+namespace voxserve {
+namespace {
+
+class Merger {
+ public:
+  explicit Merger(Layers& layers) : layers_(layers) {}
+
+  void Run() {
+    const int num_layers = layers_.size();
+    std::map<int, std::vector<int>> readers;  // by input layer
+    for (int index = 0; index < num_layers; ++index) {
+      if (MayBeMerged(layers_.At(index))) readers[InputOf(index)].push_back(index);
+    }
+    for (const auto& [input, siblings] : readers) MergeAlike(siblings, [this](auto& alike) { MergeSiblings(alike); });
+    // Results of these may be read in the same way again.
+    for (int merged = num_layers; merged < layers_.size(); ++merged) {
+      std::vector<int> columns_readers;
+      for (int index = 0; index < num_layers; ++index) {
+        if (MayBeMerged(layers_.At(index)) && layers_.At(InputOf(index)).stored_in == merged) {
+          columns_readers.push_back(index);
+        }
+      }
+      MergeAlike(columns_readers, [this](auto& alike) { MergeNeighbours(alike); });
+    }
+  }
+
+ private:
+  const Conv2dOp& OpOf(int index) const { return std::get<Conv2dOp>(layers_.FirstNode(layers_.At(index)).op); }
+  const GraphNode& ResultOf(int index) const { return layers_.Node(layers_.At(index).result_node); }
+  int InputOf(int index) const { return layers_.LayerOf(layers_.FirstNode(layers_.At(index)).inputs[0]); }
+
+  bool MayBeMerged(const Layer& layer) const {
+    const auto* const op = std::get_if<Conv2dOp>(&layers_.FirstNode(layer).op);
+    if (op == nullptr || op->geometry.is_transposed || op->geometry.groups > 1) return false;
+    if (layer.residual >= 0 || layer.stored_in >= 0) return false;
+    const std::vector<int>& readers = layers_.ReadersOf(layer);
+    return std::none_of(readers.begin(), readers.end(),
+                        [this](int reader) { return std::holds_alternative<ConcatOp>(layers_.Node(reader).op); });
+  }
+
+  bool AreAlike(int a, int b) const {
+    const Layer& one = layers_.At(a);
+    const Layer& other = layers_.At(b);
+    return OpOf(a).geometry == OpOf(b).geometry && OpOf(a).in_channels == OpOf(b).in_channels &&
+           one.activation == other.activation && one.is_for_all == other.is_for_all &&
+           one.is_for_scores == other.is_for_scores && layers_.StaysFloat32(one) == layers_.StaysFloat32(other);
+  }
+
+  // Calls merge(alike) for what of these layers are alike, two or more, in their order.
+  template <typename Merge>
+  void MergeAlike(std::vector<int> candidates, const Merge& merge) {
+    while (candidates.size() > 1) {
+      const auto others = std::stable_partition(candidates.begin(), candidates.end(),
+                                                [&, first = candidates.front()](int c) { return AreAlike(first, c); });
+      std::vector<int> alike(candidates.begin(), others);
+      candidates.erase(candidates.begin(), others);
+      if (alike.size() > 1) merge(alike);
+    }
+  }
+
+  void MergeSiblings(const std::vector<int>& siblings) {
+    std::vector<int32_t> begins = {0};
+    for (const int sibling : siblings) begins.push_back(begins.back() + ResultOf(sibling).channels);
+    Merge(siblings, begins, /*num_groups=*/1);
+  }
+
+  // Of layers that read columns of one value: those that are neighbours there.
+  void MergeNeighbours(std::vector<int>& readers) {
+    const auto column = [&](int index) { return layers_.At(InputOf(index)).column; };
+    std::stable_sort(readers.begin(), readers.end(), [&](int a, int b) { return column(a) < column(b); });
+    for (size_t begin = 0, end = 0; begin < readers.size(); begin = end) {
+      int32_t width = 0;
+      for (end = begin; end < readers.size(); ++end) {
+        if (end > begin && column(readers[end]) != column(readers[end - 1]) + OpOf(readers[end]).in_channels) break;
+        width = std::max(width, ResultOf(readers[end]).channels);
+      }
+      if (end - begin < 2) continue;
+      std::vector<int32_t> begins = {0};
+      for (size_t i = begin; i < end; ++i) begins.push_back(begins.back() + width);
+      Merge({readers.begin() + static_cast<ptrdiff_t>(begin), readers.begin() + static_cast<ptrdiff_t>(end)}, begins,
+            static_cast<int32_t>(end - begin));
+    }
+  }
+
+  // begins: [members + 1] columns.
+  void Merge(const std::vector<int>& members, const std::vector<int32_t>& begins, int32_t num_groups) {
+    if (begins.back() > kMaxChannels) return;
+    Layer merged = layers_.At(members.front());
+    merged.scale.clear();
+    merged.bias.clear();
+    merged.members = members;
+    merged.num_columns = begins.back();
+    merged.num_groups = num_groups;
+    for (size_t i = 0; i < members.size(); ++i) {
+      layers_.At(members[i]).stored_in = layers_.size();
+      layers_.At(members[i]).column = begins[i];
+    }
+    layers_.Append(std::move(merged));
+  }
+
+  Layers& layers_;
+};
+
+std::vector<float> ScaledWeights(const Conv2dOp& op, const std::vector<float>& scale) {
+  std::vector<float> weights = op.weight->values;
+  if (scale.empty()) return weights;
+  const auto cells = static_cast<size_t>(op.geometry.kernel_size[0] * op.geometry.kernel_size[1]);
+  const size_t an_output = op.geometry.is_transposed ? cells : weights.size() / scale.size();
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scale[i / an_output % scale.size()];
+  return weights;
+}
+
+}  // namespace
+
+void MergeConv2ds(Layers& layers) { Merger(layers).Run(); }
+
+FoldedConv2d FoldConv2d(const Layers& layers, const Layer& layer) {
+  const auto& op = std::get<Conv2dOp>(layers.FirstNode(layer).op);
+  if (layer.members.empty()) return {op.geometry, ScaledWeights(op, layer.scale), layer.bias};
+  FoldedConv2d folded{.geometry = op.geometry};
+  folded.geometry.groups = layer.num_groups;
+  const auto num_columns = static_cast<size_t>(layer.num_columns);
+  const size_t a_column = op.weight->values.size() / static_cast<size_t>(op.out_channels);
+  folded.weights.resize(num_columns * a_column, 0.0f);
+  for (const int index : layer.members) {
+    const Layer& member = layers.At(index);
+    const auto column = static_cast<size_t>(member.column);
+    const std::vector<float> weights = ScaledWeights(std::get<Conv2dOp>(layers.FirstNode(member).op), member.scale);
+    std::copy(weights.begin(), weights.end(), folded.weights.begin() + static_cast<ptrdiff_t>(column * a_column));
+    if (member.bias.empty()) continue;
+    folded.bias.resize(num_columns, 0.0f);
+    std::copy(member.bias.begin(), member.bias.end(), folded.bias.begin() + static_cast<ptrdiff_t>(column));
+  }
+  return folded;
+}
+
+}  // namespace voxserve

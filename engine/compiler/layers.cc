@@ -1,0 +1,192 @@
+#include "engine/compiler/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace voxserve {
+namespace {
+
+// Inputs whose rows it reads. The others, which follow them, say where: the voxelize, or whose sites.
+size_t NumInputsRead(const GraphNode& node) {
+  if (std::holds_alternative<PointFeaturesOp>(node.op) || std::holds_alternative<VoxelizeOp>(node.op)) return 0;
+  const bool has_place = std::holds_alternative<VoxelToPointOp>(node.op) ||
+                         std::holds_alternative<PointToVoxelOp>(node.op) ||
+                         std::holds_alternative<DevoxelizeOp>(node.op);
+  return has_place ? 1 : node.inputs.size();
+}
+
+// value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
+void Fold(const BatchNormOp& norm, Layer& layer) {
+  const size_t channels = norm.weight->values.size();
+  layer.scale.resize(channels, 1.0f);
+  layer.bias.resize(channels, 0.0f);
+  for (size_t c = 0; c < channels; ++c) {
+    const float factor = static_cast<float>(norm.weight->values[c] /
+                                            std::sqrt(double{norm.running_var->values[c]} + double{norm.epsilon}));
+    layer.scale[c] *= factor;
+    layer.bias[c] = (layer.bias[c] - norm.running_mean->values[c]) * factor + norm.bias->values[c];
+  }
+}
+
+}  // namespace
+
+Layers::Layers(const Graph& graph) : graph_(graph) {
+  FindRead();
+  FindConsumers();
+  decodes_floats_ = DecodersReadAlone();
+  Make();
+  MarkOutputs();
+}
+
+bool Layers::DecidesSites(int node) const {
+  const std::vector<CoordinateLevel>& levels = graph_.levels.levels();
+  return std::any_of(levels.begin(), levels.end(),
+                     [node](const CoordinateLevel& level) { return level.filter && level.filter->score_node == node; });
+}
+
+bool Layers::IsHead(int node) const { return IsHeadOp(Node(node).op) || IsMadeByAnswer(node); }
+
+bool Layers::IsMadeByAnswer(int node) const {
+  return std::holds_alternative<VoxelToPointOp>(Node(node).op) && consumers_[static_cast<size_t>(node)].empty();
+}
+
+bool Layers::StaysFloat32(const Layer& layer) const {
+  const std::vector<int>& readers = ReadersOf(layer);
+  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+    // Scores are only compared.
+    if (std::holds_alternative<PruneOp>(Node(reader).op)) return Node(reader).inputs[0] != layer.result_node;
+    return IsHead(reader) && (decodes_floats_ || !IsDecoder(Node(reader).op));
+  });
+}
+
+bool Layers::DecodersReadAlone() const {
+  const auto is_decoder = [this](int node) { return IsDecoder(Node(node).op); };
+  for (const GraphNode& node : graph_.nodes) {
+    if (!IsDecoder(node.op)) continue;
+    for (const int image : node.inputs) {
+      const std::vector<int>& readers = consumers_[static_cast<size_t>(image)];
+      if (!std::all_of(readers.begin(), readers.end(), is_decoder)) return false;
+    }
+  }
+  return true;
+}
+
+void Layers::FindRead() {
+  is_read_.assign(graph_.nodes.size(), false);
+  for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+    if (output >= 0) is_read_[static_cast<size_t>(output)] = true;
+  }
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (level.filter && level.filter->score_node >= 0) is_read_[static_cast<size_t>(level.filter->score_node)] = true;
+  }
+  for (size_t node = graph_.nodes.size(); node-- > 0;) {  // readers stand behind what they read
+    if (!is_read_[node]) continue;
+    const size_t num_read = NumInputsRead(graph_.nodes[node]);
+    for (size_t input = 0; input < num_read; ++input) {
+      is_read_[static_cast<size_t>(graph_.nodes[node].inputs[input])] = true;
+    }
+  }
+}
+
+void Layers::FindConsumers() {
+  consumers_.resize(graph_.nodes.size());
+  for (size_t node = 0; node < graph_.nodes.size(); ++node) {
+    if (!is_read_[node]) continue;
+    const size_t num_read = NumInputsRead(graph_.nodes[node]);
+    for (size_t input = 0; input < num_read; ++input) {
+      consumers_[static_cast<size_t>(graph_.nodes[node].inputs[input])].push_back(static_cast<int>(node));
+    }
+  }
+}
+
+void Layers::Make() {
+  layer_of_.assign(graph_.nodes.size(), -1);
+  for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
+    if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
+    Layer layer{.first_node = node, .result_node = node};
+    const GraphOp& op = Node(node).op;
+    bool can_absorb = true;
+    if (const auto* conv = std::get_if<SparseConvOp>(&op)) {
+      if (conv->bias) layer.bias = conv->bias->values;
+    } else if (const auto* conv2d = std::get_if<Conv2dOp>(&op)) {
+      if (conv2d->bias) layer.bias = conv2d->bias->values;
+    } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
+      if (linear->bias) layer.bias = linear->bias->values;
+    } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
+      Fold(*norm, layer);
+    } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
+      layer.activation = activation->activation;
+    } else if (const auto* add = std::get_if<AddOp>(&op)) {
+      layer.is_union = !add->rulebooks.empty();
+      if (!layer.is_union) layer.residual = LayerOf(Node(node).inputs[1]);
+    } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
+      if (sample_norm->bias) layer.bias = sample_norm->bias->values;
+      layer.has_scale = false;
+    } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
+      layer.has_scale = false;
+      can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
+    } else if (std::holds_alternative<DevoxelizeOp>(op) || std::holds_alternative<VoxelToPointOp>(op)) {
+      layer.has_scale = false;
+    } else {
+      can_absorb = false;
+    }
+    if (can_absorb) Absorb(layer);
+    for (int absorbed : absorbed_) layer_of_[static_cast<size_t>(absorbed)] = static_cast<int>(layers_.size());
+    absorbed_.clear();
+    layer_of_[static_cast<size_t>(node)] = static_cast<int>(layers_.size());
+    layers_.push_back(std::move(layer));
+  }
+}
+
+// Follows the layer's value for as long as one node alone reads it and the epilogue has room for that node.
+void Layers::Absorb(Layer& layer) {
+  for (;;) {
+    const std::vector<int>& readers = consumers_[static_cast<size_t>(layer.result_node)];
+    // A prune reads its scores even where nobody reads its own value, but for its sites.
+    if (readers.size() != 1 || IsOutput(layer.result_node) || DecidesSites(layer.result_node)) return;
+    const int next = readers.front();
+    const GraphOp& op = Node(next).op;
+    const bool sums_only = layer.residual < 0 && !layer.is_union && !layer.activation;
+    if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
+      Fold(*norm, layer);
+    } else if (const auto* add = std::get_if<AddOp>(&op); add != nullptr && add->rulebooks.empty() && sums_only) {
+      const std::vector<int>& inputs = Node(next).inputs;
+      const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
+      if (other < 0) return;  // not computed yet: its own layer absorbs the addition
+      layer.residual = other;
+    } else if (const auto* activation = std::get_if<ActivationOp>(&op); activation != nullptr && !layer.activation) {
+      layer.activation = activation->activation;
+    } else {
+      return;
+    }
+    layer.result_node = next;
+    absorbed_.push_back(next);
+  }
+}
+
+std::vector<int> Layers::InputsOf(const Layer& layer) const {
+  std::vector<int> inputs;
+  const GraphNode& node = FirstNode(layer);
+  for (size_t i = 0; i < NumInputsRead(node); ++i) inputs.push_back(LayerOf(node.inputs[i]));
+  if (layer.residual >= 0) inputs.push_back(layer.residual);
+  return inputs;
+}
+
+void Layers::MarkOutputs() {
+  for (const int output : {graph_.labels_output, graph_.boxes_output}) {
+    if (output >= 0) At(LayerOf(output)).is_for_all = true;
+  }
+  if (graph_.scores_output >= 0) At(LayerOf(graph_.scores_output)).is_for_scores = true;
+  for (const CoordinateLevel& level : graph_.levels.levels()) {
+    if (const int score = ScoreOf(level); score >= 0) At(score).is_for_all = true;
+  }
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    for (const int input : InputsOf(*layer)) {
+      At(input).is_for_all |= layer->is_for_all;
+      At(input).is_for_scores |= layer->is_for_scores;
+    }
+  }
+}
+
+}  // namespace voxserve

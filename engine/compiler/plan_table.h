@@ -1,0 +1,52 @@
+#pragma once
+
+// The plans by which a program runs: one for each range of input sizes, and which forms of the rulebooks they ask for.
+//
+// A batch's plan follows from its number of voxels alone, so that equal batches run alike. The geometry pass does not
+// know that number yet: it makes every form that a plan of the table asks for.
+//
+// Immutable; replaced as a whole.
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/compiler/plan.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/ops/conv_plan.h"
+
+namespace voxserve {
+
+struct Program;
+
+// The same choices as far as gather-GEMM-scatter, which a GPU serves for every convolution, has them.
+ConvPlan AsGatherGemmScatter(ConvPlan plan);
+
+class PlanTable {
+ public:
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  // The plan of batches of min_voxels <= voxels < max_voxels.
+  struct Bucket {
+    int64_t min_voxels = 0;
+    int64_t max_voxels = kNoLimit;
+    Plan plan;
+  };
+
+  // Of a program without convolutions.
+  PlanTable() : plans_(1) {}
+  // Buckets ascend and do not overlap. Between and beyond them the nearest one serves.
+  // A convolution whose plan its device does not serve (ProgramConv::fetch_on_demand_rows) runs by the bucket's
+  // fallback.
+  PlanTable(const Program& program, const std::vector<Bucket>& buckets);
+
+  const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution
+  const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
+
+ private:
+  std::vector<int64_t> max_voxels_;           // by bucket
+  std::vector<std::vector<ConvPlan>> plans_;  // by bucket
+  std::vector<RulebookForms> forms_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,144 @@
+#include "engine/executor/batch_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/executor/point_reader.h"
+#include "kernels/coordinates/coordinate_key.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status TooManyVoxels(int64_t voxels, int64_t limit) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("the cloud occupies ", voxels, " voxels; the model's limit is ", limit)),
+      error_reason::kTooManyVoxels);
+}
+
+absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
+  const kernels::CoordinateKey limits(dimension);
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "a convolution asks ", sites, " times for sites outside ", limits.min_coordinate(), " to ",
+                        limits.max_coordinate(), ", the limits of a coordinate in ", dimension, " dimensions")),
+                    error_reason::kCoordinateLimits);
+}
+
+}  // namespace
+
+absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+                          std::vector<int64_t>& point_begin) {
+  if (inputs.size() > static_cast<size_t>(kernels::kMaxSamples)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch of ", inputs.size(), " samples; the limit is ", kernels::kMaxSamples));
+  }
+  point_begin.assign(1, 0);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    output.samples[i].status = CheckInput(program.voxelize, inputs[i]);
+    point_begin.push_back(point_begin.back() + (output.samples[i].status.ok() ? inputs[i].num_points() : 0));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+                                      BatchOutput& output) {
+  std::vector<OutputRequest> requests;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // A sample that failed has no points.
+    const int64_t num_answers = point_begin[i] == point_begin[i + 1] ? 0 : inputs[i].num_answers();
+    requests.push_back(
+        {.return_scores = inputs[i].return_scores, .num_answers = num_answers, .output = &output.samples[i]});
+  }
+  return requests;
+}
+
+kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {
+  const VoxelizeOp& op = program.voxelize;
+  kernels::VoxelizeParams params{
+      .dimension = program.dimension, .rounding = op.rounding, .origin = op.origin, .has_range = op.has_range};
+  std::copy(op.voxel_size.begin(), op.voxel_size.end(), params.voxel_size);
+  std::copy(op.range_min.begin(), op.range_min.end(), params.range_min);
+  std::copy(op.range_max.begin(), op.range_max.end(), params.range_max);
+  return params;
+}
+
+kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) {
+  const SiteRule& rule = level.from;
+  kernels::OutputCoordinatesParams params{.rule = rule.rule, .geometry = rule.geometry};
+  if (level.spatial_shape) params.out_shape = *level.spatial_shape;
+  params.has_lower = rule.lower_bound.has_value();
+  params.has_upper = rule.upper_bound.has_value();
+  if (params.has_lower) params.lower = *rule.lower_bound;
+  if (params.has_upper) params.upper = *rule.upper_bound;
+  return params;
+}
+
+kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
+  return limits.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst ? kernels::VoxelOrder::kNearest
+                                                                            : kernels::VoxelOrder::kFirstSeen;
+}
+
+kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context) {
+  const SiteFilter& filter = *program.levels[static_cast<size_t>(level)].filter;
+  kernels::SiteFilterParams params{.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
+  if (filter.score_node < 0) return params;
+  const Tensor scores = context->At(program.scores[static_cast<size_t>(level)]);
+  params.scores = scores.data;
+  params.score_dtype = scores.dtype;
+  params.scores_pitch = scores.pitch;
+  return params;
+}
+
+absl::Status OutOfHostMemory() {
+  return WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
+                    error_reason::kOutOfMemory);
+}
+
+void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
+                     BatchOutput& output) {
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    if (!sample.status.ok()) continue;
+    PointCounts& counts = sample.counts;
+    counts.voxels = counted.sample_begin[i + 1] - counted.sample_begin[i];
+    counts.invalid = counted.num_invalid[i];
+    counts.out_of_range = counted.num_out_of_range[i];
+    counts.dropped = counted.num_dropped_points[i];
+    counts.used = point_begin[i + 1] - point_begin[i] - counts.invalid - counts.out_of_range - counts.dropped;
+    if (counted.num_dropped_voxels[i] > 0 && limits.voxel_overflow == ModelConfig::VoxelOverflow::kReject) {
+      sample.status = TooManyVoxels(counts.voxels + counted.num_dropped_voxels[i], limits.max_voxels);
+    }
+  }
+}
+
+void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutput& output) {
+  for (size_t i = 0; i < output.samples.size(); ++i) {
+    SampleOutput& sample = output.samples[i];
+    const int64_t beyond = counted.num_beyond_limits[i];
+    if (sample.status.ok() && beyond > 0) sample.status = BeyondLimits(beyond, dimension);
+  }
+}
+
+absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits) {
+  if (num_samples == 1 || limits.max_batch_voxels == 0 || num_voxels <= limits.max_batch_voxels) {
+    return absl::OkStatus();
+  }
+  return absl::OutOfRangeError(absl::StrCat("the batch occupies ", num_voxels,
+                                            " voxels; max_batch_voxels of the model is ", limits.max_batch_voxels));
+}
+
+std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets) {
+  std::vector<int64_t> sizes;
+  for (int32_t k = 0; k < num_offsets; ++k) sizes.push_back(offset_begin[k + 1] - offset_begin[k]);
+  return sizes;
+}
+
+bool HasGoodSample(const BatchOutput& output) {
+  return std::any_of(output.samples.begin(), output.samples.end(), [](const SampleOutput& s) { return s.status.ok(); });
+}
+
+bool WantsScores(absl::Span<const SampleInput> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
+}
+
+}  // namespace voxserve

@@ -1,0 +1,68 @@
+#pragma once
+
+// What both executors do with a batch's samples, whatever the device.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/executor/executor.h"
+#include "engine/geometry/batch_counts.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/coordinates/site_filter.h"
+#include "kernels/points/voxel_limit.h"
+#include "kernels/points/voxelize.h"
+
+namespace voxserve {
+
+// Sets each sample's status by what it brings (CheckInput), and point_begin [samples + 1]: a sample that failed has no
+// points. INVALID_ARGUMENT for more samples than a key can number.
+absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+                          std::vector<int64_t>& point_begin);
+
+// What the steps see of the samples. point_begin: as above.
+std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+                                      BatchOutput& output);
+
+// The network's part of the parameters.
+kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
+kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
+// Which voxels stay. Of a sample that will be refused any may: the order that costs least.
+kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
+// context: of the batch under way, which has made the scores; null where the level has none.
+kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context);
+
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+absl::Status OutOfHostMemory();
+
+// What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
+void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
+                     BatchOutput& output);
+// INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.
+void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
+
+// OUT_OF_RANGE for several samples that have more voxels together than a batch may have.
+absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
+
+inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
+  return options.plans == nullptr ? program.default_plans : *options.plans;
+}
+
+// How a rulebook is searched by these plans; one that no convolution reads, by the default.
+inline kernels::MapSearch SearchOf(const ProgramRulebook& rulebook, const std::vector<ConvPlan>& plans) {
+  return rulebook.first_conv < 0 ? ConvPlan().map_search : plans[static_cast<size_t>(rulebook.first_conv)].map_search;
+}
+
+// The pairs of each offset. offset_begin: [num_offsets + 1].
+std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
+
+bool HasGoodSample(const BatchOutput& output);
+bool WantsScores(absl::Span<const SampleInput> inputs);
+
+// True for a step that the batch needs.
+inline bool IsWanted(const Step& step, bool wants_scores) {
+  return step.is_for_all || (wants_scores && step.is_for_scores);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,68 @@
+#pragma once
+
+// Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
+// there (device_points.h). The host waits once for the sizes of levels and rulebooks, from which it groups the matrix
+// products, and once for the result; between the two it only launches. A network that prunes has one segment more
+// for every prune in a row (those side by side share one), and the host waits once more for the sizes of each.
+//
+// Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
+// (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit even so
+// fails with RESOURCE_EXHAUSTED, and the context gives the memory of batches back.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/executor/device_points.h"
+#include "engine/executor/executor.h"
+#include "engine/geometry/batch_geometry.h"
+#include "engine/geometry/device_geometry.h"
+
+namespace voxserve {
+
+class CudaExecutor final : public Executor {
+ public:
+  explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
+
+  using Executor::Run;
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                  const RunOptions& options) override;
+  int64_t allocated_bytes() const override;
+
+  // Of the batch that ran last; for tests and benchmarks.
+  const DeviceGeometry& geometry() const { return geometry_; }
+
+ private:
+  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        const RunOptions& options, BatchOutput& output);
+  absl::Status BeginGeometry(const Program& program, int32_t num_samples);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                            int32_t num_samples);
+  // Levels and rulebooks of a segment. conv_plans: by which they are searched; context: null for the first one.
+  absl::Status AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                       const RunLimits& limits, const PlanTable& plans, const std::vector<ConvPlan>& conv_plans);
+  // Of a segment behind the first, and waits for their sizes.
+  absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
+                                 const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
+  absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                                 BatchOutput& output);
+  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                        const RunOptions& options, BatchOutput& output);
+  // Event `index` is the end of step index - 1 and the start of step index.
+  absl::Status RecordStep(size_t index);
+  absl::Status EndStage(int stage);
+  // Of stages [first, last], whose ends have been waited for.
+  void TakeStageTimes(int first, int last, BatchOutput& output) const;
+
+  ExecutionContext* const context_;
+  DeviceGeometry geometry_;
+  bool logged_cpu_fallback_ = false;  // the CPU, with a batch's maps
+  double voxels_per_point_ = 1;       // of the batch before
+  std::vector<Event> step_ends_;
+  DevicePoints points_;
+  PointSampling sampling_;
+  std::vector<int64_t> point_begin_;  // [samples + 1]
+};
+
+}  // namespace voxserve

@@ -1,0 +1,339 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/compiler/buffer_placement.h"
+#include "engine/executor/batch_checks.h"
+#include "engine/executor/cpu_executor.h"
+#include "engine/executor/cuda_executor.h"
+#include "engine/executor/point_reader.h"
+#include "engine/executor/point_sample.h"
+#include "engine/executor/stage_timer.h"
+#include "engine/ops/output.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+namespace {
+
+// The stages that events part; stage_ends[0] is the start of the first.
+enum Stage { kCopyIn = 1, kSample, kVoxelize, kGeometry, kFeatures, kHead };
+constexpr const char* kStageNames[] = {"", "copy_in", "sample", "voxelize", "geometry", "features", "head"};
+static_assert(CudaContext::kNumStages == kHead);
+
+bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
+
+}  // namespace
+
+BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                              const RunOptions& options) {
+  BatchOutput output;
+  output.samples.resize(inputs.size());
+  try {
+    output.status = RunBatch(program, inputs, limits, options, output);
+  } catch (const std::bad_alloc&) {
+    output.status = OutOfHostMemory();
+  }
+  if (output.status.ok()) {
+    points_.ReleaseSweeps();
+    const CudaContext& cuda = *context_->cuda;
+    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes() + 2 * DeviceArena::kBlockBytes,
+                    .points = cuda.batch.most_bytes(),
+                    .features = cuda.features.most_bytes()};
+    return output;
+  }
+  output.samples.clear();
+  // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
+  // not failed, whatever a library made of its own trouble.
+  const absl::Status waited = context_->cuda->stream.view().Synchronize();
+  if (IsDeviceFailure(waited)) {
+    output.status = waited;
+  } else if (IsDeviceFailure(output.status)) {
+    output.status = WithReason(absl::InternalError(output.status.message()), error_reason::kInternal);
+  }
+  points_.ReleaseSweeps();
+  if (!absl::IsOutOfRange(output.status)) context_->cuda->ReleaseMemory();
+  return output;
+}
+
+absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
+                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  const PlanTable& plans = PlansOf(program, options);
+  for (const auto& [arena, expected] :
+       {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
+    arena->Reset();
+    arena->Reserve(expected);
+    arena->ResetPeak();
+  }
+  RETURN_IF_ERROR(EndStage(0));
+  RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
+  LayOutSampling(program, inputs, point_begin_, sampling_);
+  const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
+  RETURN_IF_ERROR(
+      points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
+  RETURN_IF_ERROR(EndStage(kCopyIn));
+  absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(inputs.size()));
+  if (made.ok()) {
+    RETURN_IF_ERROR(EndStage(kGeometry));
+    RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+    made = geometry_.TakeSizes();
+  }
+  const bool may_make_maps_on_cpu = options.may_make_maps_on_cpu && program.segments.size() == 1;
+  if (IsOutOfMemory(made) && may_make_maps_on_cpu) {
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+  } else {
+    RETURN_IF_ERROR(made);
+  }
+  TakeStageTimes(kCopyIn, kGeometry, output);
+  output.grid_fallbacks = geometry_.num_grid_fallbacks();
+  TakeVoxelCounts(geometry_, point_begin_, limits, output);
+  TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+  if (!HasGoodSample(output)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
+  absl::Status ran = RunSteps(program, inputs, limits, options, output);
+  if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
+    // Maps that were made for the most that the points could become may have taken the room.
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+    ran = RunSteps(program, inputs, limits, options, output);
+  }
+  return ran;
+}
+
+absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_samples) {
+  std::vector<int32_t> rulebook_offsets;
+  for (const ProgramRulebook& rulebook : program.rulebooks) {
+    rulebook_offsets.push_back(rulebook.spec.geometry.NumOffsets());
+  }
+  return geometry_.Begin({.dimension = program.dimension,
+                          .num_samples = num_samples,
+                          .num_levels = static_cast<int>(program.levels.size()),
+                          .rulebook_offsets = rulebook_offsets,
+                          .num_selected = sampling_.num_selected()},
+                         *context_->cuda);
+}
+
+absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                        int32_t num_samples) {
+  // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
+  const std::vector<ConvPlan>& guessed =
+      plans.ForVoxels(static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back())));
+  RETURN_IF_ERROR(BeginGeometry(program, num_samples));
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program);
+  params.num_points = point_begin_.back();
+  params.num_samples = num_samples;
+  params.point_begin = points_.point_begin();
+  params.axes = points_.points();
+  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.is_valid = points_.is_valid();
+  RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
+  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
+  RETURN_IF_ERROR(EndStage(kVoxelize));
+  RETURN_IF_ERROR(AddMaps(program, program.segments.front(), /*context=*/nullptr, limits, plans, guessed));
+  return geometry_.QueueSizes();
+}
+
+absl::Status CudaExecutor::AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
+                                   const RunLimits& limits, const PlanTable& plans,
+                                   const std::vector<ConvPlan>& conv_plans) {
+  for (const int index : segment.levels) {
+    const CoordinateLevel& level = program.levels[static_cast<size_t>(index)];
+    if (level.united_with >= 0) {
+      RETURN_IF_ERROR(geometry_.AddUnion(index, level.parent, level.united_with));
+    } else if (level.filter) {
+      RETURN_IF_ERROR(geometry_.AddFiltered(index, level.parent, FilterParams(program, index, context)));
+    } else {
+      RETURN_IF_ERROR(geometry_.AddLevel(index, level.parent, FixedLevelParams(level)));
+    }
+  }
+  for (const int index : segment.rulebooks) {
+    const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(index)];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of);
+      continue;
+    }
+    RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
+                                          rulebook.spec.geometry, plans.forms()[static_cast<size_t>(index)],
+                                          SearchOf(rulebook, conv_plans), limits.max_grid_bytes));
+  }
+  RETURN_IF_ERROR(geometry_.MakeMaps());
+  for (const int level : segment.sample_levels) RETURN_IF_ERROR(geometry_.MakeSampleBegin(level));
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
+                                             const StepContext& context, const RunLimits& limits,
+                                             const PlanTable& plans, BatchOutput& output) {
+  geometry_.BeginNextSegment();
+  RETURN_IF_ERROR(AddMaps(program, segment, &context, limits, plans, *context.plans));
+  RETURN_IF_ERROR(geometry_.QueueSizes());
+  RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
+  RETURN_IF_ERROR(geometry_.TakeSizes());
+  output.grid_fallbacks = geometry_.num_grid_fallbacks();
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
+                                             const RunLimits& limits, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  if (!std::exchange(logged_cpu_fallback_, true)) {
+    Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
+        {{"device", context_->device}, {"points", point_begin_.back()}});
+  }
+  output.geometry_on_cpu = true;
+  RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  points_.ReleaseSweeps();
+  cuda.ReleaseMemory();
+  BatchGeometry made;  // rare: its memory is not kept
+  std::vector<uint8_t> is_valid;
+  RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
+  kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
+  made.SamplePoints(sampling_, &points, *context_->pool);
+  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
+  const ProgramSegment& segment = program.segments.front();  // the only one
+  RETURN_IF_ERROR(MakeLevels(program, segment, /*context=*/nullptr, *context_->pool, made));
+
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
+  RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
+  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(geometry_.UploadVoxels(made));
+  for (const int level : segment.sample_levels) {
+    made.MakeSampleBegin(level);
+    RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
+  }
+  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
+  RETURN_IF_ERROR(EndStage(kVoxelize));
+  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (rulebook.swap_of >= 0) {
+      geometry_.SwapRulebook(index, rulebook.swap_of);
+      continue;
+    }
+    const RulebookSpec& spec = rulebook.spec;
+    made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
+                      limits.max_grid_bytes, *context_->pool);
+    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
+    for (const ProgramRulebook& other : program.rulebooks) {
+      forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
+    }
+    RETURN_IF_ERROR(
+        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms, made.rulebook(0)));
+  }
+  RETURN_IF_ERROR(EndStage(kGeometry));
+  return cuda.stream.view().Synchronize();
+}
+
+absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
+                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  const int64_t num_voxels = geometry_.num_sites()[0];
+  voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
+  const std::vector<ConvPlan>& wanted = PlansOf(program, options).ForVoxels(num_voxels);
+  // What the CPU made are pairs.
+  std::vector<ConvPlan> plans = wanted;
+  if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
+  std::vector<char*> buffer_data(program.buffers.size());
+  StepContext context{.execution = context_,
+                      .device_geometry = &geometry_,
+                      .plans = &plans,
+                      .num_sites = &geometry_.num_sites(),
+                      .buffers = &program.buffers,
+                      .buffer_data = &buffer_data,
+                      .points = points_.points(),
+                      .points_pitch = NumPointColumns(program.voxelize),
+                      .point_begin = &point_begin_,
+                      .requests = RequestsOf(inputs, point_begin_, output),
+                      .ignore_label = limits.ignore_label};
+  const bool wants_scores = WantsScores(inputs);
+  cuda.features.Reset();
+  cuda.gemm->set_allow_tf32(program.allow_tf32);
+  cuda.gemm->set_deterministic(program.is_deterministic);
+  for (const ProgramSegment& segment : program.segments) {
+    const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
+    const bool is_last = &segment == &program.segments.back();
+    if (first_step > 0) {
+      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, limits, PlansOf(program, options), output));
+    }
+    const BufferPlaces places =
+        PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
+    size_t scratch_bytes = 0;
+    int64_t output_bytes = 0;  // the network answers in the last segment alone
+    for (size_t i = first_step; i < end_step; ++i) {
+      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
+      output_bytes += program.steps[i]->OutputBytes(context);
+    }
+    ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
+    ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
+    if (is_last) {
+      ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
+      RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
+      context.host_output_rows = cuda.download.data();
+    }
+    places.SetData(block, buffer_data);
+    for (size_t i = first_step; i < end_step; ++i) {
+      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(kFeatures));
+      if (!IsWanted(*program.steps[i], wants_scores)) continue;
+      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
+      RETURN_IF_ERROR(program.steps[i]->Run(context));
+      if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
+    }
+  }
+  RETURN_IF_ERROR(EndStage(kHead));
+  RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  if (options.times_convs) {
+    output.conv_times.resize(program.convs.size());
+    output.rulebook_sizes.resize(program.rulebooks.size());
+    for (size_t i = 0; i < program.rulebooks.size(); ++i) {
+      const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
+      output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
+    }
+    for (const ProgramConv& conv : program.convs) {
+      const auto step = static_cast<size_t>(conv.step);
+      if (!IsWanted(*program.steps[step], wants_scores)) continue;
+      ASSIGN_OR_RETURN(const absl::Duration time, step_ends_[step + 1].Since(step_ends_[step]));
+      output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
+    }
+  }
+  TakeStageTimes(kFeatures, kHead, output);
+
+  const StageTimer timer("copy_out", output.stages);
+  TakeOutputs(context);
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::RecordStep(size_t index) {
+  while (step_ends_.size() <= index) {
+    ASSIGN_OR_RETURN(Event event, Event::Create());
+    step_ends_.push_back(std::move(event));
+  }
+  return step_ends_[index].Record(context_->cuda->stream.view());
+}
+
+absl::Status CudaExecutor::EndStage(int stage) {
+  return context_->cuda->stage_ends[static_cast<size_t>(stage)].Record(context_->cuda->stream.view());
+}
+
+void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) const {
+  const auto& ends = context_->cuda->stage_ends;
+  for (auto stage = static_cast<size_t>(first); stage <= static_cast<size_t>(last); ++stage) {
+    if (stage == kSample && sampling_.is_empty()) continue;
+    const absl::StatusOr<absl::Duration> duration = ends[stage].Since(ends[stage - 1]);
+    if (duration.ok()) output.stages.push_back({kStageNames[stage], *duration});
+  }
+}
+
+int64_t CudaExecutor::allocated_bytes() const {
+  const CudaContext& cuda = *context_->cuda;
+  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,79 @@
+#include "engine/executor/device_arbiter.h"
+
+#include <algorithm>
+#include <new>
+
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+// A request that asks for more than the machine has must not end the process.
+BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may_make_maps_on_cpu) {
+  options.may_make_maps_on_cpu = may_make_maps_on_cpu;
+  try {
+    return run(options);
+  } catch (const std::bad_alloc&) {
+    BatchOutput output;
+    output.status =
+        WithReason(absl::ResourceExhaustedError("the batch does not fit into memory"), error_reason::kOutOfMemory);
+    return output;
+  }
+}
+
+bool HadNoRoom(const BatchOutput& output) { return ReasonOf(output.status) == error_reason::kOutOfMemory; }
+
+}  // namespace
+
+BatchOutput DeviceArbiter::Run(const RunOptions& options, const RunBatch& run) {
+  {
+    absl::ReaderMutexLock lock(&running_);
+    BatchOutput output = Try(run, options, num_contexts() <= 1);
+    if (num_contexts() == 0 || !HadNoRoom(output)) return output;
+  }
+  absl::WriterMutexLock lock(&running_);
+  return RunWithEverything(options, run);
+}
+
+BatchOutput DeviceArbiter::TryOnce(const RunOptions& options, const RunBatch& run) {
+  absl::ReaderMutexLock lock(&running_);
+  return Try(run, options, false);
+}
+
+BatchOutput DeviceArbiter::RunExclusive(const RunOptions& options, const RunBatch& run) {
+  absl::WriterMutexLock lock(&running_);
+  BatchOutput output = Try(run, options, num_contexts() <= 1);
+  if (num_contexts() == 0 || !HadNoRoom(output)) return output;
+  return RunWithEverything(options, run);
+}
+
+BatchOutput DeviceArbiter::RunWithEverything(const RunOptions& options, const RunBatch& run) {
+  if constexpr (kernels::kHasCuda) {
+    absl::MutexLock lock(&mutex_);
+    for (CudaContext* context : contexts_) context->ReleaseMemory();
+  }
+  BatchOutput output = Try(run, options, true);
+  if (!HadNoRoom(output) || options.plans == nullptr) return output;
+  RunOptions by_default = options;
+  by_default.plans = nullptr;
+  return Try(run, by_default, true);
+}
+
+size_t DeviceArbiter::num_contexts() const {
+  absl::MutexLock lock(&mutex_);
+  return contexts_.size();
+}
+
+void DeviceArbiter::Add(CudaContext* context) {
+  if (context == nullptr) return;
+  absl::MutexLock lock(&mutex_);
+  contexts_.push_back(context);
+}
+
+void DeviceArbiter::Remove(CudaContext* context) {
+  if (context == nullptr) return;
+  absl::MutexLock lock(&mutex_);
+  contexts_.erase(std::find(contexts_.begin(), contexts_.end(), context));
+}
+
+}  // namespace voxserve

@@ -1,0 +1,76 @@
+#pragma once
+
+// A batch's points on a GPU: the clouds' bytes go there as they came, through pinned memory, and are decoded there into
+// the matrix that the network reads. Bytes of sweeps stay there for the frames to come, where the context keeps copies
+// (runtime/device_copies.h) and there is room; that saves the way over the bus and changes no result.
+//
+// Belongs to an executor; called from its thread alone.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/executor/sample_input.h"
+#include "engine/model/graph.h"
+#include "engine/runtime/device_copies.h"
+#include "engine/runtime/execution_context.h"
+
+namespace voxserve {
+
+class DevicePoints {
+ public:
+  struct Options {
+    bool keeps_sweeps = true;              // false where memory is short: nothing is looked up or kept either
+    absl::Span<const int64_t> words = {};  // of the caller's, that go there too
+  };
+
+  // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
+  // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes
+  // of it, the host waits for the stream before the next call, and before ReleaseSweeps.
+  absl::Status CopyIn(const VoxelizeOp& op, absl::Span<const SampleInput> inputs,
+                      const std::vector<int64_t>& point_begin, const Options& options, ExecutionContext& context);
+
+  // The batch has ended: neither the sweeps nor their copies are needed any more.
+  void ReleaseSweeps();
+
+  // Device memory, of the last CopyIn.
+  const int64_t* point_begin() const { return point_begin_; }  // [samples + 1]
+  const int64_t* words() const { return words_; }              // as Options has them
+  const float* points() const { return points_; }              // [num_points, NumPointColumns]
+  const uint8_t* is_valid() const { return is_valid_; }        // [num_points]
+
+ private:
+  // Bytes that the batch needs on the device. A sweep that is part of several samples has one.
+  struct Source {
+    const PointCloud* cloud = nullptr;
+    std::shared_ptr<const Sweep> sweep;  // whose cloud it is, where its bytes may be kept; else null
+    int64_t pinned_begin = 0;            // where they begin in pinned memory; of one that is not there yet
+    const char* bytes = nullptr;         // on the device; null: not there yet
+  };
+  struct Part {
+    CloudPart cloud;
+    int64_t first_point = 0;
+    size_t source = 0;
+  };
+
+  void ListParts(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin, bool keeps_sweeps);
+  absl::Status FindKept(CudaContext& cuda);
+  absl::Status Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
+                      ExecutionContext& context);
+  absl::Status Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream);
+
+  std::vector<Source> sources_;
+  std::vector<Part> parts_;
+  absl::flat_hash_map<const Sweep*, size_t> source_of_sweep_;
+  std::vector<DeviceCopies::Lease> leases_;
+
+  const int64_t* point_begin_ = nullptr;
+  const int64_t* words_ = nullptr;
+  float* points_ = nullptr;
+  uint8_t* is_valid_ = nullptr;
+};
+
+}  // namespace voxserve

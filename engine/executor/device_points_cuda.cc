@@ -1,0 +1,142 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/executor/device_points.h"
+#include "engine/executor/point_reader.h"
+#include "engine/runtime/aligned_bytes.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/points/decode_points.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kCopyGrainBytes = int64_t{256} << 10;  // that one thread copies into pinned memory
+
+int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.bytes().size()); }
+
+}  // namespace
+
+absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, absl::Span<const SampleInput> inputs,
+                                  const std::vector<int64_t>& point_begin, const Options& options,
+                                  ExecutionContext& context) {
+  CudaContext& cuda = *context.cuda;
+  ReleaseSweeps();
+  ListParts(inputs, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
+  RETURN_IF_ERROR(FindKept(cuda));
+  RETURN_IF_ERROR(Upload(point_begin, options.words, context));
+  const int64_t num_columns = NumPointColumns(op);
+  ASSIGN_OR_RETURN(points_, cuda.batch.TakeArray<float>(point_begin.back() * num_columns));
+  ASSIGN_OR_RETURN(is_valid_, cuda.batch.TakeArray<uint8_t>(point_begin.back()));
+  return Decode(op, num_columns, cuda.stream.view().get());
+}
+
+void DevicePoints::ReleaseSweeps() {
+  leases_.clear();
+  sources_.clear();
+  parts_.clear();
+  source_of_sweep_.clear();
+}
+
+void DevicePoints::ListParts(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+                             bool keeps_sweeps) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (point_begin[i] == point_begin[i + 1]) continue;
+    int64_t first_point = point_begin[i];
+    for (const CloudPart& cloud : PartsOf(inputs[i])) {
+      if (cloud.num_points() == 0) continue;
+      size_t source = sources_.size();
+      if (cloud.placed != nullptr)
+        source = source_of_sweep_.try_emplace(cloud.placed->sweep.get(), source).first->second;
+      if (source == sources_.size()) {
+        sources_.push_back({.cloud = cloud.cloud});
+        if (keeps_sweeps && cloud.placed != nullptr) sources_.back().sweep = cloud.placed->sweep;
+      }
+      parts_.push_back({.cloud = cloud, .first_point = first_point, .source = source});
+      first_point += cloud.num_points();
+    }
+  }
+}
+
+absl::Status DevicePoints::FindKept(CudaContext& cuda) {
+  for (Source& source : sources_) {
+    if (source.sweep == nullptr) continue;
+    ASSIGN_OR_RETURN(DeviceCopies::Lease lease, cuda.copies->Find(source.sweep, cuda.stream.view()));
+    if (lease == nullptr) continue;
+    source.bytes = lease->data();
+    leases_.push_back(std::move(lease));
+  }
+  return absl::OkStatus();
+}
+
+// One copy brings point_begin, the words and what is not kept; each sweep to be kept goes by itself.
+absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
+                                  ExecutionContext& context) {
+  CudaContext& cuda = *context.cuda;
+  const cudaStream_t stream = cuda.stream.view().get();
+  const auto begin_bytes = static_cast<int64_t>(point_begin.size() * sizeof(int64_t));
+  const auto words_bytes = static_cast<int64_t>(words.size() * sizeof(int64_t));
+  int64_t together = AlignedBytes(begin_bytes + words_bytes);
+  for (Source& source : sources_) {
+    if (source.bytes != nullptr || source.sweep != nullptr) continue;
+    source.pinned_begin = std::exchange(together, together + AlignedBytes(BytesOf(*source.cloud)));
+  }
+  int64_t total = together;
+  for (Source& source : sources_) {
+    if (source.bytes != nullptr || source.sweep == nullptr) continue;
+    source.pinned_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
+  }
+  RETURN_IF_ERROR(cuda.upload.Reserve(total));
+  char* const pinned = cuda.upload.data();
+  ASSIGN_OR_RETURN(char* const uploaded, cuda.batch.Take(together));
+  point_begin_ = reinterpret_cast<const int64_t*>(uploaded);
+  words_ = point_begin_ + point_begin.size();
+
+  std::memcpy(pinned, point_begin.data(), static_cast<size_t>(begin_bytes));
+  if (!words.empty()) std::memcpy(pinned + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
+  for (const Source& source : sources_) {
+    if (source.bytes != nullptr) continue;
+    const std::string_view bytes = source.cloud->bytes();
+    char* const to = pinned + source.pinned_begin;
+    context.pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
+      std::memcpy(to + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+    });
+  }
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(uploaded, pinned, static_cast<size_t>(together), cudaMemcpyHostToDevice, stream));
+  for (Source& source : sources_) {
+    if (source.bytes != nullptr) continue;
+    if (source.sweep == nullptr) {
+      source.bytes = uploaded + source.pinned_begin;
+      continue;
+    }
+    const int64_t num_bytes = BytesOf(*source.cloud);
+    const char* const from = pinned + source.pinned_begin;
+    ASSIGN_OR_RETURN(DeviceCopies::Lease lease, cuda.copies->Add(source.sweep, from, num_bytes, cuda.stream.view()));
+    if (lease != nullptr) {
+      source.bytes = lease->data();
+      leases_.push_back(std::move(lease));
+      continue;
+    }
+    ASSIGN_OR_RETURN(char* const data, cuda.batch.Take(num_bytes));
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(data, from, static_cast<size_t>(num_bytes), cudaMemcpyHostToDevice, stream));
+    source.bytes = data;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DevicePoints::Decode(const VoxelizeOp& op, int64_t num_columns, cudaStream_t stream) {
+  for (const Part& part : parts_) {
+    kernels::DecodePointsParams params = DecodeParams(op, part.cloud);
+    params.bytes = sources_[part.source].bytes;
+    params.points = points_ + part.first_point * num_columns;
+    params.is_valid = is_valid_ + part.first_point;
+    RETURN_IF_CUDA_ERROR(kernels::cuda::DecodePoints(params, stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,88 @@
+#pragma once
+
+// Runs a Program on batches: the geometry pass, then the feature pass; of a network that prunes both again for every
+// further segment (program.h), whose geometry follows from scores. A GPU's host waits once for each geometry pass, and
+// once for the result.
+//
+// One executor belongs to one worker's context and is called from its thread alone; it may run any program that was
+// compiled for its device, and keeps the memory of the largest batch seen. Whatever is derived from a cloud is
+// overwritten by the next batch. CpuExecutor and CudaExecutor do the work.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/compiler/program.h"
+#include "engine/executor/sample_input.h"
+#include "engine/model/model_config.h"
+#include "engine/runtime/execution_context.h"
+#include "engine/tensor/point_counts.h"
+#include "engine/tensor/sample_output.h"
+
+namespace voxserve {
+
+// What the model's configuration says about running it.
+struct RunLimits {
+  int ignore_label = 255;
+  int64_t max_voxels = 0;                                                           // per sample; 0: no limit
+  ModelConfig::VoxelOverflow voxel_overflow = ModelConfig::VoxelOverflow::kReject;  // above max_voxels
+  int64_t max_batch_voxels = 0;  // of several samples together; 0: no limit
+  int64_t max_grid_bytes = int64_t{512} << 20;
+};
+
+// What one batch takes of a GPU's memory. Zeros on the CPU, whose memory has no limit of ours.
+struct BatchBytes {
+  int64_t fixed = 0;     // whatever its size
+  int64_t points = 0;    // grows with its points: clouds, levels, maps
+  int64_t features = 0;  // grows with its voxels: features, scratch
+
+  int64_t total() const { return fixed + points + features; }
+};
+
+struct RunOptions {
+  const PlanTable* plans = nullptr;  // of the program; null: its default_plans
+  bool times_convs = false;          // BatchOutput::conv_times
+  // Of a GPU's batch whose maps do not fit; else, and of a program with several segments, RESOURCE_EXHAUSTED.
+  bool may_make_maps_on_cpu = true;
+  BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
+};
+
+struct BatchOutput {
+  // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
+  // max_batch_voxels together, and each by itself may run.
+  absl::Status status;
+  std::vector<SampleOutput> samples;  // one per input
+  std::vector<StageTime> stages;      // of the whole batch
+  int64_t grid_fallbacks = 0;
+  // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
+  // that were made as pairs).
+  std::vector<absl::Duration> conv_times;
+  std::vector<std::vector<int64_t>> rulebook_sizes;
+  bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
+  BatchBytes bytes;              // that it needed, which may be less than what the context keeps
+};
+
+class Executor {
+ public:
+  // For the context's device; the context outlives the executor.
+  static std::unique_ptr<Executor> Create(ExecutionContext* context);
+  virtual ~Executor() = default;
+
+  // At most kernels::kMaxSamples samples. A sample's voxels, levels and rulebooks are those of the sample alone. Its
+  // features are equal to rounding, since the algorithm of a matrix product may follow the batch's number of rows (that
+  // of a convolution of images does not, but for one of a single cell, which is a matrix product); so are scores and
+  // boxes, and where rounding decides, at a threshold, so are the sites that a prune leaves and which boxes there are.
+  // A program that is_deterministic gives the same bytes.
+  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                          const RunOptions& options) = 0;
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
+    return Run(program, inputs, limits, {});
+  }
+
+  // Bytes that the executor and its context hold for batches, on the device that it runs on.
+  virtual int64_t allocated_bytes() const = 0;
+};
+
+}  // namespace voxserve

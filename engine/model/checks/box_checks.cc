@@ -1,0 +1,335 @@
+// Detection: heads that decode boxes, and their suppression.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/quoted.h"
+#include "engine/model/checks/node_checker.h"
+#include "engine/model/node_parameters.h"
+#include "kernels/boxes/rotated_nms.h"
+
+namespace voxserve {
+namespace {
+
+using model::v1::AnchorHeadDecode;
+using model::v1::CenterHeadDecode;
+
+constexpr int kMostStride = 1024;
+
+// The parameters of one head; is_ok() once all are read without a problem.
+class HeadReader {
+ public:
+  explicit HeadReader(const ProblemsAt& at) : at_(at) {}
+
+  bool is_ok() const { return is_ok_; }
+
+  template <typename... Args>
+  void Report(const Args&... what) {
+    at_.Add(what...);
+    is_ok_ = false;
+  }
+
+  void ReadMaxBoxes(uint32_t max_boxes, int32_t* to) {
+    if (max_boxes < 1 || max_boxes > kernels::kMaxBoxes) {
+      Report("max_boxes is ", max_boxes, "; it must be 1 to ", kernels::kMaxBoxes);
+    }
+    *to = static_cast<int32_t>(max_boxes);
+  }
+
+  // below_one: whether 1 itself is too much.
+  void ReadThreshold(float threshold, bool below_one, float* to) {
+    if (!(threshold >= 0 && (below_one ? threshold < 1 : threshold <= 1))) {
+      Report("score_threshold is ", threshold, "; it must be at least 0 and ", below_one ? "below" : "at most", " 1");
+    }
+    *to = threshold;
+  }
+
+  void ReadFinite(const char* name, float value, float* to) {
+    if (!std::isfinite(value)) Report(name, " is ", value, "; it must be finite");
+    *to = value;
+  }
+
+  // what: how messages call the ids' list.
+  void ReadClasses(const char* what, const std::vector<uint32_t>& ids, int32_t* count,
+                   std::array<int32_t, kernels::kMaxHeadClasses>* to) {
+    if (ids.empty() || ids.size() > to->size()) {
+      Report("has ", ids.size(), " ", what, "; it must have 1 to ", to->size());
+      return;
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= kMaxClasses) Report("class id ", ids[i], " is too large; ids are below ", kMaxClasses);
+      if (std::count(ids.begin(), ids.begin() + static_cast<int64_t>(i), ids[i]) == 1) {
+        Report("class id ", ids[i], " is there twice");
+      }
+      (*to)[i] = static_cast<int32_t>(ids[i]);
+    }
+    *count = static_cast<int32_t>(ids.size());
+  }
+
+  template <typename List>
+  void ReadCenterBound(const char* name, const List& list, std::array<float, 3>* to) {
+    if (list.empty()) return;
+    if (list.size() != 3) {
+      Report(name, " has ", list.size(), " values; it needs 3, or none");
+      return;
+    }
+    for (int axis = 0; axis < 3; ++axis) ReadFinite(name, list.Get(axis), &(*to)[static_cast<size_t>(axis)]);
+  }
+
+ private:
+  const ProblemsAt& at_;
+  bool is_ok_ = true;
+};
+
+std::optional<kernels::CenterHead> ReadCenterHead(const CenterHeadDecode& proto, const ProblemsAt& at) {
+  HeadReader reader(at);
+  kernels::CenterHead head;
+  switch (proto.convention()) {
+    case CenterHeadDecode::CONVENTION_OPENPCDET:
+      head.convention = kernels::CenterHeadConvention::kOpenPcdet;
+      break;
+    case CenterHeadDecode::CONVENTION_DET3D:
+      head.convention = kernels::CenterHeadConvention::kDet3d;
+      break;
+    default:
+      reader.Report("convention must be CONVENTION_OPENPCDET or CONVENTION_DET3D");
+  }
+  reader.ReadClasses("class_ids", {proto.class_ids().begin(), proto.class_ids().end()}, &head.num_classes,
+                     &head.class_ids);
+  if (proto.stride() < 1 || proto.stride() > kMostStride) {
+    reader.Report("stride is ", proto.stride(), "; it must be 1 to ", kMostStride);
+  }
+  head.stride = static_cast<float>(proto.stride());
+  reader.ReadThreshold(proto.score_threshold(), /*below_one=*/true, &head.score_threshold);
+  reader.ReadMaxBoxes(proto.max_boxes(), &head.max_boxes);
+  reader.ReadCenterBound("center_min", proto.center_min(), &head.center_min);
+  reader.ReadCenterBound("center_max", proto.center_max(), &head.center_max);
+  for (size_t axis = 0; axis < 3 && reader.is_ok(); ++axis) {
+    if (head.center_min[axis] <= head.center_max[axis]) continue;
+    reader.Report("center_min[", axis, "] is ", head.center_min[axis], " and center_max[", axis, "] ",
+                  head.center_max[axis], "; no centre is within");
+  }
+  return reader.is_ok() ? std::optional(head) : std::nullopt;
+}
+
+void ReadAnchor(const AnchorHeadDecode::Anchor& proto, int index, HeadReader* reader,
+                std::vector<kernels::AnchorBox>* anchors) {
+  kernels::AnchorBox anchor;
+  const std::string name = absl::StrCat("anchors[", index, "]");
+  if (proto.size_size() != 3) {
+    reader->Report(name, ".size has ", proto.size_size(), " values; it needs length, width and height");
+  } else {
+    for (int axis = 0; axis < 3; ++axis) {
+      const float size = proto.size(axis);
+      if (!(size > 0) || !std::isfinite(size)) {
+        reader->Report(name, ".size[", axis, "] is ", size, "; it must be finite and above 0");
+      }
+      anchor.size[static_cast<size_t>(axis)] = size;
+    }
+  }
+  reader->ReadFinite((name + ".bottom").c_str(), proto.bottom(), &anchor.bottom);
+  if (proto.rotations().empty()) reader->Report(name, " has no rotations");
+  for (const float rotation : proto.rotations()) {
+    reader->ReadFinite((name + ".rotations").c_str(), rotation, &anchor.yaw);
+    anchors->push_back(anchor);
+  }
+}
+
+std::optional<kernels::AnchorHeadParams> ReadAnchorHead(const AnchorHeadDecode& proto, const ProblemsAt& at) {
+  HeadReader reader(at);
+  kernels::AnchorHeadParams head;
+  std::vector<uint32_t> class_ids;
+  std::vector<kernels::AnchorBox> anchors;
+  for (int i = 0; i < proto.anchors_size(); ++i) {
+    class_ids.push_back(proto.anchors(i).class_id());
+    ReadAnchor(proto.anchors(i), i, &reader, &anchors);
+  }
+  reader.ReadClasses("anchors", class_ids, &head.num_classes, &head.class_ids);
+  if (anchors.size() > head.anchors.size()) {
+    reader.Report("has ", anchors.size(), " anchors a cell, rotations counted; at most ", head.anchors.size(),
+                  " are possible");
+    anchors.clear();
+  }
+  std::copy(anchors.begin(), anchors.end(), head.anchors.begin());
+  head.num_anchors = static_cast<int32_t>(anchors.size());
+  if (proto.num_direction_bins() < 1 || proto.num_direction_bins() > kernels::kMaxDirectionBins) {
+    reader.Report("num_direction_bins is ", proto.num_direction_bins(), "; it must be 1 to ",
+                  kernels::kMaxDirectionBins);
+  }
+  head.num_direction_bins = static_cast<int32_t>(proto.num_direction_bins());
+  reader.ReadFinite("direction_offset", proto.direction_offset(), &head.direction_offset);
+  reader.ReadFinite("direction_limit_offset", proto.direction_limit_offset(), &head.direction_limit_offset);
+  reader.ReadThreshold(proto.score_threshold(), /*below_one=*/false, &head.score_threshold);
+  reader.ReadMaxBoxes(proto.max_boxes(), &head.max_boxes);
+  return reader.is_ok() ? std::optional(head) : std::nullopt;
+}
+
+void SetBoxes(int32_t max_boxes, GraphNode* node) {
+  node->level = kSampleLevel;
+  node->max_boxes = max_boxes;
+  node->channels = kernels::kBoxColumns;
+}
+
+// False, and a problem, where a sample's candidates cannot be numbered.
+bool FitsNumbers(const GridShape& image, int64_t candidates_a_cell, const ProblemsAt& at) {
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  if (image.num_cells() <= most / candidates_a_cell) return true;
+  at.Add("has ", candidates_a_cell, " candidates in each of ", SizeText(image), " cells; at most ", most,
+         " are possible");
+  return false;
+}
+
+}  // namespace
+
+std::optional<GridShape> NodeChecker::HeadImages(const GraphNode& node, const std::vector<HeadImage>& images,
+                                                 const ProblemsAt& at) const {
+  const GraphNode* first = nullptr;
+  bool is_ok = true;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const GraphNode* const input = FeaturesInput(node, i, at);
+    if (input == nullptr) {
+      is_ok = false;
+      continue;
+    }
+    const auto name = [&](size_t of, const GraphNode& read) {
+      return absl::StrCat("its ", images[of].name, " ", Quoted(read.name));
+    };
+    if (!input->grid || input->grid->dimension != 2) {
+      at.Add(name(i, *input), " has ",
+             input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
+             "; it must be an image");
+      is_ok = false;
+      continue;
+    }
+    if (images[i].channels > 0 && input->channels != images[i].channels) {
+      at.Add(name(i, *input), " has ", input->channels, " channels; it needs ", images[i].channels);
+      is_ok = false;
+    }
+    if (first == nullptr) {
+      first = input;
+    } else if (*input->grid != *first->grid) {
+      at.Add(name(0, *first), " has ", SizeText(*first->grid), " cells, ", name(i, *input), " ",
+             SizeText(*input->grid));
+      is_ok = false;
+    }
+  }
+  return is_ok && first != nullptr ? first->grid : std::nullopt;
+}
+
+const VoxelizeOp* NodeChecker::RangeOfBoxes(const ProblemsAt& at) const {
+  if (!has_voxelize_ || is_grid_unknown_) return nullptr;
+  const VoxelizeOp& voxelize = graph_.voxelize_op();
+  if (!voxelize.grid_shape) {
+    at.Add("needs a voxelize of ORIGIN_RANGE, in whose range its cells lie");
+    return nullptr;
+  }
+  if (!BeginsWithSpatialAxes(voxelize)) {
+    at.Add("needs axes that begin with x, y and z; they are ", absl::StrJoin(voxelize.axes, ", "));
+    return nullptr;
+  }
+  return &voxelize;
+}
+
+void NodeChecker::CheckCenterHeadDecode(const CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at) {
+  const std::optional<kernels::CenterHead> read = ReadCenterHead(proto, at);
+  CenterHeadDecodeOp op{.head = read.value_or(kernels::CenterHead()), .has_velocity = proto.has_velocity()};
+  node->op = op;
+  std::vector<HeadImage> images = {
+      {"heatmap", read ? read->num_classes : 0}, {"center", 2}, {"height", 1}, {"dim", 3}, {"rot", 2}};
+  if (op.has_velocity) images.push_back({"vel", 2});
+  if (node->inputs.size() != images.size()) {
+    const bool are_known = std::count(node->inputs.begin(), node->inputs.end(), -1) == 0;
+    if (are_known) {
+      at.Add("has ", node->inputs.size(), " inputs; ", op.has_velocity ? "with" : "without", " has_velocity it needs ",
+             images.size());
+    }
+    return;
+  }
+  const std::optional<GridShape> image = HeadImages(*node, images, at);
+  const VoxelizeOp* const voxelize = RangeOfBoxes(at);
+  if (!read || !image || voxelize == nullptr) return;
+  const kernels::Axes& voxels = *voxelize->grid_shape;
+  const auto stride = static_cast<int32_t>(proto.stride());
+  const auto cells = [&](size_t axis) { return (voxels[axis] + stride - 1) / stride; };
+  if (image->size[0] != cells(1) || image->size[1] != cells(0)) {
+    at.Add("its images have ", SizeText(*image), " cells; ", voxels[1], " x ", voxels[0],
+           " voxels (y, x) at a stride of ", stride, " are ", cells(1), " x ", cells(0));
+    return;
+  }
+  if (!FitsNumbers(*image, op.head.num_classes, at)) return;
+  op.head.num_rows = image->size[0];
+  op.head.num_columns = image->size[1];
+  for (size_t axis = 0; axis < 2; ++axis) {
+    op.head.voxel_size[axis] = voxelize->voxel_size[axis];
+    op.head.range_min[axis] = voxelize->range_min[axis];
+  }
+  node->op = op;
+  SetBoxes(op.head.max_boxes, node);
+}
+
+void NodeChecker::CheckAnchorHeadDecode(const AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at) {
+  const std::optional<kernels::AnchorHeadParams> read = ReadAnchorHead(proto, at);
+  AnchorHeadDecodeOp op{.head = read.value_or(kernels::AnchorHeadParams())};
+  node->op = op;
+  const int anchors = read ? read->num_anchors : 0;
+  const std::optional<GridShape> image = HeadImages(*node,
+                                                    {{"scores", anchors * op.head.num_classes},
+                                                     {"boxes", anchors * kernels::kAnchorResiduals},
+                                                     {"directions", anchors * op.head.num_direction_bins}},
+                                                    at);
+  const VoxelizeOp* const voxelize = RangeOfBoxes(at);
+  if (!read || !image || voxelize == nullptr) return;
+  if (!FitsNumbers(*image, int64_t{anchors} * op.head.num_classes, at)) return;
+  op.head.num_rows = image->size[0];
+  op.head.num_columns = image->size[1];
+  for (size_t axis = 0; axis < 2; ++axis) {
+    op.head.range_min[axis] = voxelize->range_min[axis];
+    op.head.range_max[axis] = voxelize->range_max[axis];
+  }
+  node->op = op;
+  SetBoxes(op.head.max_boxes, node);
+}
+
+void NodeChecker::CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at) {
+  NmsOp op{.iou_threshold = proto.iou_threshold()};
+  bool is_ok = true;
+  if (!(op.iou_threshold >= 0 && op.iou_threshold <= 1)) {
+    at.Add("iou_threshold is ", op.iou_threshold, "; it must be 0 to 1");
+    is_ok = false;
+  }
+  const auto read = [&](const char* name, uint32_t count, uint32_t least, int* to) {
+    if (count < least || count > kernels::kMaxBoxes) {
+      at.Add(name, " is ", count, "; it must be ", least, " to ", kernels::kMaxBoxes);
+      is_ok = false;
+    }
+    *to = static_cast<int>(count);
+  };
+  read("max_boxes_in", proto.max_boxes_in(), 0, &op.max_boxes_in);
+  read("max_boxes_out", proto.max_boxes_out(), 1, &op.max_boxes_out);
+  int32_t max_boxes = 0;
+  for (size_t i = 0; i < node->inputs.size(); ++i) {
+    const GraphNode* const input = Known(*node, i);
+    if (input == nullptr) {
+      is_ok = false;
+    } else if (!IsDecoder(input->op)) {
+      at.Add("its input ", Quoted(input->name), " is not a center_head_decode or anchor_head_decode");
+      is_ok = false;
+    } else {
+      const int rows = op.max_boxes_in == 0 ? input->max_boxes : std::min(input->max_boxes, op.max_boxes_in);
+      max_boxes += std::min(rows, op.max_boxes_out);
+    }
+  }
+  node->op = op;
+  if (is_ok) SetBoxes(max_boxes, node);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,222 @@
+// Dense grids: sites to cells and back, and convolutions of images.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/quoted.h"
+#include "engine/model/checks/node_checker.h"
+#include "engine/model/node_parameters.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kMaxGridValues = std::numeric_limits<int32_t>::max();  // of a sample: 8 GiB of float32
+
+// False, and a problem, where a sample's cells are too many.
+bool FitsMemory(const std::array<int64_t, kernels::kMaxDimension>& size, int dimension, int64_t channels,
+                const ProblemsAt& at) {
+  int64_t room = kMaxGridValues / channels;
+  for (const int64_t cells : size) room /= cells;
+  if (room > 0) return true;
+  at.Add("its result has ", absl::StrJoin(size.begin(), size.begin() + dimension, " x "), " cells of ", channels,
+         " channels a sample; at most ", kMaxGridValues, " values are possible");
+  return false;
+}
+
+class Conv2dReader {
+ public:
+  explicit Conv2dReader(const ProblemsAt& at) : at_(at) {}
+
+  std::optional<kernels::Conv2dGeometry> Read(const model::v1::Conv2d& proto) {
+    ReadKernelSize(proto.kernel_size());
+    ReadPair("stride", proto.stride(), 1, kMost, &geometry_.stride);
+    ReadPair("padding", proto.padding(), 0, kMost, &geometry_.padding);
+    ReadPair("dilation", proto.dilation(), 1, kMost, &geometry_.dilation);
+    return Result();
+  }
+
+  std::optional<kernels::Conv2dGeometry> Read(const model::v1::ConvTranspose2d& proto) {
+    geometry_.is_transposed = true;
+    ReadKernelSize(proto.kernel_size());
+    ReadPair("stride", proto.stride(), 1, kMost, &geometry_.stride);
+    ReadPair("padding", proto.padding(), 0, kMost, &geometry_.padding);
+    ReadPair("output_padding", proto.output_padding(), 0, kMost, &geometry_.output_padding);
+    for (size_t axis = 0; axis < 2 && is_ok_; ++axis) {
+      if (geometry_.output_padding[axis] < geometry_.stride[axis]) continue;
+      at_.Add("output_padding is ", geometry_.output_padding[axis], " and stride ", geometry_.stride[axis],
+              "; it must be below the stride");
+      is_ok_ = false;
+      break;
+    }
+    return Result();
+  }
+
+ private:
+  static constexpr uint32_t kMost = 128;
+
+  template <typename Values>
+  void ReadKernelSize(const Values& values) {
+    if (values.empty()) {
+      at_.Add("has no kernel_size");
+      is_ok_ = false;
+      return;
+    }
+    ReadPair("kernel_size", values, 1, kernels::kMaxConv2dKernelSize, &geometry_.kernel_size);
+  }
+
+  // Rows and columns, or one value for both; none: they stay.
+  template <typename Values>
+  void ReadPair(const char* name, const Values& values, uint32_t least, uint32_t most, std::array<int32_t, 2>* pair) {
+    if (values.empty()) return;
+    if (values.size() > 2) {
+      at_.Add(name, " has ", values.size(), " values; an image has rows and columns");
+      is_ok_ = false;
+      return;
+    }
+    for (int i = 0; i < 2; ++i) {
+      const int index = std::min(i, values.size() - 1);
+      const uint32_t value = values.Get(index);
+      if ((value < least || value > most) && i == index) {
+        at_.Add(name, "[", index, "] is ", value, "; it must be ", least, " to ", most);
+        is_ok_ = false;
+      }
+      (*pair)[static_cast<size_t>(i)] = static_cast<int32_t>(std::clamp(value, least, most));
+    }
+  }
+
+  std::optional<kernels::Conv2dGeometry> Result() const { return is_ok_ ? std::optional(geometry_) : std::nullopt; }
+
+  const ProblemsAt& at_;
+  kernels::Conv2dGeometry geometry_;
+  bool is_ok_ = true;
+};
+
+}  // namespace
+
+std::string SizeText(const GridShape& grid) {
+  return absl::StrJoin(grid.size.begin(), grid.size.begin() + grid.dimension, " x ");
+}
+
+void NodeChecker::CheckToDense(bool is_from_above, GraphNode* node, const ProblemsAt& at) {
+  node->op = ToDenseOp{.is_from_above = is_from_above};
+  if (is_from_above && graph_.dimension != 3) {
+    at.Add("to_bev needs 3 axes; the network has ", graph_.dimension);
+    return;
+  }
+  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  if (input == nullptr) return;
+  const std::optional<kernels::Axes>& shape = graph_.levels.levels()[static_cast<size_t>(input->level)].spatial_shape;
+  if (!shape) {
+    if (!is_grid_unknown_) {
+      at.Add("needs a spatial shape: a voxelize with ORIGIN_RANGE, and no RULE_EXPAND or KIND_GENERATIVE in between");
+    }
+    return;
+  }
+  GridShape grid{.dimension = graph_.dimension, .size = *shape};
+  int64_t channels = input->channels;
+  if (is_from_above) {
+    grid = {.dimension = 2, .size = {(*shape)[1], (*shape)[0], 1, 1}};
+    channels *= (*shape)[2];
+    if (channels > kMaxChannels) {
+      at.Add("has ", input->channels, " channels at ", (*shape)[2], " heights; at most ", kMaxChannels,
+             " channels are possible");
+      return;
+    }
+  }
+  if (!FitsMemory({grid.size[0], grid.size[1], grid.size[2], grid.size[3]}, grid.dimension, channels, at)) return;
+  node->level = kSampleLevel;
+  node->grid = grid;
+  node->channels = static_cast<int>(channels);
+}
+
+void NodeChecker::CheckFromDense(const model::v1::FromDense& proto, int sites_of, GraphNode* node,
+                                 const ProblemsAt& at) {
+  FromDenseOp op;
+  if (proto.sites_of().empty()) at.Add("needs sites_of");
+  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  if (input != nullptr && !input->grid) {
+    at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; it needs cells, as to_dense makes");
+  } else if (input != nullptr && sites_of >= 0 && graph_.nodes[static_cast<size_t>(sites_of)].channels > 0) {
+    const GraphNode& given = graph_.nodes[static_cast<size_t>(sites_of)];
+    const std::optional<kernels::Axes> shape =
+        given.level < 0 ? std::nullopt : graph_.levels.levels()[static_cast<size_t>(given.level)].spatial_shape;
+    if (given.level < 0) {
+      at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
+    } else if (!shape) {
+      at.Add("the sites of ", Quoted(given.name), " have no spatial shape");
+    } else if (const GridShape sites{.dimension = graph_.dimension, .size = *shape}; *input->grid != sites) {
+      at.Add("the sites of ", Quoted(given.name), " are in a shape of ", SizeText(sites), "; the cells of ",
+             Quoted(input->name), " are ", SizeText(*input->grid));
+    } else {
+      op.sites_of = sites_of;
+      node->level = given.level;
+      node->channels = input->channels;
+    }
+  }
+  node->op = op;
+}
+
+void NodeChecker::CheckConv2d(const model::v1::Conv2d& proto, GraphNode* node, const ProblemsAt& at) {
+  CheckImageConv(Conv2dReader(at).Read(proto), /*is_transposed=*/false, proto.out_channels(), proto.groups(),
+                 proto.bias(), node, at);
+}
+
+void NodeChecker::CheckConvTranspose2d(const model::v1::ConvTranspose2d& proto, GraphNode* node, const ProblemsAt& at) {
+  CheckImageConv(Conv2dReader(at).Read(proto), /*is_transposed=*/true, proto.out_channels(), /*groups=*/1, proto.bias(),
+                 node, at);
+}
+
+void NodeChecker::CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed,
+                                 uint32_t out_channels, uint32_t groups, bool has_bias, GraphNode* node,
+                                 const ProblemsAt& at) {
+  Conv2dOp op{.out_channels = ReadOutChannels(out_channels, at)};
+  const GraphNode* const input = ImageInput(*node, at);
+  if (input != nullptr) op.in_channels = input->channels;
+  const int num_groups = ReadGroups(groups, op.in_channels, op.out_channels, at);
+  const int64_t ins = num_groups == 0 ? kUnknownSize : SizeOrUnknown(op.in_channels / num_groups);
+  const int64_t outs = SizeOrUnknown(op.out_channels);
+  op.weight = weights_.Read(
+      node->name, "weight",
+      {is_transposed ? ins : outs, is_transposed ? outs : ins, geometry ? geometry->kernel_size[0] : kUnknownSize,
+       geometry ? geometry->kernel_size[1] : kUnknownSize});
+  if (has_bias) op.bias = weights_.Read(node->name, "bias", {outs});
+  if (geometry && num_groups > 0) {
+    op.geometry = *geometry;
+    op.geometry.groups = num_groups;
+    if (input != nullptr && op.out_channels > 0) PlaceConv2d(*input, op, node, at);
+  }
+  node->op = std::move(op);
+}
+
+const GraphNode* NodeChecker::ImageInput(const GraphNode& node, const ProblemsAt& at) const {
+  const GraphNode* const input = FeaturesInput(node, 0, at);
+  if (input == nullptr || (input->grid && input->grid->dimension == 2)) return input;
+  at.Add("its input ", Quoted(input->name), " has ",
+         input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
+         "; it needs an image, as to_bev makes");
+  return nullptr;
+}
+
+void NodeChecker::PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at) {
+  const kernels::Conv2dGeometry& geometry = op.geometry;
+  const kernels::Axes& size = input.grid->size;
+  const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
+  if (rows <= 0 || columns <= 0) {
+    at.Add("its kernel of ", geometry.kernel_size[0], " x ", geometry.kernel_size[1], " leaves nothing of its input's ",
+           size[0], " x ", size[1], " cells");
+    return;
+  }
+  if (!FitsMemory({rows, columns, 1, 1}, 2, op.out_channels, at)) return;
+  node->level = kSampleLevel;
+  node->grid = GridShape{.dimension = 2, .size = {static_cast<int32_t>(rows), static_cast<int32_t>(columns), 1, 1}};
+  node->channels = op.out_channels;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,133 @@
+// Pooling, local and over whole samples.
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/quoted.h"
+#include "engine/model/checks/node_checker.h"
+#include "engine/model/node_parameters.h"
+
+namespace voxserve {
+namespace {
+
+using model::v1::Pool;
+
+std::optional<kernels::PoolReduce> ReduceOf(Pool::Reduce reduce) {
+  switch (reduce) {
+    case Pool::REDUCE_MAX:
+      return kernels::PoolReduce::kMax;
+    case Pool::REDUCE_AVERAGE:
+      return kernels::PoolReduce::kAverage;
+    case Pool::REDUCE_SUM:
+      return kernels::PoolReduce::kSum;
+    default:
+      return std::nullopt;
+  }
+}
+
+// The convolution that reads what the pool reads.
+model::v1::SparseConv ConvolutionOf(const Pool& pool) {
+  model::v1::SparseConv conv;
+  conv.set_kind(pool.kind());
+  *conv.mutable_kernel_size() = pool.kernel_size();
+  *conv.mutable_stride() = pool.stride();
+  *conv.mutable_dilation() = pool.dilation();
+  *conv.mutable_padding() = pool.padding();
+  conv.set_rule(pool.rule());
+  conv.set_paired_with(pool.paired_with());
+  *conv.mutable_lower_bound() = pool.lower_bound();
+  *conv.mutable_upper_bound() = pool.upper_bound();
+  return conv;
+}
+
+}  // namespace
+
+std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
+  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
+  return read;
+}
+
+std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
+  using model::v1::SparseConv;
+  if (proto.kind() != SparseConv::KIND_SUBMANIFOLD && proto.kind() != SparseConv::KIND_STRIDED &&
+      proto.kind() != SparseConv::KIND_INVERSE) {
+    at.Add("kind must be KIND_SUBMANIFOLD, KIND_STRIDED or KIND_INVERSE");
+    return std::nullopt;
+  }
+  const std::optional<SparseConvOp> conv = ReadSparseConv(ConvolutionOf(proto), dimension, at);
+  if (!reduce || !conv) return std::nullopt;
+  return PoolOp{.reduce = *reduce, .kind = conv->kind, .sites = conv->sites};
+}
+
+void NodeChecker::CheckPool(const Pool& proto, int partner, GraphNode* node, const ProblemsAt& at) {
+  std::optional<PoolOp> op = ReadPool(proto, graph_.dimension, at);
+  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  node->op = PoolOp();
+  if (!op || input == nullptr) return;
+  bool is_placed = true;
+  if (op->kind == SparseConvOp::Kind::kSubmanifold) {
+    node->level = input->level;
+    op->rulebook = graph_.levels.Rulebook(input->level, input->level, op->sites.geometry);
+  } else {
+    SparseConvOp conv{.kind = op->kind, .sites = op->sites};
+    is_placed = op->kind == SparseConvOp::Kind::kStrided ? PlaceOnNewSites(*input, &conv, node, at)
+                                                         : PlaceInverse(*input, partner, &conv, node, at);
+    op->sites = conv.sites;
+    op->paired_with = conv.paired_with;
+    op->rulebook = conv.rulebook;
+  }
+  if (is_placed) node->channels = input->channels;
+  node->op = *std::move(op);
+}
+
+void NodeChecker::CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
+  node->op = GlobalPoolOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax)};
+  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  if (input == nullptr) return;
+  node->level = kSampleLevel;
+  node->channels = input->channels;
+}
+
+void NodeChecker::CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* node, const ProblemsAt& at) {
+  using model::v1::Broadcast;
+  BroadcastOp op;
+  switch (proto.function()) {
+    case Broadcast::FUNCTION_ADD:
+      break;
+    case Broadcast::FUNCTION_MULTIPLY:
+      op.function = BroadcastOp::Function::kMultiply;
+      break;
+    case Broadcast::FUNCTION_CONCAT:
+      op.function = BroadcastOp::Function::kConcat;
+      break;
+    default:
+      at.Add("function must be FUNCTION_ADD, FUNCTION_MULTIPLY or FUNCTION_CONCAT");
+  }
+  node->op = op;
+  const GraphNode* const sites = FeaturesInput(*node, 0, at);
+  const GraphNode* const samples = FeaturesInput(*node, 1, at);
+  if (samples != nullptr && (samples->level != kSampleLevel || samples->grid)) {
+    at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
+           "; it needs one a sample, as global_pool makes");
+    return;
+  }
+  if (sites == nullptr || samples == nullptr) return;
+  const bool is_concat = op.function == BroadcastOp::Function::kConcat;
+  if (!is_concat && sites->channels != samples->channels) {
+    at.Add("brings ", samples->channels, " channels of ", Quoted(samples->name), " to ", sites->channels, " of ",
+           Quoted(sites->name));
+    return;
+  }
+  const int64_t channels = int64_t{sites->channels} + (is_concat ? samples->channels : 0);
+  if (channels > kMaxChannels) {
+    at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
+    return;
+  }
+  node->level = sites->level;
+  node->channels = static_cast<int>(channels);
+}
+
+}  // namespace voxserve

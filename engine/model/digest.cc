@@ -1,0 +1,27 @@
+#include "engine/model/digest.h"
+
+#include <openssl/evp.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/escaping.h"
+
+namespace voxserve {
+
+std::string Sha256OfParts(std::initializer_list<std::string_view> parts) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  for (const std::string_view part : parts) {
+    unsigned char size[8];
+    for (int i = 0; i < 8; ++i) size[i] = static_cast<unsigned char>(uint64_t{part.size()} >> (8 * i));
+    EVP_DigestUpdate(context.get(), size, sizeof(size));
+    EVP_DigestUpdate(context.get(), part.data(), part.size());
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int digest_bytes = 0;
+  EVP_DigestFinal_ex(context.get(), digest, &digest_bytes);
+  return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), digest_bytes));
+}
+
+}  // namespace voxserve

@@ -1,0 +1,314 @@
+#pragma once
+
+// A network that has passed every check: what model_loader makes of model.textproto and weights.safetensors, and what
+// the compiler turns into a Program.
+//
+// Everything is resolved: nodes stand in topological order (inputs have smaller indices), defaults are filled in,
+// padding is canonical, channels, coordinate levels and rulebooks are known, and weights are float32 in host memory
+// whatever they were stored as. Nodes that no output depends on do not exist: the loader refuses them. So its readers
+// check nothing again.
+//
+// Immutable after loading; shared by all threads.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/geometry/row_level.h"
+#include "engine/model/levels.h"
+#include "engine/tensor/farthest_points.h"
+#include "kernels/boxes/anchor_head.h"
+#include "kernels/boxes/center_head.h"
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/core/epilogue.h"
+#include "kernels/image/conv2d.h"
+#include "kernels/points/voxelize.h"
+#include "kernels/rows/pool.h"
+
+namespace voxserve {
+
+// Row-major float32.
+struct HostTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+using HostTensorPtr = std::shared_ptr<const HostTensor>;  // never null unless a comment says so
+
+// A column of the network's input: value = field * scale + shift, with the cloud's field in its canonical unit.
+struct InputFeature {
+  std::string name;
+  std::string unit;
+  float scale = 1;
+  float shift = 0;
+  // The field's value where the cloud has no such field; none: the field is required.
+  std::optional<float> default_value = std::nullopt;
+};
+
+// The points that the network sees in place of all. No inputs; the voxelize node alone reads it.
+struct FarthestPointSampleOp {
+  FarthestPoints points;
+};
+
+// Points -> voxels, level 0. No inputs, or the sample; exactly one in a graph. Channels: features.size().
+struct VoxelizeOp {
+  std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};  // m (a fourth axis: s), > 0
+  kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
+  kernels::VoxelOrigin origin = kernels::VoxelOrigin::kMinimum;
+  kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
+  bool has_range = false;  // range_min <= x < range_max; always with VoxelOrigin::kRange, optional with the others
+  std::array<float, kernels::kMaxDimension> range_min = {0, 0, 0, 0};
+  std::array<float, kernels::kMaxDimension> range_max = {0, 0, 0, 0};
+  // VoxelOrigin::kRange: kernels::GridShape or the larger spatial_shape, within the key's limits.
+  std::optional<kernels::Axes> grid_shape;
+  int64_t max_points_per_voxel = 0;      // of VoxelReduce::kMean; 0: no limit
+  std::vector<InputFeature> features;    // at least one
+  std::vector<std::string> axes;         // [dimension] fields of the cloud
+  std::optional<FarthestPoints> sample;  // its input's; then the axes begin with x, y and z
+};
+
+struct SparseConvOp {
+  // A generative one is a transposed one by another rule.
+  enum class Kind { kSubmanifold, kStrided, kInverse, kTransposed };
+  Kind kind = Kind::kSubmanifold;
+  // How a strided or transposed one makes its sites. Of an inverse: its partner's. Of a submanifold, and of one onto
+  // given sites: only geometry is of meaning.
+  SiteRule sites;
+  int in_channels = 0;
+  int out_channels = 0;
+  int paired_with = -1;               // kInverse: index of the strided convolution or pool
+  int sites_of = -1;                  // index of the node whose sites are the output's; -1: they follow from `sites`
+  std::vector<int32_t> stored_cells;  // of a listed kernel: which one in the file is cell k
+  // In Graph::levels.rulebooks(): of the strided convolution or pool that it is or transposes.
+  int rulebook = 0;
+  // [K, in_channels, out_channels] in the order of the geometry's cells; between groups it is 0.
+  HostTensorPtr weight;
+  HostTensorPtr bias;  // [out_channels]; null: none
+
+  const kernels::ConvGeometry& geometry() const { return sites.geometry; }
+  // It walks its rulebook with the pairs swapped: its inputs are the rulebook's outputs.
+  bool is_swapped() const { return kind == Kind::kInverse || kind == Kind::kTransposed; }
+};
+
+// y = (x - running_mean) / sqrt(running_var + epsilon) * weight + bias, all [channels].
+struct BatchNormOp {
+  float epsilon = 1e-5f;
+  HostTensorPtr weight;
+  HostTensorPtr bias;
+  HostTensorPtr running_mean;
+  HostTensorPtr running_var;
+};
+
+// y = x W^T + b.
+struct LinearOp {
+  int in_channels = 0;
+  int out_channels = 0;
+  HostTensorPtr weight;  // [out_channels, in_channels]
+  HostTensorPtr bias;    // [out_channels]; null: none
+};
+
+struct ActivationOp {
+  kernels::Activation activation = kernels::ActivationFunction::kRelu;
+};
+
+// Two inputs with the same channels, on one level or brought to the level of their union; x + x is fine.
+struct AddOp {
+  std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
+};
+
+// Two or more inputs, likewise; channels add up in their order.
+struct ConcatOp {
+  std::vector<int> rulebooks;
+};
+
+// The rows of a part of its input's sites.
+struct CropOp {
+  int rulebook = 0;  // SameSiteRulebook
+};
+
+// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+struct PruneOp {
+  int rulebook = 0;
+};
+
+// Inputs: a tensor on level 0, then the voxelize node. The one operator of rows that reads labels.
+struct VoxelToPointOp {};
+
+// Input: the voxelize node. Channels: its features'.
+struct PointFeaturesOp {};
+
+// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
+struct PointToVoxelOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+};
+
+// Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
+struct DevoxelizeOp {};
+
+// Its result is labels, which only voxel_to_point and outputs read.
+struct ArgmaxOp {
+  int num_classes = 0;  // channels of the input, at most kMaxClasses
+};
+
+// Local pooling. What is said of a SparseConvOp's fields holds for these.
+struct PoolOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  SparseConvOp::Kind kind = SparseConvOp::Kind::kSubmanifold;
+  SiteRule sites;
+  int paired_with = -1;  // kInverse: index of the strided pool or convolution
+  int rulebook = 0;
+
+  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse; }
+};
+
+// All sites of a sample to one row, on kSampleLevel.
+struct GlobalPoolOp {
+  kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+};
+
+// Inputs: a tensor on sites and one on kSampleLevel.
+struct BroadcastOp {
+  enum class Function { kAdd, kMultiply, kConcat };
+  Function function = Function::kAdd;
+};
+
+// Instance norm (one channel a group) and group norm.
+struct SampleNormOp {
+  int num_groups = 1;  // divides the channels
+  float epsilon = 1e-5f;
+  HostTensorPtr weight;  // [channels]; null: 1
+  HostTensorPtr bias;    // [channels]; null: 0
+};
+
+// Sites of a level with a spatial shape to the cells of GraphNode::grid.
+struct ToDenseOp {
+  bool is_from_above = false;  // to_bev: an image, and the last axis stands in its channels
+};
+
+// Cells of a grid to sites of a level that has the grid's shape.
+struct FromDenseOp {
+  int sites_of = -1;  // index of the node whose sites the output's are
+};
+
+// Convolution of an image, or its transpose. Its input and output sizes are the nodes' grids.
+struct Conv2dOp {
+  kernels::Conv2dGeometry geometry;
+  int in_channels = 0;
+  int out_channels = 0;
+  HostTensorPtr weight;  // [out, in / groups, rows, columns], of a transposed one [in, out, rows, columns]
+  HostTensorPtr bias;    // [out]; null: none
+};
+
+// CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
+// size.
+struct CenterHeadDecodeOp {
+  kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
+  bool has_velocity = false;
+};
+
+// SECOND's boxes. Inputs: scores, boxes (residuals), directions: images of one size.
+struct AnchorHeadDecodeOp {
+  kernels::AnchorHeadParams head;  // likewise
+};
+
+// Of decoded boxes, each input on its own.
+struct NmsOp {
+  float iou_threshold = 0;
+  int max_boxes_in = 0;  // of each input and sample; 0: all
+  int max_boxes_out = 1;
+};
+
+using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
+                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
+                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
+                             FromDenseOp, Conv2dOp, CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+
+// True for an operator that makes boxes of images.
+inline bool IsDecoder(const GraphOp& op) {
+  return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
+}
+
+// True for an operator of the head, which makes labels or boxes of the last features. The head runs behind all layers,
+// is timed as a stage of its own, and what it alone reads is float32 whatever the features are. A voxel_to_point is of
+// it where nobody reads it (Layers::IsHead).
+inline bool IsHeadOp(const GraphOp& op) {
+  return std::holds_alternative<ArgmaxOp>(op) || IsDecoder(op) || std::holds_alternative<NmsOp>(op);
+}
+
+// The node that an inverse convolution or pool names; -1: none.
+inline int PartnerOf(const GraphOp& op) {
+  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->paired_with;
+  if (const auto* pool = std::get_if<PoolOp>(&op)) return pool->paired_with;
+  return -1;
+}
+
+// The node that an operator names to have its sites; -1: none.
+inline int SitesOf(const GraphOp& op) {
+  if (const auto* conv = std::get_if<SparseConvOp>(&op)) return conv->sites_of;
+  if (const auto* to_voxel = std::get_if<PointToVoxelOp>(&op)) return to_voxel->sites_of;
+  if (const auto* from_dense = std::get_if<FromDenseOp>(&op)) return from_dense->sites_of;
+  return -1;
+}
+
+// A dense result: a cell for every position, row-major in the order of its axes. Those of an image: rows, columns.
+struct GridShape {
+  int dimension = 2;  // 1 to 4
+  kernels::Axes size = {1, 1, 1, 1};
+
+  int64_t num_cells() const { return int64_t{1} * size[0] * size[1] * size[2] * size[3]; }
+  bool operator==(const GridShape&) const = default;
+};
+
+struct GraphNode {
+  std::string name;         // unique
+  std::vector<int> inputs;  // indices of earlier nodes
+  GraphOp op = {};
+
+  // What the node computes.
+  int level = 0;                  // coordinate level of its rows, kSampleLevel or kPointLevel
+  std::optional<GridShape> grid;  // on kSampleLevel: of cells; none: one row a sample, or boxes
+  int max_boxes = 0;              // on kSampleLevel: of boxes (kernels/boxes/box_rows.h), rows a sample; else 0
+  int channels = 0;               // of labels: 1
+  bool is_labels = false;         // class ids, else float
+
+  // Of kSampleLevel.
+  int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }
+  // True where both have the same rows: sites, samples, cells or points.
+  bool HasRowsOf(const GraphNode& other) const {
+    return level == other.level && grid == other.grid && max_boxes == other.max_boxes;
+  }
+  // Of a node that computes a row from each of the other's.
+  void TakeRowsOf(const GraphNode& other) {
+    level = other.level;
+    grid = other.grid;
+    max_boxes = other.max_boxes;
+  }
+};
+
+struct Graph {
+  std::string name;         // for people; the folder's name is what requests use
+  std::string description;  // for people
+  int dimension = 3;        // 1 to 4
+  std::vector<GraphNode> nodes;
+  int voxelize = 0;  // index of the one VoxelizeOp
+
+  // A network has labels, boxes or both; -1: none.
+  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
+  int boxes_output = -1;        // index of a node of boxes
+  bool has_velocities = false;  // of boxes
+  int num_classes = 0;          // ids of labels and boxes are below it
+
+  LevelTable levels;
+  int64_t num_parameters = 0;  // values in weights.safetensors
+  std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
+  std::string network_digest;  // likewise of the graph alone: networks that differ in their weights share it
+
+  const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
+};
+
+}  // namespace voxserve

@@ -1,0 +1,281 @@
+#include "engine/model/graph_validator.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/quoted.h"
+#include "engine/model/checks/node_checker.h"
+#include "engine/model/node_order.h"
+#include "engine/model/weight_reader.h"
+
+namespace voxserve {
+namespace {
+
+using model::v1::Model;
+using model::v1::Node;
+using model::v1::Output;
+
+class Validator {
+ public:
+  Validator(const Model& model, const StoredTensors& tensors, Problems* problems)
+      : model_(model), weights_(tensors, problems), problems_(problems) {
+    graph_.name = model.name();
+    graph_.description = model.description();
+    for (const auto& [name, tensor] : tensors.by_name) graph_.num_parameters += NumValues(tensor);
+  }
+
+  Graph Run() {
+    if (model_.dimension() > kernels::kMaxDimension) {
+      AtModel().Add("dimension is ", model_.dimension(), "; it must be 1 to ", kernels::kMaxDimension);
+      return {};  // every list below would be of the wrong length
+    }
+    graph_.dimension = model_.dimension() == 0 ? 3 : static_cast<int>(model_.dimension());
+    IndexNames();
+    ResolveInputs();
+    CheckNodes();
+    CheckOutputs();
+    weights_.ReportUnused();
+    return std::move(graph_);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  ProblemsAt AtModel() const { return {"model.textproto", problems_}; }
+  ProblemsAt AtNode(int node) const {
+    const std::string& name = model_.nodes(node).name();
+    return {name.empty() ? absl::StrCat("node number ", node) : absl::StrCat("node ", Quoted(name)), problems_};
+  }
+
+  void IndexNames() {
+    if (model_.nodes().empty()) AtModel().Add("has no nodes");
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      const std::string& name = model_.nodes(node).name();
+      if (name.empty()) {
+        AtNode(node).Add("has no name");
+      } else if (!index_of_.emplace(name, node).second) {
+        AtNode(node).Add("another node has the same name");
+      }
+    }
+  }
+
+  // Names to indices of model_.nodes; kNone for names that do not exist.
+  void ResolveInputs() {
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      const Node& proto = model_.nodes(node);
+      std::vector<int> inputs;
+      for (const std::string& name : proto.inputs()) {
+        inputs.push_back(IndexOf(name));
+        if (inputs.back() == kNone) AtNode(node).Add("its input ", Quoted(name), " does not exist");
+      }
+      inputs_.push_back(std::move(inputs));
+      partner_.push_back(kNone);
+      const model::v1::SparseConv& conv = proto.sparse_conv();
+      const std::string& paired_with = proto.has_pool() ? proto.pool().paired_with() : conv.paired_with();
+      const std::string& sites_of = proto.has_from_dense()       ? proto.from_dense().sites_of()
+                                    : proto.has_point_to_voxel() ? proto.point_to_voxel().sites_of()
+                                                                 : conv.sites_of();
+      for (const auto& [field, name] : {std::pair("paired_with", paired_with), {"sites_of", sites_of}}) {
+        if (name.empty()) continue;
+        partner_.back() = IndexOf(name);
+        if (partner_.back() == kNone) AtNode(node).Add(field, " ", Quoted(name), " does not exist");
+      }
+    }
+  }
+
+  int IndexOf(const std::string& name) const {
+    const auto found = index_of_.find(name);
+    return found == index_of_.end() ? kNone : found->second;
+  }
+
+  // In topological order; nodes of a cycle, and what depends on them, come last and with unknown inputs.
+  void CheckNodes() {
+    const int num_nodes = model_.nodes_size();
+    std::vector<std::vector<int>> dependencies = inputs_;
+    for (int node = 0; node < num_nodes; ++node) {
+      dependencies[node].push_back(partner_[node]);
+      dependencies[node].erase(std::remove(dependencies[node].begin(), dependencies[node].end(), kNone),
+                               dependencies[node].end());
+    }
+    NodeOrder order = OrderNodes(dependencies);
+    if (!order.cycle.empty()) ReportCycle(order.cycle);
+
+    graph_index_.assign(num_nodes, kNone);
+    NodeChecker checker(&graph_, &weights_);
+    for (const int node : order.order) {
+      CheckNode(node, &checker);
+    }
+    for (int node = 0; node < num_nodes; ++node) {
+      if (graph_index_[node] == kNone) CheckNode(node, &checker);
+    }
+    if (num_nodes > 0 && !checker.has_voxelize()) AtModel().Add("no node is a voxelize");
+  }
+
+  void CheckNode(int node, NodeChecker* checker) {
+    std::vector<int> inputs;
+    for (const int input : inputs_[node]) inputs.push_back(input == kNone ? kNone : graph_index_[input]);
+    const int partner = partner_[node] == kNone ? kNone : graph_index_[partner_[node]];
+    checker->Check(model_.nodes(node), inputs, partner, AtNode(node));
+    graph_index_[node] = static_cast<int>(graph_.nodes.size()) - 1;
+  }
+
+  void ReportCycle(std::vector<int> cycle) {
+    cycle.push_back(cycle.front());
+    AtModel().Add("nodes form a cycle, each depending on the next: ",
+                  absl::StrJoin(cycle, " -> ", [&](std::string* out, int node) {
+                    absl::StrAppend(out, Quoted(model_.nodes(node).name()));
+                  }));
+  }
+
+  void CheckOutputs() {
+    if (model_.outputs().empty()) AtModel().Add("has no outputs");
+    const size_t num_problems = problems_->size();
+    for (const Output& output : model_.outputs()) CheckOutput(output);
+    if (problems_->size() > num_problems || model_.outputs().empty()) return;
+    if (graph_.labels_output == kNone && graph_.boxes_output == kNone) {
+      AtModel().Add("has no output of KIND_LABELS or KIND_BOXES");
+      return;
+    }
+    if (graph_.scores_output != kNone && graph_.labels_output == kNone) {
+      AtModel().Add("has an output of KIND_SCORES and none of KIND_LABELS");
+      return;
+    }
+    CheckClasses();
+    if (problems_->empty()) ReportIdleNodes();
+  }
+
+  // Where the graph keeps an output of this kind; null for none that there is.
+  int* SlotOf(Output::Kind kind) {
+    switch (kind) {
+      case Output::KIND_LABELS:
+        return &graph_.labels_output;
+      case Output::KIND_SCORES:
+        return &graph_.scores_output;
+      case Output::KIND_BOXES:
+        return &graph_.boxes_output;
+      default:
+        return nullptr;
+    }
+  }
+
+  void CheckOutput(const Output& output) {
+    const bool is_labels = output.kind() == Output::KIND_LABELS;
+    const ProblemsAt at(absl::StrCat("output ", Quoted(output.node())), problems_);
+    int* const slot = SlotOf(output.kind());
+    if (slot == nullptr) {
+      at.Add("kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES");
+      return;
+    }
+    if (*slot != kNone) at.Add("is the second one of ", Output::Kind_Name(output.kind()));
+    const int node = IndexOf(output.node());
+    if (node == kNone) {
+      at.Add("this node does not exist");
+      return;
+    }
+    *slot = graph_index_[node];
+    if (output.kind() == Output::KIND_BOXES) {
+      if (!model_.nodes(node).has_nms()) at.Add("this node is not an nms");
+      return;
+    }
+    const GraphNode& made = graph_.nodes[*slot];
+    const GraphNode* const source = SourceOf(*slot);
+    if (source == nullptr) return;
+    if (made.level != kPointLevel || std::holds_alternative<FarthestPointSampleOp>(made.op)) {
+      at.Add("this node is neither a voxel_to_point nor on points");
+    } else if (made.is_labels != is_labels) {
+      at.Add(is_labels ? "KIND_LABELS needs an argmax; node " : "KIND_SCORES needs features; node ",
+             Quoted(source->name), is_labels ? " computes features" : " computes labels");
+    }
+  }
+
+  // What an output's values are of: a voxel_to_point copies its input's. Null where it is not known.
+  const GraphNode* SourceOf(int output) const {
+    const GraphNode& node = graph_.nodes[output];
+    if (node.channels == 0) return nullptr;
+    return std::holds_alternative<VoxelToPointOp>(node.op) ? &graph_.nodes[node.inputs[0]] : &node;
+  }
+
+  void CheckClasses() {
+    CheckLabelClasses();
+    CheckBoxClasses();
+  }
+
+  void CheckLabelClasses() {
+    if (graph_.labels_output == kNone) return;
+    const GraphNode* const labels = SourceOf(graph_.labels_output);
+    const auto* const argmax = labels == nullptr ? nullptr : std::get_if<ArgmaxOp>(&labels->op);
+    if (argmax == nullptr) return;
+    graph_.num_classes = argmax->num_classes;
+    const GraphNode* const scores = graph_.scores_output == kNone ? nullptr : SourceOf(graph_.scores_output);
+    if (scores != nullptr && scores->channels != graph_.num_classes) {
+      AtModel().Add("its scores have ", scores->channels, " channels (node ", Quoted(scores->name), "), its labels ",
+                    graph_.num_classes, " classes (node ", Quoted(labels->name), ")");
+    }
+  }
+
+  // Ids of boxes are below the number of labels' classes, where there are labels.
+  void CheckBoxClasses() {
+    if (graph_.boxes_output == kNone) return;
+    const GraphNode& nms = graph_.nodes[graph_.boxes_output];
+    int largest_id = 0;
+    for (const int input : nms.inputs) {
+      if (input == kNone) continue;
+      const GraphOp& op = graph_.nodes[input].op;
+      const auto read_ids = [&](const auto& head) {
+        largest_id = std::max(largest_id, *std::max_element(head.class_ids.begin(), head.class_ids.end()));
+      };
+      if (const auto* center = std::get_if<CenterHeadDecodeOp>(&op)) {
+        read_ids(center->head);
+        graph_.has_velocities |= center->has_velocity;
+      } else if (const auto* anchors = std::get_if<AnchorHeadDecodeOp>(&op)) {
+        read_ids(anchors->head);
+      }
+    }
+    if (graph_.labels_output == kNone) {
+      graph_.num_classes = largest_id + 1;
+    } else if (largest_id >= graph_.num_classes) {
+      AtModel().Add("its boxes have class id ", largest_id, " (node ", Quoted(nms.name), "), its labels ",
+                    graph_.num_classes, " classes");
+    }
+  }
+
+  // Of a graph without another problem.
+  void ReportIdleNodes() {
+    std::vector<bool> is_needed(graph_.nodes.size(), false);
+    for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {
+      if (output != kNone) is_needed[output] = true;
+    }
+    for (size_t index = graph_.nodes.size(); index-- > 0;) {
+      const GraphNode& node = graph_.nodes[index];
+      if (!is_needed[index]) continue;
+      for (const int input : node.inputs) is_needed[input] = true;
+      if (const int partner = PartnerOf(node.op); partner != kNone) is_needed[partner] = true;
+      if (const int named = SitesOf(node.op); named != kNone) is_needed[named] = true;
+    }
+    for (int node = 0; node < model_.nodes_size(); ++node) {
+      if (!is_needed[graph_index_[node]]) AtNode(node).Add("no output depends on it");
+    }
+  }
+
+  const Model& model_;
+  WeightReader weights_;
+  Problems* const problems_;
+  Graph graph_;
+  absl::flat_hash_map<std::string, int> index_of_;  // of model_.nodes, by name
+  std::vector<std::vector<int>> inputs_;            // of model_.nodes, indices of model_.nodes
+  std::vector<int> partner_;                        // likewise, of those with paired_with or sites_of
+  std::vector<int> graph_index_;                    // of model_.nodes: the index in graph_.nodes
+};
+
+}  // namespace
+
+Graph ValidateGraph(const Model& model, const StoredTensors& tensors, Problems* problems) {
+  return Validator(model, tensors, problems).Run();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,45 @@
+#include "engine/model/model_version.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/quoted.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/text_file.h"
+
+namespace voxserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "" where there is none. Problems where it cannot be read.
+std::string ReadConfig(const fs::path& model_folder, Problems* problems) {
+  std::error_code error;
+  const fs::path path = model_folder / "config.textproto";
+  return fs::exists(path, error) ? ReadFile(path, problems).value_or("") : "";
+}
+
+}  // namespace
+
+VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems) {
+  Problems found;
+  const ModelConfig config = ParseModelConfig(ReadConfig(model_folder, &found), kUnknownNumClasses, &found);
+  problems->insert(problems->end(), found.begin(), found.end());
+  return found.empty() ? config.version_policy : VersionPolicy();
+}
+
+absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version) {
+  const fs::path version_folder = model_folder / absl::StrCat(version);
+  absl::StatusOr<Graph> graph = LoadGraph(version_folder);
+  Problems problems = ProblemsOf(graph.status());
+
+  const std::string config_text = ReadConfig(model_folder, &problems);
+  ModelConfig config = ParseModelConfig(config_text, graph.ok() ? graph->num_classes : kUnknownNumClasses, &problems);
+  if (!problems.empty()) {
+    return StatusOfProblems(absl::StrCat("model ", Quoted(version_folder.string())), problems);
+  }
+  std::string content = absl::StrCat(graph->digest, "\n", config_text);
+  return LoadedModel{*std::move(graph), std::move(config), std::move(content)};
+}
+
+}  // namespace voxserve

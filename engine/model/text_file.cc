@@ -1,0 +1,63 @@
+#include "engine/model/text_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+
+namespace voxserve {
+namespace {
+
+class ProblemCollector : public google::protobuf::io::ErrorCollector {
+ public:
+  ProblemCollector(const std::string& file_name, Problems* problems) : file_name_(file_name), problems_(problems) {}
+
+  // The parser counts from 0, and says -1 where an error belongs to the whole text.
+  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    const std::string place = line < 0 ? std::string() : absl::StrCat(":", line + 1, ":", column + 1);
+    problems_->push_back(absl::StrCat(file_name_, place, ": ", message));
+  }
+  void AddWarning(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
+
+ private:
+  const std::string& file_name_;
+  Problems* const problems_;
+};
+
+}  // namespace
+
+std::optional<std::string> ReadFile(const std::filesystem::path& path, Problems* problems) {
+  // Nothing but a regular file: a pipe would hang the loader, a device never end.
+  std::error_code error;
+  const bool is_regular = std::filesystem::is_regular_file(path, error);
+  const uintmax_t size = is_regular ? std::filesystem::file_size(path, error) : 0;
+  if (!error && is_regular) {
+    std::string content(size, '\0');
+    std::ifstream stream(path, std::ios::binary);
+    stream.read(content.data(), static_cast<std::streamsize>(size));
+    if (stream && stream.gcount() == static_cast<std::streamsize>(size)) return content;
+    problems->push_back(
+        absl::StrCat(path.filename().string(), ": cannot be read (", stream.gcount(), " of ", size, " bytes came)"));
+    return std::nullopt;
+  }
+  const std::string why = error ? error.message() : "no regular file";
+  problems->push_back(absl::StrCat(path.filename().string(), ": cannot be read (", why, ")"));
+  return std::nullopt;
+}
+
+bool ParseTextProto(std::string_view text, const std::string& file_name, google::protobuf::Message* message,
+                    Problems* problems) {
+  ProblemCollector collector(file_name, problems);
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&collector);
+  const size_t before = problems->size();
+  if (parser.ParseFromString(std::string(text), message)) return true;
+  if (problems->size() == before) problems->push_back(absl::StrCat(file_name, ": is not a valid text format message"));
+  return false;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,23 @@
+#pragma once
+
+// An output of the network: boxes, each sample's own.
+
+#include "engine/ops/output.h"
+
+namespace voxserve {
+
+class BoxOutputStep final : public Step {
+ public:
+  // in: rows of boxes (kernels/boxes/box_rows.h), float32.
+  explicit BoxOutputStep(const BufferSlice& in) : in_(in) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  int64_t OutputBytes(const StepContext& context) const override;
+
+ private:
+  absl::Status RunOnCuda(const StepContext& context) const;
+
+  const BufferSlice in_;
+};
+
+}  // namespace voxserve

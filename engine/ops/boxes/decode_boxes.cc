@@ -1,0 +1,86 @@
+#include "engine/ops/boxes/decode_boxes.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+namespace {
+
+kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& slice) {
+  const Tensor image = context.At(slice);
+  return {.data = image.data, .pitch = image.pitch};
+}
+
+}  // namespace
+
+kernels::CenterHeadParams DecodeCenterHeadsStep::ParamsIn(const StepContext& context) const {
+  kernels::CenterHeadParams params{.num_samples = context.num_samples(),
+                                   .dtype = context.At(heads_[0].images.heatmap).dtype,
+                                   .num_heads = static_cast<int32_t>(heads_.size()),
+                                   .workspace = context.scratch};
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    const Images& images = heads_[i].images;
+    kernels::CenterHead& head = params.heads[i];
+    head = heads_[i].parameters;
+    head.heatmap = ImageAt(context, images.heatmap);
+    head.center = ImageAt(context, images.center);
+    head.height = ImageAt(context, images.height);
+    head.dim = ImageAt(context, images.dim);
+    head.rot = ImageAt(context, images.rot);
+    head.vel = ImageAt(context, images.vel);
+    head.boxes = context.At(heads_[i].out).floats();
+  }
+  return params;
+}
+
+absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
+  const kernels::CenterHeadParams params = ParamsIn(context);
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::DecodeCenterHeads(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+size_t DecodeCenterHeadsStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return kernels::cuda::CenterHeadWorkspaceBytes(ParamsIn(context));
+  }
+  return 0;
+}
+
+kernels::AnchorHeadParams DecodeAnchorHeadStep::ParamsIn(const StepContext& context) const {
+  kernels::AnchorHeadParams params = options_.parameters;
+  params.num_samples = context.num_samples();
+  params.dtype = context.At(options_.scores).dtype;
+  params.scores = ImageAt(context, options_.scores);
+  params.residuals = ImageAt(context, options_.residuals);
+  params.directions = ImageAt(context, options_.directions);
+  params.boxes = context.At(options_.out).floats();
+  params.workspace = context.scratch;
+  return params;
+}
+
+absl::Status DecodeAnchorHeadStep::Run(const StepContext& context) const {
+  const kernels::AnchorHeadParams params = ParamsIn(context);
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::DecodeAnchorHead(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::DecodeAnchorHead(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+size_t DecodeAnchorHeadStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return kernels::cuda::AnchorHeadWorkspaceBytes(ParamsIn(context));
+  }
+  return 0;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,36 @@
+#pragma once
+
+// Non-maximum suppression: of several lists of boxes, each thinned on its own, one.
+
+#include <utility>
+#include <vector>
+
+#include "engine/ops/step.h"
+#include "kernels/boxes/rotated_nms.h"
+
+namespace voxserve {
+
+class NmsStep final : public Step {
+ public:
+  // All rows of kernels/boxes/box_rows.h.
+  struct Options {
+    std::vector<BufferSlice> in;  // 1 to kernels::kMaxNmsInputs
+    BufferSlice out;
+    float iou_threshold = 0;
+    int max_boxes_in = 0;  // of each input and sample; 0: all
+    int max_boxes_out = 1;
+  };
+
+  explicit NmsStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  size_t ScratchBytes(const StepContext& context) const override;
+  bool has_scratch_of_samples() const override { return true; }
+
+ private:
+  kernels::RotatedNmsParams ParamsIn(const StepContext& context) const;
+
+  const Options options_;
+};
+
+}  // namespace voxserve

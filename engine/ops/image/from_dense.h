@@ -1,0 +1,27 @@
+#pragma once
+
+// Every site gets its cell's row of a dense grid.
+
+#include "engine/ops/step.h"
+#include "kernels/image/site_grid.h"
+
+namespace voxserve {
+
+class FromDenseStep final : public Step {
+ public:
+  struct Options {
+    int level = 0;           // of Program::key_levels
+    BufferSlice in;          // on kSampleLevel, a row a cell of `grid`
+    BufferSlice out;         // on that level, with the same channels
+    kernels::SiteGrid grid;  // the level's spatial shape
+  };
+
+  explicit FromDenseStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

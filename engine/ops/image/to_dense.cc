@@ -1,0 +1,41 @@
+#include "engine/ops/image/to_dense.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+
+absl::Status ToDenseStep::Run(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  const kernels::SitesToCellsParams params{.grid = options_.grid,
+                                           .num_samples = context.num_samples(),
+                                           .num_sites = in.rows,
+                                           .keys = context.Keys(options_.level),
+                                           .depth = options_.depth,
+                                           .channels = in.channels,
+                                           .dtype = in.dtype,
+                                           .out_dtype = out.dtype,
+                                           .in = in.data,
+                                           .in_pitch = in.pitch,
+                                           .out = out.data,
+                                           .out_pitch = out.pitch,
+                                           .workspace = context.scratch};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SitesToCells(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::SitesToCells(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+size_t ToDenseStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return kernels::cuda::SitesToCellsWorkspaceBytes(options_.grid, context.num_samples());
+  }
+  return 0;
+}
+
+}  // namespace voxserve

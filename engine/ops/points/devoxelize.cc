@@ -1,0 +1,85 @@
+#include "engine/ops/points/devoxelize.h"
+
+#include <algorithm>
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/points/devoxelize.h"
+
+namespace voxserve {
+
+kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const StepContext& context) const {
+  const Tensor out = context.At(options_.out);
+  const bool is_of_points = options_.position_level == kPointLevel;
+  kernels::InterpolationWeightsParams params{
+      .dimension = options_.dimension,
+      .num_positions = out.rows,
+      .ratio = options_.ratio,
+      .position_keys = context.Keys(is_of_points ? 0 : options_.position_level),
+      .rounding = options_.rounding,
+      .keys = context.Keys(options_.level),
+      .num_sites = (*context.num_sites)[static_cast<size_t>(options_.level)],
+      .neighbours = static_cast<int32_t*>(out.data),
+      .weights = out.data == nullptr ? nullptr : out.floats() + (1 << options_.dimension),
+      .pitch = out.pitch,
+      .workspace = context.scratch};
+  std::copy(options_.voxel_size.begin(), options_.voxel_size.end(), params.voxel_size);
+  std::copy(options_.shift.begin(), options_.shift.end(), params.shift);
+  if (is_of_points) {
+    params.point_to_voxel = context.PointToVoxel();
+    params.axes = context.points;
+    params.axes_pitch = context.points_pitch;
+  }
+  return params;
+}
+
+absl::Status InterpolationWeightsStep::Run(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::InterpolationWeights(ParamsIn(context), context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::InterpolationWeights(ParamsIn(context), *context.execution->pool);
+  return absl::OkStatus();
+}
+
+size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return kernels::cuda::InterpolationWeightsWorkspaceBytes(ParamsIn(context));
+  }
+  return 0;
+}
+
+absl::Status DevoxelizeStep::Run(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  kernels::DevoxelizeParams params{.num_rows = out.rows,
+                                   .channels = out.channels,
+                                   .dtype = in.dtype,
+                                   .out_dtype = out.dtype,
+                                   .in = in.data,
+                                   .in_pitch = in.pitch,
+                                   .out = out.data,
+                                   .out_pitch = out.pitch,
+                                   .epilogue = options_.epilogue.In(context)};
+  if (options_.weights.buffer < 0) {
+    params.neighbours = context.PointToVoxel();
+  } else {
+    const Tensor weights = context.At(options_.weights);
+    params.num_neighbours = weights.channels / 2;
+    params.neighbours = static_cast<const int32_t*>(weights.data);
+    params.weights = weights.floats() + params.num_neighbours;
+    params.neighbour_pitch = weights.pitch;
+  }
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Devoxelize(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::Devoxelize(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,55 @@
+#pragma once
+
+// Rows of sites to positions between them: first which sites are around each position and how much they count, once
+// for all tensors on the same sites, then the sums.
+
+#include <array>
+
+#include "engine/ops/step.h"
+#include "kernels/points/interpolation_weights.h"
+
+namespace voxserve {
+
+class InterpolationWeightsStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice out;  // on the positions' level: 2^dimension neighbours of 4 bytes, then as many float32 weights
+    int32_t dimension = 3;
+    int position_level = kPointLevel;  // whose sites the positions are, or kPointLevel
+    int level = 0;
+    kernels::SiteRatio ratio;  // from positions to the level's sites
+    // Of points alone; kernels/points/interpolation_weights.h says what they are.
+    kernels::VoxelRounding rounding = kernels::VoxelRounding::kHalfEven;
+    std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};
+    std::array<float, kernels::kMaxDimension> shift = {0, 0, 0, 0};
+  };
+
+  explicit InterpolationWeightsStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+  size_t ScratchBytes(const StepContext& context) const override;
+
+ private:
+  kernels::InterpolationWeightsParams ParamsIn(const StepContext& context) const;
+
+  const Options options_;
+};
+
+class DevoxelizeStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in;          // on sites
+    BufferSlice out;         // on the positions' level
+    BufferSlice weights;     // InterpolationWeightsStep's; none: positions are points, each takes its voxel's row
+    FusedEpilogue epilogue;  // without a bias
+  };
+
+  explicit DevoxelizeStep(Options options) : options_(std::move(options)) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,50 @@
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/geometry/device_geometry.h"
+#include "engine/ops/points/farthest_point_sample.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve::internal {
+namespace {
+
+// A copy in the context's batch arena. CUDA has read pageable memory before it returns.
+template <typename T>
+absl::StatusOr<const T*> CopyIn(absl::Span<const T> values, CudaContext& context) {
+  ASSIGN_OR_RETURN(T * copy, context.batch.TakeArray<T>(static_cast<int64_t>(values.size())));
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(copy, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice,
+                                       context.stream.view().get()));
+  return copy;
+}
+
+absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> point_begin, const PointSampling& sampling,
+                   CudaContext& context, DeviceGeometry& geometry) {
+  context.batch.Reset();
+  kernels::VoxelizeParams params{
+      .num_points = point_begin.back(), .num_samples = static_cast<int32_t>(point_begin.size()) - 1, .axes_pitch = 3};
+  ASSIGN_OR_RETURN(params.axes, CopyIn(points, context));
+  ASSIGN_OR_RETURN(params.point_begin, CopyIn(point_begin, context));
+  ASSIGN_OR_RETURN(const int64_t* const words, CopyIn(sampling.words(), context));
+  RETURN_IF_ERROR(geometry.Begin(
+      {.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()}, context));
+  RETURN_IF_ERROR(geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params));
+  return geometry.QueueSizes();
+}
+
+}  // namespace
+
+absl::StatusOr<BatchCounts> SelectOnCuda(absl::Span<const float> points, absl::Span<const int64_t> point_begin,
+                                         const PointSampling& sampling, CudaContext& context) {
+  RETURN_IF_ERROR(context.MakeCurrent());
+  DeviceGeometry geometry;
+  const absl::Status queued = Queue(points, point_begin, sampling, context, geometry);
+  // Whatever came of it: nothing of these clouds may still run when the memory is used again.
+  RETURN_IF_ERROR(context.stream.view().Synchronize());
+  RETURN_IF_ERROR(queued);
+  RETURN_IF_ERROR(geometry.TakeSizes());
+  return BatchCounts(std::move(geometry));
+}
+
+}  // namespace voxserve::internal

@@ -1,0 +1,29 @@
+#include "engine/ops/points/point_features.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/points/point_features.h"
+
+namespace voxserve {
+
+absl::Status PointFeaturesStep::Run(const StepContext& context) const {
+  const Tensor out = context.At(out_);
+  const kernels::PointFeaturesParams params{.num_points = out.rows,
+                                            .point_to_voxel = context.PointToVoxel(),
+                                            .channels = out.channels,
+                                            .features = context.points + first_column_,
+                                            .features_pitch = context.points_pitch,
+                                            .dtype = out.dtype,
+                                            .out = out.data,
+                                            .out_pitch = out.pitch};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::PointFeatures(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::PointFeatures(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve

@@ -1,0 +1,90 @@
+#include "engine/ops/points/point_to_voxel.h"
+
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/aligned_bytes.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/points/point_to_voxel.h"
+
+namespace voxserve {
+namespace {
+
+// Arrays of a GPU's scratch memory, one behind the other.
+struct GroupArrays {
+  explicit GroupArrays(const kernels::PointGroupsParams& groups)
+      : sorted_points(AlignedBytes((groups.num_sites + 1) * static_cast<int64_t>(sizeof(int64_t)))),
+        workspace(sorted_points + AlignedBytes(groups.num_points * static_cast<int64_t>(sizeof(int32_t)))) {}
+
+  int64_t sorted_points, workspace;  // where they begin, in bytes; site_begin begins at 0
+};
+
+}  // namespace
+
+kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context) const {
+  const bool is_of_points = options_.position_level == kPointLevel;
+  return {.dimension = options_.dimension,
+          .num_points = context.At(options_.in).rows,
+          .point_to_voxel = is_of_points ? context.PointToVoxel() : nullptr,
+          .ratio = options_.ratio,
+          .voxel_keys = context.Keys(is_of_points ? 0 : options_.position_level),
+          .keys = context.Keys(options_.level),
+          .num_sites = context.At(options_.out).rows};
+}
+
+absl::Status PointToVoxelStep::Run(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  kernels::PointToVoxelParams params{.reduce = options_.reduce,
+                                     .num_sites = out.rows,
+                                     .channels = out.channels,
+                                     .dtype = in.dtype,
+                                     .out_dtype = out.dtype,
+                                     .in = in.data,
+                                     .in_pitch = in.pitch,
+                                     .out = out.data,
+                                     .out_pitch = out.pitch};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      params.sorted_points = context.device_geometry->sorted_points();
+      params.site_begin = context.device_geometry->voxel_begin();
+      if (options_.needs_groups()) {
+        kernels::PointGroupsParams groups = GroupsOf(context);
+        const GroupArrays begin(groups);
+        char* const scratch = static_cast<char*>(context.scratch);
+        params.site_begin = groups.site_begin = reinterpret_cast<int64_t*>(scratch);
+        params.sorted_points = groups.sorted_points = reinterpret_cast<int32_t*>(scratch + begin.sorted_points);
+        groups.workspace = scratch + begin.workspace;
+        RETURN_IF_CUDA_ERROR(kernels::cuda::PointGroups(groups, context.stream()));
+      }
+      RETURN_IF_CUDA_ERROR(kernels::cuda::PointToVoxel(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  params.sorted_points = context.geometry->sorted_points.data();
+  params.site_begin = context.geometry->voxel_begin.data();
+  std::vector<int32_t> sorted_points;
+  std::vector<int64_t> site_begin;
+  if (options_.needs_groups()) {
+    kernels::PointGroupsParams groups = GroupsOf(context);
+    sorted_points.resize(static_cast<size_t>(groups.num_points));
+    site_begin.resize(static_cast<size_t>(groups.num_sites) + 1);
+    params.sorted_points = groups.sorted_points = sorted_points.data();
+    params.site_begin = groups.site_begin = site_begin.data();
+    kernels::cpu::PointGroups(groups, *context.execution->pool);
+  }
+  kernels::cpu::PointToVoxel(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+size_t PointToVoxelStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    if (options_.needs_groups()) {
+      const kernels::PointGroupsParams groups = GroupsOf(context);
+      return static_cast<size_t>(GroupArrays(groups).workspace) + kernels::cuda::PointGroupsWorkspaceBytes(groups);
+    }
+  }
+  return 0;
+}
+
+}  // namespace voxserve

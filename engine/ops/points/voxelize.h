@@ -1,0 +1,28 @@
+#pragma once
+
+// The network's input: one row per voxel of level 0, its first point's features or its points' mean. Which voxels there
+// are was settled in the geometry pass (geometry/batch_geometry.h).
+
+#include "engine/ops/step.h"
+#include "kernels/points/voxelize.h"
+
+namespace voxserve {
+
+class VoxelFeaturesStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice out;       // a whole buffer: its padding is set too
+    int first_column = 0;  // of the batch's points: where the features begin
+    kernels::VoxelReduce reduce = kernels::VoxelReduce::kFirst;
+    int64_t max_points_per_voxel = 0;  // of kMean; 0: all
+  };
+
+  explicit VoxelFeaturesStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

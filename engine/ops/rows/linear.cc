@@ -1,0 +1,38 @@
+#include "engine/ops/rows/linear.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/rows/linear.h"
+
+namespace voxserve {
+
+absl::Status LinearStep::Run(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  const kernels::LinearParams params{.num_rows = in.rows,
+                                     .dtype = in.dtype,
+                                     .out_dtype = out.dtype,
+                                     .in = in.data,
+                                     .in_pitch = in.pitch,
+                                     .in_channels = in.channels,
+                                     .weights = options_.weights.data(),
+                                     .out = out.data,
+                                     .out_pitch = out.pitch,
+                                     .out_channels = out.channels,
+                                     .epilogue = options_.epilogue.In(context)};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Linear(params, *context.cuda()->gemm, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::Linear(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status LinearStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(uploader.Upload(options_.weights, options_.dtype));
+  return uploader.Upload(options_.epilogue.bias, options_.out_dtype);  // as kernels/rows/linear.h asks for it
+}
+
+}  // namespace voxserve

@@ -1,0 +1,26 @@
+#pragma once
+
+// Local pooling over a rulebook: strided, submanifold, or inverse (unpooling). kernels/rows/pool.h defines it.
+
+#include "engine/ops/step.h"
+#include "kernels/rows/pool.h"
+
+namespace voxserve {
+
+class PoolStep final : public Step {
+ public:
+  struct Options {
+    BufferSlice in, out;  // the same channels; do not overlap
+    int rulebook = 0;     // of the batch's geometry; on a GPU as neighbours
+    kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
+  };
+
+  explicit PoolStep(const Options& options) : options_(options) {}
+
+  absl::Status Run(const StepContext& context) const override;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace voxserve

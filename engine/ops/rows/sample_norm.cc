@@ -1,0 +1,122 @@
+#include "engine/ops/rows/sample_norm.h"
+
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/aligned_bytes.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/rows/sample_reduce.h"
+#include "kernels/rows/sample_scale_shift.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status Reduce(const kernels::SampleReduceParams& params, const StepContext& context) {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleReduce(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::SampleReduce(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status AverageGroups(const kernels::GroupAverageParams& params, const StepContext& context) {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::GroupAverage(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::GroupAverage(params);
+  return absl::OkStatus();
+}
+
+int64_t NumFactors(const StepContext& context, const BufferSlice& slice) {
+  return int64_t{context.num_samples()} * slice.channels;
+}
+
+// Of means, and of scales.
+size_t FactorBytes(const StepContext& context, const BufferSlice& slice) {
+  return static_cast<size_t>(AlignedBytes(NumFactors(context, slice) * static_cast<int64_t>(sizeof(float))));
+}
+
+}  // namespace
+
+absl::Status SampleNormStep::Run(const StepContext& context) const {
+  if (context.cuda() == nullptr) {
+    std::vector<float> factors(2 * static_cast<size_t>(NumFactors(context, options_.in)));
+    return RunWith(context, factors.data(), factors.data() + factors.size() / 2, nullptr);
+  }
+  const size_t bytes = FactorBytes(context, options_.in);
+  auto* const scratch = static_cast<char*>(context.scratch);
+  return RunWith(context, reinterpret_cast<float*>(scratch), reinterpret_cast<float*>(scratch + bytes),
+                 scratch + 2 * bytes);
+}
+
+absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, float* scales, void* workspace) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  kernels::SampleReduceParams reduce{.num_samples = context.num_samples(),
+                                     .sample_begin = context.SampleBegin(options_.in),
+                                     .reduce = kernels::PoolReduce::kAverage,
+                                     .channels = in.channels,
+                                     .dtype = in.dtype,
+                                     .in = in.data,
+                                     .in_pitch = in.pitch,
+                                     .out = means,
+                                     .out_pitch = in.channels,
+                                     .workspace = workspace};
+  kernels::GroupAverageParams groups{.num_samples = context.num_samples(),
+                                     .channels = in.channels,
+                                     .num_groups = options_.num_groups,
+                                     .values = means};
+  RETURN_IF_ERROR(Reduce(reduce, context));
+  RETURN_IF_ERROR(AverageGroups(groups, context));
+  reduce.centre = means;
+  reduce.out = scales;
+  RETURN_IF_ERROR(Reduce(reduce, context));
+  groups.is_scale = true;
+  groups.weight = options_.weight.floats();
+  groups.epsilon = options_.epsilon;
+  groups.values = scales;
+  RETURN_IF_ERROR(AverageGroups(groups, context));
+  const kernels::SampleScaleShiftParams apply{.num_rows = in.rows,
+                                              .channels = in.channels,
+                                              .num_samples = context.num_samples(),
+                                              .sample_begin = reduce.sample_begin,
+                                              .dtype = in.dtype,
+                                              .out_dtype = out.dtype,
+                                              .in = in.data,
+                                              .in_pitch = in.pitch,
+                                              .centre = means,
+                                              .scale = scales,
+                                              .factor_pitch = in.channels,
+                                              .out = out.data,
+                                              .out_pitch = out.pitch,
+                                              .epilogue = options_.epilogue.In(context)};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::SampleScaleShift(apply, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::SampleScaleShift(apply, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status SampleNormStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(uploader.Upload(options_.weight, DType::kFloat32));
+  return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
+}
+
+size_t SampleNormStep::ScratchBytes(const StepContext& context) const {
+  if constexpr (kernels::kHasCuda) {
+    return 2 * FactorBytes(context, options_.in) +
+           kernels::cuda::SampleReduceWorkspaceBytes(context.num_samples(), options_.in.channels);
+  }
+  return 0;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,37 @@
+#include "engine/ops/rows/scale_shift.h"
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/rows/scale_shift.h"
+
+namespace voxserve {
+
+absl::Status ScaleShiftStep::Run(const StepContext& context) const {
+  const Tensor in = context.At(options_.in);
+  const Tensor out = context.At(options_.out);
+  const kernels::ScaleShiftParams params{.num_rows = in.rows,
+                                         .channels = in.channels,
+                                         .dtype = in.dtype,
+                                         .out_dtype = out.dtype,
+                                         .in = in.data,
+                                         .in_pitch = in.pitch,
+                                         .scale = options_.scale.floats(),
+                                         .out = out.data,
+                                         .out_pitch = out.pitch,
+                                         .epilogue = options_.epilogue.In(context)};
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda() != nullptr) {
+      RETURN_IF_CUDA_ERROR(kernels::cuda::ScaleShift(params, context.stream()));
+      return absl::OkStatus();
+    }
+  }
+  kernels::cpu::ScaleShift(params, *context.execution->pool);
+  return absl::OkStatus();
+}
+
+absl::Status ScaleShiftStep::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(uploader.Upload(options_.scale, DType::kFloat32));
+  return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
+}
+
+}  // namespace voxserve

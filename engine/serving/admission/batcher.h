@@ -1,0 +1,157 @@
+#pragma once
+
+// The queue between Submit and the workers: admits tasks, orders them, forms batches.
+//
+// A task is the batcher's from Push until Pop hands it out or Cancel, expiry, refusal or eviction ends it; each ends in
+// exactly one call of its `done`, made without the lock.
+//
+// Admission. A task is refused at once where it is predicted (PredictRun) to end after its deadline, or to start after
+// max_queue_delay. Where more workers are idle than tasks wait, whatever has not expired is admitted, and runs: so
+// predictions that are too high correct themselves.
+//
+// Order. By level, then by the latest start by which the deadline is met; a task that has waited for half of its time,
+// or of max_queue_delay, goes to level 0. Batches. One closes as soon as a worker asks and holds tasks of one model
+// version: the most urgent task of all, and those of the same version in their order while they fit
+// max_batch_points, max_batch_voxels, max_batch_requests and the device's memory (BatchLimits: voxels and bytes are
+// estimated from points), and while the batch is predicted (Bound) to make every deadline that it would make without
+// the newcomer. One that does not fit is passed over where it can wait for this batch to end. Tasks of a level below
+// another model's most urgent one do not ride along.
+//
+// Expiry is exact: a thread sleeps until the first task's.
+//
+// Thread-safe. Push never blocks; Pop does.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/serving/admission/batch_costs.h"
+#include "engine/serving/admission/device_load.h"
+#include "engine/serving/admission/infer_task.h"
+#include "engine/serving/admission/served_model.h"
+#include "engine/serving/admission/task_queue.h"
+
+namespace voxserve {
+
+struct Batch {
+  std::vector<QueuedTask> tasks;  // of one model version, the most urgent first
+  size_t device = 0;              // that it was formed for
+  uint64_t id = 0;
+  int64_t points = 0;
+  absl::Duration predicted;  // device time; zero where nothing is known yet
+};
+
+class Batcher {
+ public:
+  struct Options {
+    int64_t max_queue_requests = 0;  // waiting per model, where the model's own limit is 0
+    int64_t max_queue_bytes = 0;     // of clouds waiting per model
+    // By device: batches that run there side by side. Every version's `latency` has an entry per device.
+    std::vector<int> num_workers = {1};
+    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;  // called under the lock
+    EngineObserver* observer = nullptr;
+    std::function<absl::Time()> now = absl::Now;
+    bool has_timer = true;  // false: nothing expires unless ExpireDue is called
+  };
+
+  explicit Batcher(Options options);
+  // Every task has been answered, and no worker waits in Pop.
+  ~Batcher();
+  Batcher(const Batcher&) = delete;
+  Batcher& operator=(const Batcher&) = delete;
+
+  // On an error the task is not taken, and its `done` is left to the caller: UNAVAILABLE (DRAINING), INVALID_ARGUMENT
+  // (BAD_PRIORITY), DEADLINE_EXCEEDED (DEADLINE_EXPIRED: it has passed; DEADLINE_UNMEETABLE), RESOURCE_EXHAUSTED
+  // (QUEUE_FULL, with a retry delay). A more urgent task that finds its model's queue full takes the place of the
+  // newest of the least urgent level, which gets QUEUE_FULL. A task without a deadline gets the model's default one.
+  absl::Status Push(QueuedTask& task);
+
+  // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its time was over.
+  // fate: what OnDropped says of it.
+  bool Cancel(uint64_t ticket, const char* fate = "cancelled");
+
+  // Blocks until there is work for the device: others are left to a worker that waits on a device where they are
+  // expected to end sooner. An empty batch means that the batcher has stopped and nothing is left. Tasks whose time is
+  // over, and those that cannot meet their deadline any more, are answered DEADLINE_EXCEEDED and not handed out.
+  Batch Pop(size_t device);
+  // Does not block: an empty batch where nothing waits.
+  Batch TryPop(size_t device);
+
+  // What became of a batch.
+  struct Outcome {
+    std::optional<int64_t> num_voxels;  // of all samples; none where some failed
+    bool in_parts = false;              // its time says nothing of a batch of its size
+    bool had_room = true;               // false: it ran in parts for want of memory
+  };
+  // The batch that Pop handed out has been answered.
+  void Finished(const Batch& batch, const Outcome& outcome);
+
+  // A worker of the device will not ask again; what it holds has been Finished.
+  void RemoveWorker(size_t device);
+
+  // Answers the tasks whose time in the queue is over. NextExpiry: when that is the case for the next one;
+  // InfiniteFuture where none waits.
+  void ExpireDue();
+  absl::Time NextExpiry() const;
+
+  // Takes no more tasks. Those waiting are still handed out.
+  void Stop();
+
+  // Blocks until every task taken has been answered.
+  void WaitUntilIdle();
+
+  // Workers that wait in Pop.
+  int num_waiting_workers() const;
+
+ private:
+  // A task that has left the queue without running, and why.
+  struct Ended {
+    std::unique_ptr<WaitingTask> task;
+    const char* fate = nullptr;
+    absl::Status status;
+  };
+
+  // Sets all of `waiting` but its task.
+  absl::Status Admit(const QueuedTask& task, WaitingTask& waiting, absl::Time now) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // OK where there is room, which less urgent tasks may have made.
+  absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  Batch Form(size_t device, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The lead and those that share its batch.
+  std::vector<WaitingTask*> Fill(WaitingTask* lead, size_t device, absl::Time now) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  std::unique_ptr<WaitingTask> Remove(WaitingTask* task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Ended Expire(WaitingTask* task, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ObserveDepth(const std::string& model) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Answer(std::vector<Ended> ended) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunTimer();
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  absl::CondVar first_expiry_changed_;
+  std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // for the timer's thread to answer
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool timer_ends_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
+  TaskQueue queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DeviceLoad> devices_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> num_waiting_workers_ ABSL_GUARDED_BY(mutex_);  // by device
+  std::thread timer_;
+};
+
+}  // namespace voxserve

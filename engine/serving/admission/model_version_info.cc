@@ -1,0 +1,37 @@
+#include "engine/serving/admission/model_version_info.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/quoted.h"
+
+namespace voxserve {
+
+absl::Status WhyNotReady(const ModelVersionInfo& info) {
+  const std::string which = absl::StrCat("model \"", info.name, "\" version ", info.version);
+  if (info.state == ModelState::kLoading) {
+    return WithRetryDelay(
+        WithReason(absl::UnavailableError(absl::StrCat(which, " is still loading")), error_reason::kModelLoading),
+        absl::Seconds(1));
+  }
+  return WithReason(
+      absl::UnavailableError(absl::StrCat(which, " could not be loaded: ", absl::StrJoin(info.problems, "; "))),
+      error_reason::kModelFailed);
+}
+
+absl::Status CheckPriority(const ModelVersionInfo& info, int priority) {
+  if (priority >= 0 && priority < info.priority_levels) return absl::OkStatus();
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("priority is ", priority, "; model \"", info.name,
+                                                            "\" has ", info.priority_levels, " levels, from 0")),
+                    error_reason::kBadPriority);
+}
+
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores) {
+  if (!return_scores || info.has_scores) return absl::OkStatus();
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("model \"", info.name, "\" has no scores per point to return",
+                                              info.has_boxes ? "; its boxes have their own" : "")),
+      error_reason::kUnsupportedOutput);
+}
+
+}  // namespace voxserve

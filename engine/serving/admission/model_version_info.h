@@ -1,0 +1,60 @@
+#pragma once
+
+// What is known of a version of a model, and what follows from it for a request.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace voxserve {
+
+enum class ModelState { kLoading, kReady, kFailed };
+
+struct ClassInfo {
+  int id = 0;
+  std::string name;
+  uint32_t color_rgb = 0;  // 0xRRGGBB
+};
+
+struct FeatureInfo {
+  std::string name;
+  std::string unit;
+  bool has_default = false;
+  float default_value = 0;
+};
+
+struct ModelVersionInfo {
+  std::string name;
+  int64_t version = 0;
+  ModelState state = ModelState::kLoading;
+  std::vector<std::string> problems;  // all of them, of a failed version or of a ready one's broken successor
+  std::string description;
+  std::vector<ClassInfo> classes;
+  int ignore_label = 255;
+  std::vector<std::string> axes;  // the cloud's fields that are coordinates
+  std::vector<FeatureInfo> features;
+  int64_t max_points = 0;
+  std::vector<float> voxel_size;
+  int64_t num_parameters = 0;
+  int priority_levels = 1;
+  bool has_scores = false;  // beside labels
+  bool has_labels = false;
+  bool has_boxes = false;
+  bool has_velocities = false;  // of the boxes
+  std::string device;
+  std::string digest;
+  std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
+};
+
+// Why a version that is not ready is not: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
+// problems).
+absl::Status WhyNotReady(const ModelVersionInfo& info);
+
+// What Submit says of a model that is ready and has no such priority level (INVALID_ARGUMENT, BAD_PRIORITY), or no
+// scores (INVALID_ARGUMENT, UNSUPPORTED_OUTPUT).
+absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
+absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores);
+
+}  // namespace voxserve

@@ -1,0 +1,38 @@
+#pragma once
+
+// A version of a model that is ready to run: what the batcher and the workers know of it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/compiler/program.h"
+#include "engine/executor/executor.h"
+#include "engine/model/model_config.h"
+#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/memory_model.h"
+#include "engine/serving/admission/model_version_info.h"
+#include "engine/tuner/model_plans.h"
+#include "engine/tuner/tuned_plan.h"
+
+namespace voxserve {
+
+// A version that is ready.
+struct ServedModel {
+  ModelVersionInfo info;
+  std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
+  // Equal for versions that launch the same kernels by their default plans: those of one network with other weights.
+  std::string kernels;
+  RunLimits limits;
+  std::vector<PlanKey> plan_keys;  // by device
+  std::unique_ptr<ModelPlans> plans;
+  ModelConfig::Batching batching;
+  std::vector<std::unique_ptr<LatencyModel>> latency;  // by device
+  std::vector<std::unique_ptr<MemoryModel>> room;      // by device
+
+  // For what is the same on every device.
+  const Program& program() const { return programs.front(); }
+};
+using ModelHandle = std::shared_ptr<const ServedModel>;
+
+}  // namespace voxserve

@@ -1,0 +1,85 @@
+#include "engine/serving/models/device_program.h"
+
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/compiler/compiler.h"
+#include "engine/runtime/cuda_devices.h"
+#include "engine/tuner/plan_file.h"
+#include "kernels/conv/fetch_on_demand.h"
+
+namespace voxserve {
+namespace {
+
+bool AllowsTf32(const ModelConfig& config) { return config.precision == ModelConfig::Precision::kTfloat32; }
+
+std::string PrecisionName(ModelConfig::Precision precision) {
+  switch (precision) {
+    case ModelConfig::Precision::kFloat16:
+      return "float16";
+    case ModelConfig::Precision::kTfloat32:
+      return "tf32";
+    case ModelConfig::Precision::kBfloat16:
+      return "bfloat16";
+    case ModelConfig::Precision::kFloat32:
+      break;
+  }
+  return "float32";
+}
+
+// "AMD EPYC 7763 64-Core Processor"; "CPU" where the kernel does not say.
+std::string CpuModelName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view kName = "model name";
+    if (line.compare(0, kName.size(), kName) != 0) continue;
+    const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (value != std::string::npos) return line.substr(value);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
+                                    bool is_deterministic) {
+  const Plan plan{.fallback = DefaultConvPlan(MakePlanKey(graph, config, device, ""))};
+  if (!device.is_cuda()) {
+    Program program = Compile(graph, plan, {.bytes_per_label = config.bytes_per_label()});
+    RETURN_IF_ERROR(program.Check());
+    return program;
+  }
+  if constexpr (kernels::kHasCuda) {
+    RETURN_IF_ERROR(device.pool->MakeCurrent());  // the compiler asks it what it can
+  }
+  Program program = Compile(graph, plan,
+                            {.bytes_per_label = config.bytes_per_label(),
+                             .on_cuda = true,
+                             .dtype = config.gpu_dtype(),
+                             .is_deterministic = is_deterministic,
+                             .merges_conv2ds = true,
+                             .allow_tf32 = AllowsTf32(config)});
+  WeightUploader uploader(device.pool.get(), device.loading->view());
+  RETURN_IF_ERROR(program.Upload(uploader));
+  return program;
+}
+
+PlanKey MakePlanKey(const Graph& graph, const ModelConfig& config, const Device& device,
+                    const std::string& engine_version) {
+  PlanKey key{.model_digest = graph.digest, .engine_version = engine_version};
+  if (device.is_cuda()) {
+    key.device = device.name;
+    key.compute_capability = device.compute_capability;
+    key.cuda_version = CudaVersion();
+    key.dtype = PrecisionName(config.precision);
+  } else {
+    key.device = CpuModelName();
+    key.compute_capability = kernels::cpu::VectorInstructionSet();
+    key.dtype = PrecisionName(ModelConfig::Precision::kFloat32);
+  }
+  return key;
+}
+
+}  // namespace voxserve

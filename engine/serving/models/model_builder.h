@@ -1,0 +1,69 @@
+#pragma once
+
+// From a version's files to a version that can serve: its programs on every device, its limits, its tuned plans, warm.
+//
+// Belongs to the keeper's thread.
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/executor/device_arbiter.h"
+#include "engine/model/model_version.h"
+#include "engine/runtime/devices.h"
+#include "engine/serving/admission/engine_observer.h"
+#include "engine/serving/models/model_table.h"
+#include "engine/tuner/plan_store.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve {
+
+class ModelBuilder {
+ public:
+  struct Options {
+    // All outlive the builder.
+    const std::vector<Device>* devices = nullptr;
+    const std::vector<std::unique_ptr<DeviceArbiter>>* shared_memory = nullptr;  // by device
+    kernels::ThreadPool* pool = nullptr;
+    PlanStore* plan_store = nullptr;
+    EngineObserver* observer = nullptr;  // may be null
+    int64_t max_grid_bytes = 0;          // as in Engine::Options, as the next
+    std::string engine_version;
+    bool is_deterministic = false;
+    // Warms up the workers of a device in their own contexts. Called for the first version alone, while they have
+    // nothing else to do.
+    std::function<absl::Status(size_t device, const ServedModel& model)> warm_up_workers;
+  };
+
+  explicit ModelBuilder(Options options) : options_(std::move(options)), warm_(options_.devices->size()) {}
+
+  // By the default plan, cold. INVALID_ARGUMENT where a weight is beyond its type, RESOURCE_EXHAUSTED for memory.
+  absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version,
+                                                    const LoadedModel& loaded) const;
+  // Sets the tuned plans that there are. True where every device has one.
+  bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;
+  // So that the first request is as quick as the others. A GPU without room for it serves all the same. Once there is a
+  // version in service a context of low priority is warmed up in place of the workers', so that no request waits; and
+  // nothing is where the same network, with other weights, has been.
+  void WarmUp(const ServedModel& model, const std::atomic<bool>& stopping);
+  // After versions have ended: gives what they held of the GPUs back to these.
+  void ReturnMemory() const;
+
+  const std::vector<Device>& devices() const { return *options_.devices; }
+
+ private:
+  absl::Status WarmUpOn(size_t device, const ServedModel& model, bool is_first) const;
+
+  const Options options_;
+  bool is_first_ = true;
+  std::vector<std::set<std::string>> warm_;  // by device: ServedModel::kernels
+};
+
+}  // namespace voxserve

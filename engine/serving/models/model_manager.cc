@@ -1,0 +1,409 @@
+#include "engine/serving/models/model_manager.h"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/quoted.h"
+#include "engine/base/status_macros.h"
+#include "engine/model/problems.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status Stopping() {
+  return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
+}
+
+absl::Status OutOfMemory() {
+  return WithReason(absl::ResourceExhaustedError("it does not fit into memory"), error_reason::kOutOfMemory);
+}
+
+// Between two tries of a version that found no memory: each reads its files and takes what memory there is.
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
+
+bool Contains(const std::vector<int64_t>& versions, int64_t version) {
+  return std::find(versions.begin(), versions.end(), version) != versions.end();
+}
+
+// Of the versions that did not load: memory alone is nothing wrong with the model.
+absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, absl::Status>& failures) {
+  if (failures.empty()) return absl::OkStatus();
+  std::string message = absl::StrCat("model ", Quoted(name));
+  bool is_broken = false;
+  for (const auto& [version, status] : failures) {
+    if (absl::IsCancelled(status)) return status;
+    is_broken = is_broken || !absl::IsResourceExhausted(status);
+    const Problems problems = ProblemsOf(status);
+    absl::StrAppend(&message, version == failures.begin()->first ? " " : "; ", "version ", version, " has ",
+                    problems.size(),
+                    problems.size() == 1 ? " problem: " : " problems: ", absl::StrJoin(problems, "; "));
+  }
+  return is_broken ? WithReason(absl::FailedPreconditionError(message), error_reason::kBadModel)
+                   : WithReason(absl::ResourceExhaustedError(message), error_reason::kOutOfMemory);
+}
+
+absl::Status CheckNames(const std::string& name, int64_t version) {
+  if (!IsModelName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model ", Quoted(name), " is no name of a folder in the repository"));
+  }
+  if (version < 0) return absl::InvalidArgumentError(absl::StrCat("version is ", version));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ModelManager::ModelManager(Options options, RepositoryListing listing)
+    : options_(std::move(options)),
+      builder_(options_.builder),
+      models_(*options_.models),
+      weight_bytes_(builder_.devices().size()) {
+  for (const ModelFolder& folder : listing.models) {
+    for (const int64_t version : Choose(folder).wanted) {
+      models_.AddLoading(folder.name, version);
+      ObserveState(folder.name, version, false);
+    }
+  }
+  thread_ = std::thread([this, listing = std::move(listing)] { Loop(listing); });
+}
+
+ModelManager::~ModelManager() {
+  Stop();
+  thread_.join();
+  models_.Clear();
+  ReleaseRetired();
+}
+
+void ModelManager::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+  mutex_.Await(absl::Condition(&has_ended_));
+}
+
+void ModelManager::Load(LoadTask task) {
+  Enqueue({.loads = true, .name = std::move(task.model), .version = task.version, .done = std::move(task.done)});
+}
+
+void ModelManager::Unload(UnloadTask task) {
+  Enqueue({.loads = false, .name = std::move(task.model), .version = task.version, .done = std::move(task.done)});
+}
+
+void ModelManager::WaitUntilLoaded() const {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&loaded_));
+}
+
+bool ModelManager::loaded() const {
+  absl::MutexLock lock(&mutex_);
+  return loaded_;
+}
+
+void ModelManager::Enqueue(Job job) {
+  absl::Status refused = CheckNames(job.name, job.version);
+  if (refused.ok()) {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      refused = Stopping();
+    } else if (jobs_.size() >= kMaxWaitingJobs) {
+      refused = WithRetryDelay(
+          WithReason(absl::ResourceExhaustedError(absl::StrCat(jobs_.size(), " loads and unloads wait already")),
+                     error_reason::kQueueFull),
+          absl::Seconds(1));
+    } else {
+      jobs_.push_back(std::move(job));
+    }
+  }
+  if (!refused.ok() && job.done) job.done(std::move(refused));
+}
+
+void ModelManager::Loop(const RepositoryListing& listing) {
+  Reconcile(listing);
+  {
+    absl::MutexLock lock(&mutex_);
+    loaded_ = true;
+  }
+  const bool polls = options_.poll_interval > absl::ZeroDuration();
+  absl::Time next_poll = polls ? absl::Now() + options_.poll_interval : absl::InfiniteFuture();
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !jobs_.empty() || !retired_.empty();
+  };
+  while (!stopping_) {
+    std::optional<Job> job;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithDeadline(absl::Condition(&has_work), next_poll);
+      if (!stopping_ && !jobs_.empty()) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+    }
+    ReleaseRetired();
+    if (job.has_value()) Run(*job);
+    if (absl::Now() >= next_poll) {
+      Poll();
+      next_poll = absl::Now() + options_.poll_interval;
+    }
+  }
+  std::deque<Job> cancelled;
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled.swap(jobs_);
+  }
+  for (const Job& job : cancelled) {
+    if (job.done) job.done(Stopping());
+  }
+  absl::MutexLock lock(&mutex_);
+  has_ended_ = true;
+}
+
+void ModelManager::Run(const Job& job) {
+  absl::StatusOr<std::vector<int64_t>> versions =
+      job.loads ? RunLoad(job.name, job.version) : RunUnload(job.name, job.version);
+  if (job.done) job.done(std::move(versions));
+}
+
+absl::StatusOr<std::vector<int64_t>> ModelManager::RunLoad(const std::string& name, int64_t version) {
+  ASSIGN_OR_RETURN(const ModelFolder folder, ScanModel(options_.repository, name));
+  if (version == 0) {
+    Model& model = known_[name];
+    model.is_unloaded = false;
+    model.unloaded.clear();
+    RETURN_IF_ERROR(ReconcileModel(folder, true));
+    return models_.ReadyVersions(name);
+  }
+  if (!Contains(folder.versions, version)) {
+    return WithReason(absl::NotFoundError(absl::StrCat("the folder of model ", Quoted(name), " has no version ",
+                                                       version, "; there is ", absl::StrJoin(folder.versions, ", "))),
+                      error_reason::kVersionNotFound);
+  }
+  Model& model = known_[name];
+  model.unloaded.erase(version);
+  model.loaded_by_number.insert(version);
+  if (const absl::Status status = LoadVersion(name, version, true); !status.ok()) {
+    return StatusOfFailures(name, {{version, status}});
+  }
+  return models_.ReadyVersions(name);
+}
+
+absl::StatusOr<std::vector<int64_t>> ModelManager::RunUnload(const std::string& name, int64_t version) {
+  RETURN_IF_ERROR(models_.Describe(name, version).status());
+  Model& model = known_[name];
+  const std::vector<int64_t> versions = version == 0 ? models_.Versions(name) : std::vector<int64_t>{version};
+  if (version == 0) model.is_unloaded = true;
+  for (const int64_t one : versions) {
+    model.unloaded.insert(one);
+    model.loaded_by_number.erase(one);
+    Remove(name, one, true);
+  }
+  return versions;
+}
+
+void ModelManager::Poll() {
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(options_.repository);
+  // A repository that cannot be read (a share that is away for a moment) takes nothing out of service.
+  if (!listing.ok()) return LogNewWarnings({std::string(listing.status().message())});
+  Reconcile(*listing);
+}
+
+void ModelManager::LogNewWarnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (warnings_.count(warning) == 0) Log(LogLevel::kWarning, "model repository", {{"problem", warning}});
+  }
+  warnings_ = {warnings.begin(), warnings.end()};
+}
+
+void ModelManager::Reconcile(const RepositoryListing& listing) {
+  LogNewWarnings(listing.warnings);
+  std::set<std::string> present(listing.unreadable.begin(), listing.unreadable.end());
+  for (const ModelFolder& folder : listing.models) present.insert(folder.name);
+  for (const std::string& name : models_.Names()) {
+    if (present.count(name) > 0) continue;
+    for (const int64_t version : models_.Versions(name)) Remove(name, version, false);
+  }
+  for (const ModelFolder& folder : listing.models) {
+    if (stopping_) return;
+    // What is wrong is in the log and in the table.
+    ReconcileModel(folder, false).IgnoreError();
+  }
+}
+
+ModelManager::Choice ModelManager::Choose(const ModelFolder& folder) {
+  const Model& model = known_[folder.name];
+  Choice choice;
+  if (!model.is_unloaded) {
+    Problems problems;
+    const VersionPolicy policy = ReadVersionPolicy(FolderOf(folder.name), &problems);
+    VersionPolicy::Choice asked = policy.Choose(folder.versions);
+    // By a config that is broken (which every load will tell) nothing comes and goes.
+    if (std::vector<int64_t> listed = models_.Versions(folder.name); !problems.empty() && !listed.empty()) {
+      asked.versions = std::move(listed);
+    }
+    choice.wanted = {asked.versions.begin(), asked.versions.end()};
+    choice.missing = std::move(asked.missing);
+  }
+  for (const int64_t version : model.unloaded) {
+    choice.wanted.erase(version);
+    choice.missing.erase(std::remove(choice.missing.begin(), choice.missing.end(), version), choice.missing.end());
+  }
+  choice.wanted.insert(model.loaded_by_number.begin(), model.loaded_by_number.end());
+  for (auto version = choice.wanted.begin(); version != choice.wanted.end();) {
+    version = Contains(folder.versions, *version) ? std::next(version) : choice.wanted.erase(version);
+  }
+  return choice;
+}
+
+absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retries) {
+  const Choice choice = Choose(folder);
+  std::map<int64_t, absl::Status> failures;
+  // Those whose folder is gone make room first.
+  const std::vector<int64_t> ready = models_.ReadyVersions(folder.name);
+  for (const int64_t version : models_.Versions(folder.name)) {
+    const bool is_told_missing = Contains(choice.missing, version) && !Contains(ready, version);
+    if (!Contains(folder.versions, version) && !is_told_missing) Remove(folder.name, version, false);
+  }
+  const std::vector<int64_t> listed = models_.Versions(folder.name);
+  for (const int64_t version : choice.missing) {
+    failures[version] = absl::NotFoundError("version_policy names it, and there is no such folder");
+    if (!Contains(listed, version)) Fail(folder.name, version, failures[version]);
+  }
+  for (const int64_t version : choice.wanted) {
+    if (stopping_) return Stopping();
+    if (absl::Status status = LoadVersion(folder.name, version, retries); !status.ok()) failures[version] = status;
+  }
+  if (!failures.empty()) return StatusOfFailures(folder.name, failures);
+  for (const int64_t version : models_.Versions(folder.name)) {
+    if (choice.wanted.count(version) == 0) Remove(folder.name, version, false);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelManager::LoadVersion(const std::string& name, int64_t version, bool retries) {
+  ReleaseRetired();  // what was replaced just now makes room
+  Attempt& attempt = known_[name].attempts[version];
+  std::string fingerprint = FingerprintOf(FolderOf(name), version);
+  if (fingerprint != attempt.fingerprint) {
+    attempt.wait = absl::ZeroDuration();
+  } else if (attempt.status.ok() || !(retries || absl::Now() >= attempt.next_try)) {
+    return attempt.status;
+  }
+  attempt.fingerprint = std::move(fingerprint);
+  const bool is_ready = Contains(models_.ReadyVersions(name), version);
+  models_.AddLoading(name, version);
+  if (!is_ready) ObserveState(name, version, false);
+  attempt.status = Replace(name, version, attempt);
+  if (absl::IsResourceExhausted(attempt.status)) {
+    attempt.wait = std::max(options_.poll_interval, std::min(2 * attempt.wait, kLongestWait));
+    attempt.next_try = absl::Now() + attempt.wait;
+  } else {
+    attempt.next_try = absl::InfiniteFuture();
+  }
+  if (!attempt.status.ok() && !absl::IsCancelled(attempt.status)) Fail(name, version, attempt.status);
+  return attempt.status;
+}
+
+absl::Status ModelManager::Replace(const std::string& name, int64_t version, Attempt& attempt) {
+  try {
+    return ReplaceWithinMemory(name, version, attempt);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  }
+}
+
+absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt) {
+  const absl::Time start = absl::Now();
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelVersion(FolderOf(name), version));
+  if (loaded.content == attempt.content) {
+    models_.SetFailed(name, version, {});  // a successor that was broken is gone
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded));
+  const ModelHandle model = Adopt(std::move(made));
+  const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
+  builder_.WarmUp(*model, stopping_);
+  if (stopping_) return Stopping();
+  // What takes this long now will take about as long by its successor.
+  absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
+  if (!predecessor.ok()) predecessor = models_.Find(name, 0);
+  if (predecessor.ok()) {
+    for (size_t i = 0; i < model->latency.size(); ++i) {
+      model->latency[i]->StartAs(*(*predecessor)->latency[i]);
+      model->room[i]->StartAs(*(*predecessor)->room[i]);
+    }
+  }
+  Log(LogLevel::kInfo, "model ready",
+      {{"model", name},
+       {"version", version},
+       {"parameters", model->info.num_parameters},
+       {"weight_bytes", model->program().weight_bytes},
+       {"plan", model->plans->source(0)},
+       {"load_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
+  attempt.content = std::move(loaded.content);
+  if (const ModelHandle replaced = models_.SetReady(model); replaced == nullptr) {
+    ObserveState(name, version, true);
+  } else if (options_.on_retired) {
+    options_.on_retired(replaced);
+  }
+  if (options_.on_ready) options_.on_ready(model->info, has_plans);
+  return absl::OkStatus();
+}
+
+void ModelManager::Fail(const std::string& name, int64_t version, const absl::Status& status) {
+  std::vector<std::string> problems = ProblemsOf(status);
+  for (const std::string& problem : problems) {
+    Log(LogLevel::kError, "model broken", {{"model", name}, {"version", version}, {"problem", problem}});
+  }
+  models_.SetFailed(name, version, std::move(problems));
+}
+
+void ModelManager::Remove(const std::string& name, int64_t version, bool by_call) {
+  known_[name].attempts.erase(version);
+  const ModelHandle model = models_.Remove(name, version, by_call);
+  ObserveState(name, version, false);
+  if (options_.builder.observer != nullptr) options_.builder.observer->OnModelRemoved(name, version);
+  if (model == nullptr) return;
+  Log(LogLevel::kInfo, "model unloaded",
+      {{"model", name}, {"version", version}, {"why", by_call ? "call" : "repository"}});
+  if (options_.on_retired) options_.on_retired(model);
+}
+
+void ModelManager::ObserveState(const std::string& name, int64_t version, bool ready) {
+  if (options_.builder.observer != nullptr) options_.builder.observer->OnModelState(name, version, ready);
+}
+
+ModelHandle ModelManager::Adopt(std::unique_ptr<const ServedModel> model) {
+  CountWeights(*model, 1);
+  return ModelHandle(model.release(), [this](const ServedModel* retired) {
+    absl::MutexLock lock(&mutex_);
+    retired_.emplace_back(retired);
+  });
+}
+
+void ModelManager::ReleaseRetired() {
+  std::vector<std::unique_ptr<const ServedModel>> retired;
+  {
+    absl::MutexLock lock(&mutex_);
+    retired.swap(retired_);
+  }
+  if (retired.empty()) return;
+  for (const std::unique_ptr<const ServedModel>& model : retired) CountWeights(*model, -1);
+  retired.clear();
+  builder_.ReturnMemory();
+}
+
+void ModelManager::CountWeights(const ServedModel& model, int64_t sign) {
+  for (size_t i = 0; i < weight_bytes_.size(); ++i) {
+    weight_bytes_[i] += sign * model.programs[i].weight_bytes;
+    if (options_.builder.observer == nullptr) continue;
+    options_.builder.observer->OnDeviceMemory(builder_.devices()[i].id, "weights", weight_bytes_[i]);
+  }
+}
+
+}  // namespace voxserve

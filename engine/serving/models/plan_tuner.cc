@@ -1,0 +1,267 @@
+#include "engine/serving/models/plan_tuner.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
+#include "engine/executor/executor.h"
+#include "engine/tuner/plan_search.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status Cancelled() {
+  return WithReason(absl::CancelledError("the search was cancelled"), error_reason::kCancelled);
+}
+
+// A search that takes longer concludes from what it has measured.
+constexpr absl::Duration kTimeLimit = absl::Minutes(10);
+
+// After a run that took the device for itself: so many times its time.
+constexpr int kRestShare = 4;
+
+}  // namespace
+
+PlanTuner::PlanTuner(Options options) : options_(options), thread_([this] { Loop(); }) {}
+
+PlanTuner::~PlanTuner() {
+  Stop();
+  thread_.join();
+}
+
+absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder,
+                              TuneTask& task) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) {
+    return WithReason(absl::UnavailableError("the server is draining"), error_reason::kDraining);
+  }
+  const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
+    return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
+  };
+  // One that the engine began by itself and that still waits for scans makes way.
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (is_of_model(search) && !search->task.done) search->is_cancelled = true;
+  }
+  if (is_of_model(running_) || std::any_of(waiting_.begin(), waiting_.end(), is_of_model)) {
+    return WithReason(absl::FailedPreconditionError(absl::StrCat("a plan for model \"", model->info.name, "\" version ",
+                                                                 model->info.version, " is being searched already")),
+                      error_reason::kAlreadyTuning);
+  }
+  auto search = std::make_shared<Search>();
+  search->ticket = ticket;
+  search->model = std::move(model);
+  search->version_folder = std::move(version_folder);
+  search->task = std::move(task);
+  search->deadline = absl::Now() + search->task.max_wait;
+  waiting_.push_back(std::move(search));
+  ++num_collecting_;
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+void PlanTuner::Cancel(uint64_t ticket) {
+  absl::MutexLock lock(&mutex_);
+  if (running_ != nullptr && running_->ticket == ticket) running_->is_cancelled = true;
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (search->ticket == ticket) search->is_cancelled = true;
+  }
+  changed_.SignalAll();
+}
+
+void PlanTuner::CancelAllOf(const ModelHandle& model) {
+  absl::MutexLock lock(&mutex_);
+  if (running_ != nullptr && running_->model == model) running_->is_cancelled = true;
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (search->model == model) search->is_cancelled = true;
+  }
+  changed_.SignalAll();
+}
+
+void PlanTuner::Offer(const ServedModel& model, const Scan& scan) {
+  if (scan.input().num_points() == 0) return;
+  absl::MutexLock lock(&mutex_);
+  for (const std::shared_ptr<Search>& search : waiting_) {
+    if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
+    search->scans.push_back(scan);
+    changed_.SignalAll();
+  }
+}
+
+void PlanTuner::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopped_ = true;
+  if (running_ != nullptr) running_->is_cancelled = true;
+  changed_.SignalAll();
+  while (running_ != nullptr || !waiting_.empty()) changed_.Wait(&mutex_);
+}
+
+std::shared_ptr<PlanTuner::Search> PlanTuner::Next() {
+  absl::MutexLock lock(&mutex_);
+  for (;;) {
+    TellWhoWaits();
+    const absl::Time now = absl::Now();
+    absl::Time wake = absl::InfiniteFuture();
+    for (auto search = waiting_.begin(); search != waiting_.end(); ++search) {
+      Search& waiting = **search;
+      if (stopped_) waiting.is_cancelled = true;
+      if (waiting.is_cancelled || waiting.has_all_scans() || waiting.deadline <= now) {
+        running_ = *search;
+        waiting_.erase(search);
+        --num_collecting_;
+        return running_;
+      }
+      wake = std::min(wake, waiting.deadline);
+    }
+    if (stopped_) return nullptr;
+    changed_.WaitWithDeadline(&mutex_, wake);
+  }
+}
+
+void PlanTuner::TellWhoWaits() {
+  for (;;) {
+    const auto untold = std::find_if(waiting_.begin(), waiting_.end(), [](const std::shared_ptr<Search>& search) {
+      return search->task.on_progress && !search->was_told;
+    });
+    if (untold == waiting_.end()) return;
+    const std::shared_ptr<Search> search = *untold;
+    search->was_told = true;
+    mutex_.Unlock();
+    search->task.on_progress({.stage = "waiting for scans"});
+    mutex_.Lock();
+  }
+}
+
+void PlanTuner::Loop() {
+  while (const std::shared_ptr<Search> search = Next()) {
+    absl::StatusOr<TuneResult> result = RunCatching(*search);
+    if (!result.ok()) {
+      Log(absl::IsCancelled(result.status()) ? LogLevel::kInfo : LogLevel::kWarning, "no plan was found",
+          {{"model", search->model->info.name}, {"reason", std::string(result.status().message())}});
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      search->has_ended = true;  // whoever hears of it may begin the next one
+    }
+    if (search->task.done) search->task.done(std::move(result));
+    absl::MutexLock lock(&mutex_);
+    running_ = nullptr;
+    changed_.SignalAll();
+  }
+}
+
+absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
+  try {
+    return Run(search);
+  } catch (const std::bad_alloc&) {
+    return WithReason(absl::ResourceExhaustedError("the search does not fit into memory"), error_reason::kOutOfMemory);
+  } catch (const std::exception& error) {  // of the standard library: files, random devices
+    return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
+  }
+}
+
+absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
+  if (search.is_cancelled) return Cancelled();
+  if (search.scans.empty()) {
+    return WithReason(
+        absl::DeadlineExceededError(absl::StrCat("no scan for model \"", search.model->info.name, "\" came within ",
+                                                 absl::FormatDuration(search.task.max_wait))),
+        error_reason::kDeadlineExpired);
+  }
+  absl::StatusOr<TuneResult> first = absl::InternalError("there is no device");
+  const std::vector<PlanKey>& keys = search.model->plan_keys;
+  for (size_t device = 0; device < keys.size(); ++device) {
+    if (std::find(keys.begin(), keys.end(), keys[device]) - keys.begin() < static_cast<std::ptrdiff_t>(device))
+      continue;
+    absl::StatusOr<TuneResult> result = RunOn(device, search);
+    if (!result.ok()) return result;
+    if (device == 0) first = std::move(result);
+  }
+  return first;
+}
+
+void PlanTuner::Rest(Search& search, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(
+      absl::Condition(
+          +[](std::atomic<bool>* is_cancelled) { return is_cancelled->load(); }, &search.is_cancelled),
+      duration);
+}
+
+absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
+  const absl::Time begin = absl::Now();
+  const ServedModel& model = *search.model;
+  const Program& program = model.programs[device];
+  DeviceArbiter& shared = *(*options_.shared_memory)[device];
+  ASSIGN_OR_RETURN(ExecutionContext context,
+                   MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda != nullptr) RETURN_IF_ERROR(context.cuda->MakeCurrent());
+  }
+  const ArbitratedContext shared_context(shared, context.cuda.get());
+  const std::unique_ptr<Executor> executor = Executor::Create(&context);
+  const auto run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
+    SampleInput input = scan;
+    input.return_scores = wanted.return_scores;
+    absl::Duration busy;
+    BatchOutput output =
+        shared.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
+          const absl::Time start = absl::Now();
+          BatchOutput ran = executor->Run(program, {&input, 1}, model.limits, options);
+          busy += absl::Now() - start;
+          return ran;
+        });
+    Rest(search, kRestShare * busy);
+    return output;
+  };
+  SearchOptions options{.time_limit = kTimeLimit};
+  options.on_progress = [&](const SearchProgress& progress) {
+    if (search.task.on_progress) search.task.on_progress({.stage = progress.stage, .fraction = progress.fraction});
+    return !search.is_cancelled;
+  };
+  std::vector<SampleInput> scans;
+  for (const Scan& scan : search.scans) scans.push_back(scan.input());
+  ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, scans, options));
+
+  auto plan = std::make_shared<TunedPlan>(TunedPlan{.key = model.plan_keys[device], .buckets = found.buckets});
+  TuneResult result{.device = (*options_.devices)[device].id, .num_scans = static_cast<int>(search.scans.size())};
+  if (const auto path = options_.store->Save(plan, search.version_folder); path.ok()) {
+    result.path = path->string();
+  } else {
+    Log(LogLevel::kWarning, "a tuned plan could not be written and lasts as long as this process",
+        {{"model", model.info.name}, {"error", std::string(path.status().message())}});
+  }
+  const std::vector<PlanTable::Bucket> buckets = BucketsOf(*plan);
+  for (size_t i = 0; i < model.plan_keys.size(); ++i) {
+    if (model.plan_keys[i] != plan->key) continue;
+    model.plans->Set(i, std::make_shared<const PlanTable>(model.programs[i], buckets), "tuned");
+    if (options_.observer != nullptr) {
+      options_.observer->OnPlan(model.info.name, model.info.version, (*options_.devices)[i].id, "tuned");
+    }
+  }
+  for (const TunedBucket& bucket : plan->buckets) {
+    result.buckets.push_back(
+        {.min_voxels = bucket.bucket.min_voxels,
+         .max_voxels = bucket.bucket.max_voxels == PlanTable::kNoLimit ? 0 : bucket.bucket.max_voxels,
+         .num_scans = bucket.num_scans,
+         .default_time = bucket.default_time,
+         .tuned_time = bucket.tuned_time});
+  }
+  result.search_time = absl::Now() - begin;
+  Log(LogLevel::kInfo, "plan tuned",
+      {{"model", model.info.name},
+       {"version", model.info.version},
+       {"device", result.device},
+       {"scans", result.num_scans},
+       {"seconds", absl::ToDoubleSeconds(result.search_time)},
+       {"file", result.path}});
+  return result;
+}
+
+}  // namespace voxserve

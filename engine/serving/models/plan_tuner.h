@@ -1,0 +1,115 @@
+#pragma once
+
+// Searches plans for models in service, in the background.
+//
+// A search waits until enough of its model's requests came by, keeps their clouds until it ends (whole clouds outlive
+// their requests here alone), those of all sweeps where a stream accumulates them, and runs them on a context of its
+// own. Each run has the device to itself, as what is measured beside requests is their time; after it the search rests
+// four times as long, so that requests have four fifths of the device and wait for one run at most. What it finds goes
+// to the plan store and into the model's plans; batches under way keep those that they began with.
+//
+// Thread-safe. One thread; searches run one after the other.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/executor/device_arbiter.h"
+#include "engine/executor/sample_input.h"
+#include "engine/runtime/devices.h"
+#include "engine/serving/models/model_table.h"
+#include "engine/serving/models/tune_task.h"
+#include "engine/tensor/point_cloud.h"
+#include "engine/tensor/sweep.h"
+#include "engine/tuner/plan_store.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve {
+
+class PlanTuner {
+ public:
+  // What a request ran.
+  struct Scan {
+    PointCloud cloud;
+    std::vector<PlacedSweep> sweeps;
+    std::string age_feature;
+
+    SampleInput input() const { return {.cloud = &cloud, .sweeps = sweeps, .age_feature = age_feature}; }
+  };
+
+  // All outlive the tuner.
+  struct Options {
+    const std::vector<Device>* devices = nullptr;
+    const std::vector<std::unique_ptr<DeviceArbiter>>* shared_memory = nullptr;  // by device
+    kernels::ThreadPool* pool = nullptr;
+    PlanStore* store = nullptr;
+    EngineObserver* observer = nullptr;  // may be null
+  };
+
+  explicit PlanTuner(Options options);
+  // Stops.
+  ~PlanTuner();
+
+  // FAILED_PRECONDITION (ALREADY_TUNING) and UNAVAILABLE (DRAINING) leave task.done to the caller.
+  absl::Status Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder, TuneTask& task);
+  void Cancel(uint64_t ticket);
+  // Cancels the searches for a version that was taken out of service: they would keep it, and no scan comes for it.
+  void CancelAllOf(const ModelHandle& model);
+
+  // Whether a search waits for scans: others need not be offered.
+  bool is_collecting() const { return num_collecting_ > 0; }
+  // Of a request that was accepted.
+  void Offer(const ServedModel& model, const Scan& scan);
+
+  // Cancels all searches and takes no more. Waits for the one under way.
+  void Stop();
+
+ private:
+  struct Search {
+    uint64_t ticket = 0;
+    ModelHandle model;
+    std::filesystem::path version_folder;
+    TuneTask task;
+    absl::Time deadline;  // for its scans
+    std::vector<Scan> scans;
+    std::atomic<bool> is_cancelled{false};
+    bool was_told = false;  // that it waits; under the tuner's lock, as the next
+    bool has_ended = false;
+
+    bool has_all_scans() const { return scans.size() >= static_cast<size_t>(task.num_scans); }
+  };
+
+  void Loop();
+  // Progress of searches that are new; lets go of the lock meanwhile.
+  void TellWhoWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next search that can begin, or null where the tuner has stopped and none is left.
+  std::shared_ptr<Search> Next();
+  absl::StatusOr<TuneResult> RunCatching(Search& search);
+  absl::StatusOr<TuneResult> Run(Search& search);
+  // Leaves the device to the requests; ends early where the search is cancelled.
+  void Rest(Search& search, absl::Duration duration);
+  // On one device, for all devices of its kind.
+  absl::StatusOr<TuneResult> RunOn(size_t device, Search& search);
+
+  const Options options_;
+  std::atomic<int> num_collecting_{0};
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Search>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Search> running_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,47 @@
+#pragma once
+
+// A search for a plan on the scans that a model serves: what is asked for, how far it is, what it won.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+struct TuneProgress {
+  std::string stage;    // "waiting for scans", "candidates", ...
+  double fraction = 0;  // of the whole, 0 to 1
+};
+
+// What a search won in a range of input sizes.
+struct TuneBucket {
+  int64_t min_voxels = 0;  // min <= voxels < max
+  int64_t max_voxels = 0;  // 0: no upper end
+  int num_scans = 0;
+  absl::Duration default_time;  // points to labels, median
+  absl::Duration tuned_time;
+};
+
+struct TuneResult {
+  std::string device;  // "cuda:0": that was searched on; its plan serves every device of its kind
+  int num_scans = 0;
+  std::vector<TuneBucket> buckets;
+  absl::Duration search_time;
+  std::string path;  // of the file; empty where it could not be written
+};
+
+struct TuneTask {
+  std::string model;
+  int64_t version = 0;                          // 0: the newest that is ready
+  int num_scans = 16;                           // of the next requests, whose clouds are kept until the search ends
+  absl::Duration max_wait = absl::Seconds(60);  // for them; then it is searched with what there is
+  // From a thread of the engine's; neither may block. done is called exactly once.
+  std::function<void(const TuneProgress&)> on_progress;
+  std::function<void(absl::StatusOr<TuneResult>)> done;
+};
+
+}  // namespace voxserve

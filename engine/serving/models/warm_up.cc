@@ -1,0 +1,143 @@
+#include "engine/serving/models/warm_up.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+#include "engine/executor/point_sample.h"
+#include "engine/runtime/cuda_status.h"
+#include "engine/tensor/point_cloud.h"
+#include "kernels/core/gemm_warm_up.h"
+
+namespace voxserve {
+namespace {
+
+// The largest first: memory is then taken once.
+constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
+
+// That requests may ask for: its kernels follow the cloud's size, not this one.
+constexpr uint64_t kNumSampled = 64;
+
+// For products, of which the largest are left out.
+constexpr int64_t kProductBytes = int64_t{256} << 20;
+
+// The sensor. Angles in radians, lengths in metres.
+constexpr int kNumBeams = 64;
+constexpr double kLowestBeam = -0.43, kHighestBeam = 0.035;
+constexpr double kHeight = 1.73, kRange = 80, kNoise = 0.02;
+constexpr double kPi = 3.14159265358979;
+
+// How far a beam sees: the ground, or what stands around, near in some directions and far in others.
+double DistanceOf(double elevation, double azimuth) {
+  const double ground = elevation < 0 ? kHeight / std::tan(-elevation) : std::numeric_limits<double>::infinity();
+  const double walls = 7 + 45 * std::pow(std::sin(2.5 * azimuth), 2) + 3 * std::sin(23 * azimuth);
+  return std::min({ground, walls, kRange});
+}
+
+// x, y, z, ..., then the features, all 0.5.
+absl::StatusOr<PointCloud> MakeStreet(const VoxelizeOp& voxelize, int64_t num_points) {
+  std::vector<std::string> fields = voxelize.axes;
+  for (const InputFeature& feature : voxelize.features) {
+    if (std::find(fields.begin(), fields.end(), feature.name) == fields.end()) fields.push_back(feature.name);
+  }
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> noise(-kNoise, kNoise);
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(num_points) * fields.size());
+  for (int64_t i = 0; i < num_points; ++i) {
+    const double beam = static_cast<double>(i % kNumBeams) / (kNumBeams - 1);
+    const double elevation = kLowestBeam + beam * (kHighestBeam - kLowestBeam);
+    const double azimuth = 2 * kPi * static_cast<double>(i) / static_cast<double>(num_points);
+    const double distance = DistanceOf(elevation, azimuth) + noise(random);
+    const double place[] = {distance * std::cos(azimuth), distance * std::sin(azimuth), distance * std::tan(elevation),
+                            0};
+    for (size_t axis = 0; axis < voxelize.axes.size(); ++axis) {
+      double value = place[axis];
+      if (voxelize.has_range) value += (voxelize.range_min[axis] + voxelize.range_max[axis]) / 2.0;
+      values.push_back(static_cast<float>(value));
+    }
+    values.insert(values.end(), fields.size() - voxelize.axes.size(), 0.5f);
+  }
+  return PointCloud::FromFloats(fields, values.data(), static_cast<uint64_t>(num_points));
+}
+
+}  // namespace
+
+absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused]] ExecutionContext& context) {
+  if constexpr (kernels::kHasCuda) {
+    if (context.cuda == nullptr) return absl::OkStatus();
+    CudaContext& cuda = *context.cuda;
+    RETURN_IF_ERROR(cuda.MakeCurrent());
+    cuda.features.Reset();
+    ASSIGN_OR_RETURN(char* memory, cuda.features.Take(kProductBytes));
+    cuda.gemm->set_allow_tf32(program.allow_tf32);
+    cuda.gemm->set_deterministic(program.is_deterministic);
+    std::set<std::tuple<kernels::DType, int32_t, int32_t, int32_t>> seen;
+    for (const ProgramConv& conv : program.convs) {
+      const int32_t num_offsets = program.rulebooks[static_cast<size_t>(conv.rulebook)].spec.geometry.NumOffsets();
+      if (!seen.insert({conv.dtype, conv.in_channels, conv.out_channels, num_offsets}).second) continue;
+      RETURN_IF_CUDA_ERROR(kernels::cuda::WarmUpGemm({.dtype = conv.dtype,
+                                                      .in_channels = conv.in_channels,
+                                                      .out_channels = conv.out_channels,
+                                                      .max_count = num_offsets,
+                                                      .max_rows = kNumPoints[0],
+                                                      .memory = memory,
+                                                      .memory_bytes = kProductBytes},
+                                                     *cuda.gemm));
+    }
+    return cuda.stream.view().Synchronize();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
+                    DeviceArbiter& shared_memory, Executor& executor, MemoryModel& room, LatencyModel* latency) {
+  absl::Status first_failure;
+  for (const int64_t num_points : kNumPoints) {
+    ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
+    BatchOutput output;
+    absl::Duration time;
+    for (const bool return_scores : {program.has_scores, false}) {
+      const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
+      output = shared_memory.TryOnce({.plans = plans}, [&](const RunOptions& options) {
+        const absl::Time start = absl::Now();
+        BatchOutput ran = executor.Run(program, {&input, 1}, limits, options);
+        time = absl::Now() - start;
+        return ran;
+      });
+      if (!output.status.ok()) break;
+      if (!output.samples[0].status.ok()) continue;  // more voxels than the model takes
+      room.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
+    }
+    first_failure.Update(output.status);
+    if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
+    RETURN_IF_ERROR(output.status);
+    // A request may have a sample. The network sees no more than that here, since it has run.
+    const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
+                             .restricts_network = true};
+    const SampleInput sampled{.cloud = &cloud, .sample = few};
+    if (CheckSample(program.voxelize, sampled).ok()) {
+      const BatchOutput ran = shared_memory.TryOnce({.plans = plans}, [&](const RunOptions& options) {
+        return executor.Run(program, {&sampled, 1}, limits, options);
+      });
+      first_failure.Update(ran.status);
+      if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
+    }
+    if (latency == nullptr || !output.samples[0].status.ok()) continue;
+    // The second run: the first may have loaded code.
+    latency->Observe(
+        {.points = static_cast<int64_t>(cloud.num_points()), .voxels = output.samples[0].counts.voxels, .requests = 1},
+        time);
+  }
+  return first_failure;
+}
+
+}  // namespace voxserve

@@ -1,0 +1,305 @@
+#include "engine/serving/streams/stream_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+absl::Status Superseded() {
+  return WithReason(absl::AbortedError("a newer frame of the stream came before this one started"),
+                    error_reason::kSuperseded);
+}
+
+absl::Status Draining() {
+  return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
+}
+
+absl::Status Expired(absl::Duration age, const char* what_happened) {
+  return WithReason(absl::DeadlineExceededError(absl::StrCat("the frame's time is up: ", absl::FormatDuration(age),
+                                                             " after it came ", what_happened)),
+                    error_reason::kDeadlineExpired);
+}
+
+// What OnDropped says of frames that end with their stream.
+const char* FateOf(const absl::Status& why) { return absl::IsDeadlineExceeded(why) ? "expired" : "cancelled"; }
+
+}  // namespace
+
+std::shared_ptr<StreamSession> StreamSession::Create(Config config, Options options) {
+  return std::shared_ptr<StreamSession>(new StreamSession(std::move(config), std::move(options)));
+}
+
+StreamSession::StreamSession(Config config, Options options)
+    : config_(std::move(config)), options_(std::move(options)) {
+  if (config_.sweeps.has_value()) history_.emplace(*config_.sweeps);
+}
+
+void StreamSession::Push(StreamFrame pushed) {
+  const auto frame = std::make_shared<Frame>();
+  frame->arrived = options_.now();
+  frame->deadline = frame->arrived + config_.frame_timeout;
+  frame->done = std::move(pushed.done);
+  if (pushed.cloud.ok()) frame->cloud_bytes = static_cast<int64_t>(pushed.cloud->bytes().size());
+  const absl::Status taken = AddCloud(pushed, frame.get());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_.has_value()) {
+      End(*frame, *cancelled_, FateOf(*cancelled_));
+    } else if (draining_) {
+      End(*frame, Draining(), "draining");
+    } else if (!taken.ok()) {
+      End(*frame, taken, ReasonOf(taken) == error_reason::kQueueFull ? "queue_full" : nullptr);
+    } else if (config_.policy == StreamPolicy::kLatest) {
+      SupersedeOlder();
+    }
+    frames_.push_back(frame);
+  }
+  Advance();
+}
+
+absl::Status StreamSession::AddCloud(StreamFrame& pushed, Frame* frame) {
+  if (config_.sweeps.has_value()) return AddSweep(pushed, frame);
+  if (!pushed.cloud.ok()) return pushed.cloud.status();
+  frame->task.cloud = *std::move(pushed.cloud);
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::AddSweep(StreamFrame& pushed, Frame* frame) {
+  // Even where this frame itself is bad: the jump that the client tells of has happened.
+  if (pushed.reset_sweeps) ForgetSweeps();
+  if (!pushed.cloud.ok()) return pushed.cloud.status();
+  if (!pushed.pose.has_value()) {
+    return WithReason(absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame has no pose"),
+                      error_reason::kBadPose);
+  }
+  if (pushed.stamp == absl::InfinitePast()) {
+    return WithReason(
+        absl::InvalidArgumentError("sweeps accumulate in this stream, and the frame's cloud has no stamp"),
+        error_reason::kMissingStamp);
+  }
+  InferTask& task = frame->task;
+  task.cloud = *pushed.cloud;
+  task.age_feature = config_.age_feature;
+  absl::MutexLock lock(&sweeps_mutex_);
+  absl::StatusOr<std::vector<PlacedSweep>> sweeps =
+      history_->Add(*std::move(pushed.cloud), *pushed.pose, pushed.stamp, std::move(pushed.reservation));
+  if (!sweeps.ok()) return sweeps.status();
+  sweeps_expiry_ = frame->arrived + config_.sweeps->max_age + kMaxJitter;
+  task.sweeps = *std::move(sweeps);
+  frame->num_sweeps = static_cast<int>(task.sweeps.size());
+  return absl::OkStatus();
+}
+
+int64_t StreamSession::SweepBytes() const {
+  absl::MutexLock lock(&sweeps_mutex_);
+  return history_.has_value() ? history_->num_bytes() : 0;
+}
+
+void StreamSession::ForgetSweeps() {
+  absl::MutexLock lock(&sweeps_mutex_);
+  ResetHistory();
+}
+
+void StreamSession::KeepSweeps() {
+  absl::MutexLock lock(&sweeps_mutex_);
+  if (sweeps_expiry_ == absl::InfiniteFuture()) return;
+  sweeps_expiry_ = std::max(sweeps_expiry_, options_.now() + config_.sweeps->max_age + kMaxJitter);
+}
+
+void StreamSession::ResetHistory() {
+  if (history_.has_value()) history_->Reset();
+  sweeps_expiry_ = absl::InfiniteFuture();
+}
+
+int64_t StreamSession::BytesAheadOfNext() const {
+  if (config_.policy != StreamPolicy::kLatest) return 0;
+  absl::MutexLock lock(&mutex_);
+  int64_t bytes = 0;
+  for (const FramePtr& frame : frames_) bytes += frame->cloud_bytes;
+  return bytes;
+}
+
+bool StreamSession::HasRoom() const {
+  absl::MutexLock lock(&mutex_);
+  return config_.policy == StreamPolicy::kLatest || frames_.size() < static_cast<size_t>(config_.max_queued_frames);
+}
+
+void StreamSession::StartDraining() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+}
+
+void StreamSession::Cancel(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_.has_value()) return;
+    cancelled_ = why;
+    for (const FramePtr& frame : frames_) {
+      if (frame->state == Frame::State::kWaiting) End(*frame, why, FateOf(why));
+    }
+  }
+  Advance();
+}
+
+void StreamSession::ExpireDue() {
+  bool is_busy = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    EndExpired();
+    is_busy = !frames_.empty();
+  }
+  if (is_busy) {
+    KeepSweeps();
+  } else {
+    absl::MutexLock lock(&sweeps_mutex_);
+    if (sweeps_expiry_ <= options_.now()) ResetHistory();
+  }
+  Advance();
+}
+
+absl::Time StreamSession::NextExpiry() const {
+  absl::Time next;
+  {
+    absl::MutexLock lock(&sweeps_mutex_);
+    next = sweeps_expiry_;
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting) next = std::min(next, frame->deadline);
+  }
+  return next;
+}
+
+void StreamSession::SupersedeOlder() {
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting) End(*frame, Superseded(), "superseded");
+    if (frame->state == Frame::State::kSubmitted) frame->is_superseded = true;
+  }
+}
+
+void StreamSession::End(Frame& frame, const absl::Status& status, const char* fate) {
+  frame.state = Frame::State::kEnded;
+  frame.result = status;
+  frame.num_sweeps = 0;
+  if (fate != nullptr && options_.observer != nullptr) options_.observer->OnDropped(config_.model, fate);
+}
+
+void StreamSession::EndExpired() {
+  const absl::Time now = options_.now();
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kWaiting && frame->deadline <= now) {
+      End(*frame, Expired(now - frame->arrived, "an older frame of the stream still ran"), "expired");
+    }
+  }
+}
+
+void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
+  // A frame that is refused as it is: its cloud may be among the sweeps, and must not have the next ones refused.
+  if (absl::IsInvalidArgument(result.status())) ForgetSweeps();
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool was_cancelled = absl::IsCancelled(result.status());
+    if (cancelled_.has_value() && (result.ok() || was_cancelled)) {
+      result = *cancelled_;
+    } else if (frame.is_superseded && was_cancelled) {
+      result = Superseded();
+      waiting_since_ = frame.waiting_since;
+    }
+    const absl::Time now = options_.now();
+    if (result.ok() && now > frame.deadline) result = Expired(now - frame.arrived, "its answer was ready");
+    if (!result.ok()) frame.num_sweeps = 0;
+    frame.state = Frame::State::kEnded;
+    frame.result = std::move(result);
+  }
+  Advance();
+}
+
+void StreamSession::Advance() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_advancing_) return;
+    is_advancing_ = true;
+  }
+  for (;;) {
+    std::function<void()> step;
+    {
+      absl::MutexLock lock(&mutex_);
+      step = NextStep();
+      if (!step) {
+        is_advancing_ = false;
+        return;
+      }
+    }
+    step();
+  }
+}
+
+std::function<void()> StreamSession::NextStep() {
+  // Work for the engine first: answers take longer to write.
+  if (std::function<void()> step = NextSubmit()) return step;
+  if (std::function<void()> step = NextCancel()) return step;
+  return NextAnswer();
+}
+
+std::function<void()> StreamSession::NextSubmit() {
+  EndExpired();
+  FramePtr next;
+  for (const FramePtr& frame : frames_) {
+    if (frame->state == Frame::State::kSubmitted && config_.policy == StreamPolicy::kLatest) return nullptr;
+    if (frame->state == Frame::State::kWaiting && next == nullptr) next = frame;
+  }
+  if (next == nullptr) return nullptr;
+
+  next->state = Frame::State::kSubmitted;
+  InferTask& task = next->task;
+  task.model = config_.model;
+  task.version = config_.version;
+  task.return_scores = config_.return_scores;
+  task.priority = config_.priority;
+  task.sample = config_.sample;
+  task.deadline = next->deadline;
+  task.arrived = next->arrived;
+  next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(options_.now());
+  task.done = [self = shared_from_this(), next](absl::StatusOr<InferResult> result) {
+    self->OnResult(*next, std::move(result));
+  };
+  return [this, next] {
+    const uint64_t ticket = options_.submit(std::exchange(next->task, InferTask()));
+    absl::MutexLock lock(&mutex_);
+    next->ticket = ticket;
+  };
+}
+
+std::function<void()> StreamSession::NextCancel() {
+  for (const FramePtr& frame : frames_) {
+    const bool may_cancel =
+        frame->state == Frame::State::kSubmitted && frame->ticket.has_value() && !frame->is_cancel_tried;
+    if (may_cancel && (frame->is_superseded || cancelled_.has_value())) {
+      frame->is_cancel_tried = true;
+      const char* const fate = cancelled_.has_value() ? FateOf(*cancelled_) : "superseded";
+      return [this, ticket = *frame->ticket, fate] { options_.cancel(ticket, fate); };
+    }
+  }
+  return nullptr;
+}
+
+std::function<void()> StreamSession::NextAnswer() {
+  const auto ended = std::find_if(frames_.begin(), frames_.end(),
+                                  [](const FramePtr& frame) { return frame->state == Frame::State::kEnded; });
+  if (ended == frames_.end()) return nullptr;
+  if (config_.policy == StreamPolicy::kQueue && ended != frames_.begin()) return nullptr;
+  const FramePtr frame = *ended;
+  frames_.erase(ended);
+  return [this, frame] {
+    KeepSweeps();
+    // Its captures must not outlive the call: they are the caller's.
+    const auto done = std::exchange(frame->done, nullptr);
+    done(std::move(frame->result), frame->num_sweeps);
+  };
+}
+
+}  // namespace voxserve

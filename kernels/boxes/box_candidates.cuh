@@ -1,0 +1,335 @@
+#pragma once
+
+// The two kernels that make boxes from images, whatever the head: the first writes the candidates' keys down, the
+// second takes the best and decodes them. Included by .cu files alone.
+//
+// Blocks of the first kernel have lists of their own, so that nothing needs to be set to 0 before them. Where a sample
+// has more candidates than the second kernel can sort, it asks the lists' histograms first which of them can be among
+// the best.
+//
+// A Heads is what both kernels are launched with:
+//   int32_t num_heads, num_samples;
+//   __device__ const CandidateLists& Lists(int head) const;
+//   __device__ int32_t NumItems(int head) const;  // of a sample
+//   __device__ int32_t MaxBoxes(int head) const;
+//   __device__ float* Boxes(int head) const;
+//   // Calls emit(logit, index) for an item's candidates, at most CandidateLists::capacity of kListItems items.
+//   template <typename Emit> __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit) const;
+//   __device__ bool Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const;
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/boxes/box_candidates.h"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int kThreadItems = 4;
+inline constexpr int kListItems = kThreadItems * kBlockThreads;
+inline constexpr int kSelectThreads = 1024;
+inline constexpr int kSelectWarps = kSelectThreads / kWarpThreads;
+inline constexpr int kLogitBins = kSelectThreads;  // a thread a bin
+inline constexpr int kDigitBits = 10;
+inline constexpr int kSortedKeys = kMaxBoxes;
+inline constexpr int kThreadKeys = 8;  // that a thread has under way
+static_assert(1 << kDigitBits == kLogitBins);
+static_assert(kListItems * std::max(kMaxHeadClasses, 1) <= 65535, "a histogram's counts are 16 bits");
+
+// How a head's cells are read from images of T.
+template <typename T>
+struct LoadAs {
+  __device__ float operator()(const ImageChannels& image, int64_t row, int32_t channel) const {
+    return ToFloat(static_cast<const T*>(image.data)[row * image.pitch + channel]);
+  }
+};
+
+struct CandidateLists {
+  uint64_t* keys = nullptr;        // [num_samples, num_lists, capacity], in no order
+  int32_t* counts = nullptr;       // [num_samples, num_lists]
+  uint16_t* histograms = nullptr;  // [num_samples, num_lists, kLogitBins]
+  int32_t num_lists = 0;           // of a sample
+  int32_t capacity = 0;
+  float lowest_logit = 0;
+
+  CandidateLists() = default;
+  CandidateLists(WorkspaceCutter& workspace, int32_t num_samples, int64_t num_items, int32_t item_candidates,
+                 float lowest) {
+    num_lists = static_cast<int32_t>((num_items + kListItems - 1) / kListItems);
+    capacity = kListItems * item_candidates;
+    lowest_logit = lowest;
+    const int64_t all_lists = int64_t{num_samples} * num_lists;
+    keys = workspace.Take<uint64_t>(all_lists * capacity);
+    counts = workspace.Take<int32_t>(all_lists);
+    histograms = workspace.Take<uint16_t>(all_lists * kLogitBins);
+  }
+
+  // Which of the bins, 1/64 wide from the lowest logit on, the larger ones higher.
+  __device__ int BinOf(float logit) const {
+    const float begin = fminf(fmaxf(lowest_logit, -8.0f), 8.0f);
+    return static_cast<int>(fminf(fmaxf((logit - begin) * 64.0f, 0.0f), float{kLogitBins - 1}));
+  }
+};
+
+// Adds 1 for each of the calling threads; returns what was there before the thread's.
+__device__ inline int32_t CountOne(int32_t* counter) {
+  const unsigned callers = __activemask();
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int leader = __ffs(static_cast<int>(callers)) - 1;
+  int32_t before = 0;
+  if (lane == leader) before = atomicAdd(counter, __popc(callers));
+  return __shfl_sync(callers, before, leader) + __popc(callers & ((1u << lane) - 1));
+}
+
+// ---- Finding -----------------------------------------------------------------------------------------------------
+
+// A block makes one list: (list, head, sample).
+template <typename Heads>
+__global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __grid_constant__ Heads heads) {
+  __shared__ int32_t histogram[kLogitBins];
+  __shared__ int32_t count;
+  const auto list = static_cast<int32_t>(blockIdx.x), head = static_cast<int32_t>(blockIdx.y);
+  const auto sample = static_cast<int32_t>(blockIdx.z);
+  const CandidateLists& lists = heads.Lists(head);
+  if (list >= lists.num_lists) return;
+  for (int bin = static_cast<int>(threadIdx.x); bin < kLogitBins; bin += kBlockThreads) histogram[bin] = 0;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+
+  const int64_t at = int64_t{sample} * lists.num_lists + list;
+  uint64_t* const keys = lists.keys + at * lists.capacity;
+#pragma unroll
+  for (int i = 0; i < kThreadItems; ++i) {
+    const int64_t item = int64_t{list} * kListItems + i * kBlockThreads + threadIdx.x;
+    if (item >= heads.NumItems(head)) break;
+    heads.Find(head, sample, static_cast<int32_t>(item), [&](float logit, uint32_t index) {
+      atomicAdd(&histogram[lists.BinOf(logit)], 1);
+      keys[CountOne(&count)] = CandidateKey(logit, index);
+    });
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) lists.counts[at] = count;
+  for (int bin = static_cast<int>(threadIdx.x); bin < kLogitBins; bin += kBlockThreads) {
+    lists.histograms[at * kLogitBins + bin] = static_cast<uint16_t>(histogram[bin]);
+  }
+}
+
+// ---- Selecting ---------------------------------------------------------------------------------------------------
+
+// What a block of kSelectThreads shares.
+struct SelectShared {
+  uint64_t keys[kSortedKeys];
+  int32_t histogram[kLogitBins];
+  int32_t warp_sums[kSelectWarps];
+  int32_t digit, above, within;  // see FindDigit
+  uint64_t least_key, largest_key;
+  int32_t num_keys;
+};
+
+// The sum of the values of the threads up to this one, this one's included; *total of all. All threads call it.
+__device__ inline int32_t InclusiveSum(int32_t value, SelectShared& shared, int32_t* total) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
+    const int32_t lower = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += lower;
+  }
+  if (lane == kWarpThreads - 1) shared.warp_sums[warp] = value;
+  __syncthreads();
+  const int32_t count = shared.warp_sums[lane];
+  int32_t sum = count;
+  for (int distance = 1; distance < kWarpThreads; distance *= 2) {
+    const int32_t lower = __shfl_up_sync(~0u, sum, distance);
+    if (lane >= distance) sum += lower;
+  }
+  *total = __shfl_sync(~0u, sum, kWarpThreads - 1);
+  const int32_t before = __shfl_sync(~0u, sum - count, warp);
+  __syncthreads();
+  return before + value;
+}
+
+// Where counts of bins, a thread each from the highest bin down, reach `needed`: shared.digit is that bin, above the
+// sum of the bins above it, within its own count. The sum of all is at least `needed`, which is at least 1.
+__device__ inline void FindDigit(int32_t count, int32_t needed, SelectShared& shared) {
+  int32_t total;
+  const int32_t sum = InclusiveSum(count, shared, &total);
+  if (sum >= needed && sum - count < needed) {
+    shared.digit = kLogitBins - 1 - static_cast<int32_t>(threadIdx.x);
+    shared.above = sum - count;
+    shared.within = count;
+  }
+  __syncthreads();
+}
+
+// Calls visit(key) for all keys of a sample, each by some thread.
+template <typename Visit>
+__device__ void ForEachKey(const CandidateLists& lists, int32_t sample, const Visit& visit) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  for (int32_t list = warp; list < lists.num_lists; list += kSelectWarps) {
+    const int64_t at = int64_t{sample} * lists.num_lists + list;
+    const int32_t count = lists.counts[at];
+    const uint64_t* const keys = lists.keys + at * lists.capacity;
+    for (int32_t first = lane; first < count; first += kThreadKeys * kWarpThreads) {
+      uint64_t loaded[kThreadKeys];
+#pragma unroll
+      for (int i = 0; i < kThreadKeys; ++i) {
+        const int32_t place = first + i * kWarpThreads;
+        loaded[i] = place < count ? keys[place] : 0;  // which is no key
+      }
+#pragma unroll
+      for (int i = 0; i < kThreadKeys; ++i) {
+        if (loaded[i] != 0) visit(loaded[i]);
+      }
+    }
+  }
+}
+
+// At most kSortedKeys keys, the num_best best among them, go to shared.keys, and their number to shared.num_keys, which
+// is 0 before. All threads call it; there are more than kSortedKeys keys, and num_best is at most that.
+__device__ inline void GatherBest(const CandidateLists& lists, int32_t sample, int32_t num_best, SelectShared& shared) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  int32_t count = 0;
+  for (int32_t list = 0; list < lists.num_lists; ++list) {
+    const int64_t at = int64_t{sample} * lists.num_lists + list;
+    count += lists.histograms[at * kLogitBins + (kLogitBins - 1 - thread)];
+  }
+  FindDigit(count, num_best, shared);
+  const int bin = shared.digit;
+  int32_t above = shared.above, within = shared.within;
+  const auto bin_of = [&](uint64_t key) { return lists.BinOf(LogitOfKey(key)); };
+
+  // Of the bin's keys those that are at least `lowest`, which is found digit by digit from their least one on.
+  uint64_t lowest = 0;
+  if (above + within > kSortedKeys) {
+    if (thread == 0) {
+      shared.least_key = ~uint64_t{0};
+      shared.largest_key = 0;
+    }
+    __syncthreads();
+    uint64_t least = ~uint64_t{0}, largest = 0;
+    ForEachKey(lists, sample, [&](uint64_t key) {
+      if (bin_of(key) != bin) return;
+      least = min(least, key);
+      largest = max(largest, key);
+    });
+    atomicMin(reinterpret_cast<unsigned long long*>(&shared.least_key), static_cast<unsigned long long>(least));
+    atomicMax(reinterpret_cast<unsigned long long*>(&shared.largest_key), static_cast<unsigned long long>(largest));
+    __syncthreads();
+    lowest = shared.least_key;
+    int span_bits = 64 - __clzll(static_cast<long long>(shared.largest_key - lowest));
+    // The bin has several keys, so span_bits is at least 1; keys differ, so that 0 bits hold one.
+    while (above + within > kSortedKeys) {
+      const int shift = max(span_bits - kDigitBits, 0);
+      shared.histogram[thread] = 0;
+      __syncthreads();
+      ForEachKey(lists, sample, [&](uint64_t key) {
+        if (bin_of(key) != bin || key < lowest) return;
+        const uint64_t digit = (key - lowest) >> shift;
+        if (digit < uint64_t{1} << min(span_bits, kDigitBits)) atomicAdd(&shared.histogram[digit], 1);
+      });
+      __syncthreads();
+      FindDigit(shared.histogram[kLogitBins - 1 - thread], num_best - above, shared);
+      lowest += static_cast<uint64_t>(shared.digit) << shift;
+      above += shared.above;
+      within = shared.within;
+      span_bits = shift;
+      __syncthreads();
+    }
+  }
+  ForEachKey(lists, sample, [&](uint64_t key) {
+    const int of_key = bin_of(key);
+    if (of_key > bin || (of_key == bin && key >= lowest)) shared.keys[CountOne(&shared.num_keys)] = key;
+  });
+}
+
+// Largest first: a bitonic network over the next power of two. keys[num_keys, ...) are overwritten. All threads call
+// it.
+__device__ inline void SortKeys(uint64_t* keys, int32_t num_keys) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  int32_t size = 2;
+  while (size < num_keys) size *= 2;
+  for (int32_t i = num_keys + thread; i < size; i += kSelectThreads) keys[i] = 0;
+  __syncthreads();
+  for (int32_t run = 2; run <= size; run *= 2) {
+    for (int32_t stride = run / 2; stride > 0; stride /= 2) {
+      for (int32_t pair = thread; pair < size / 2; pair += kSelectThreads) {
+        const int32_t low = 2 * pair - (pair & (stride - 1)), high = low + stride;
+        const uint64_t a = keys[low], b = keys[high];
+        if ((a < b) == ((low & run) == 0)) {
+          keys[low] = b;
+          keys[high] = a;
+        }
+      }
+      // Strides up to a warp's stay within the 64 keys of its 32 pairs.
+      const int32_t next_stride = stride > 1 ? stride / 2 : run;
+      if (max(stride, next_stride) > kWarpThreads) {
+        __syncthreads();
+      } else {
+        __syncwarp();
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// A block makes the boxes of one sample: (head, sample).
+template <typename Heads>
+__global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid_constant__ Heads heads) {
+  __shared__ SelectShared shared;
+  const auto head = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const CandidateLists& lists = heads.Lists(head);
+  const int32_t max_boxes = heads.MaxBoxes(head);
+
+  int32_t of_thread = 0, num_candidates;
+  for (int32_t list = thread; list < lists.num_lists; list += kSelectThreads) {
+    of_thread += lists.counts[int64_t{sample} * lists.num_lists + list];
+  }
+  if (thread == 0) shared.num_keys = 0;
+  InclusiveSum(of_thread, shared, &num_candidates);
+  if (num_candidates > kSortedKeys) {
+    GatherBest(lists, sample, max_boxes, shared);
+  } else {
+    ForEachKey(lists, sample, [&](uint64_t key) { shared.keys[CountOne(&shared.num_keys)] = key; });
+  }
+  __syncthreads();
+  const int32_t num_keys = shared.num_keys;
+  SortKeys(shared.keys, num_keys);
+
+  const int32_t num_best = min(num_keys, max_boxes);
+  float* const rows = heads.Boxes(head) + int64_t{sample} * max_boxes * kBoxPitch;
+  int32_t num_boxes = 0;
+  for (int32_t first = 0; first < num_best; first += kSelectThreads) {
+    const int32_t i = first + thread;
+    float box[kBoxColumns] = {};
+    const bool is_box = i < num_best && heads.Decode(head, sample, shared.keys[i], box);
+    int32_t more;
+    const int32_t place = num_boxes + InclusiveSum(is_box ? 1 : 0, shared, &more) - 1;
+    if (is_box) {
+#pragma unroll
+      for (int column = 0; column < kBoxPitch; ++column) {
+        rows[place * kBoxPitch + column] = column < kBoxColumns ? box[column] : 0.0f;
+      }
+    }
+    num_boxes += more;
+  }
+  for (int32_t i = num_boxes * kBoxPitch + thread; i < max_boxes * kBoxPitch; i += kSelectThreads) {
+    rows[i] = ValueOfNoBox(i % kBoxPitch);
+  }
+}
+
+// ---- Launcher ----------------------------------------------------------------------------------------------------
+
+// most_lists: of any head.
+template <typename Heads>
+cudaError_t DecodeBoxes(const Heads& heads, int32_t most_lists, cudaStream_t stream) {
+  static_assert(sizeof(Heads) <= kMaxParamBytes);
+  const auto num_heads = static_cast<unsigned>(heads.num_heads), num_samples = static_cast<unsigned>(heads.num_samples);
+  const dim3 blocks(static_cast<unsigned>(std::max(most_lists, 1)), num_heads, num_samples);
+  FindCandidatesKernel<<<blocks, kBlockThreads, 0, stream>>>(heads);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  SelectBoxesKernel<<<dim3(num_heads, num_samples), kSelectThreads, 0, stream>>>(heads);
+  return LaunchStatus(stream);
+}
+
+}  // namespace voxserve::kernels::cuda

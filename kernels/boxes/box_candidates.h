@@ -1,0 +1,97 @@
+#pragma once
+
+// What heads that decode boxes share: in which order candidates stand, which of them become rows, and the sums that
+// both devices do alike. Logits are compared in place of their sigmoids, which rise with them: the order is then exact
+// and the same on every device, and holds where float32's sigmoids are all 1.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "kernels/boxes/box_rows.h"
+#include "kernels/core/epilogue.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kMaxBoxes = 4096;        // of a sample that a head decodes or a suppression reads
+inline constexpr int32_t kMaxHeadClasses = 32;    // of one head
+inline constexpr int32_t kMaxHeadAnchors = 32;    // of one cell
+inline constexpr int32_t kMaxDirectionBins = 16;  // of half turns
+
+// Some channels of an image: row (sample * rows + row) * columns + column has its values side by side.
+struct ImageChannels {
+  const void* data = nullptr;
+  int64_t pitch = 0;  // values from row to row
+};
+
+// The lowest logit whose sigmoid is above the threshold (is_strict) or at least the threshold; NaN, to which nothing
+// compares, where there is none.
+inline float LowestLogit(float score_threshold, bool is_strict) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const double threshold = score_threshold;
+  if (!(threshold >= 0)) return -kInfinity;
+  if (is_strict ? threshold >= 1 : threshold > 1) return std::numeric_limits<float>::quiet_NaN();
+  const double bound = std::log(threshold) - std::log1p(-threshold);
+  auto logit = static_cast<float>(bound);
+  if (is_strict ? logit <= bound : logit < bound) logit = std::nextafter(logit, kInfinity);
+  if (const float below = std::nextafter(logit, -kInfinity); is_strict ? below > bound : below >= bound) logit = below;
+  return logit;
+}
+
+constexpr float ScoreOf(float logit) { return Activate(ActivationFunction::kSigmoid, logit); }
+
+// Keys of candidates: the larger logit is the larger key, of equal ones (0 and -0 are) the lower index. Never 0.
+constexpr uint64_t CandidateKey(float logit, uint32_t index) {
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return uint64_t{ordered} << 32 | static_cast<uint32_t>(~index);
+}
+constexpr float LogitOfKey(uint64_t key) {
+  const auto ordered = static_cast<uint32_t>(key >> 32);
+  return std::bit_cast<float>((ordered >> 31) != 0 ? ordered & 0x7fffffffu : ~ordered);
+}
+constexpr uint32_t IndexOfKey(uint64_t key) { return ~static_cast<uint32_t>(key); }
+
+// False for NaN too.
+constexpr bool IsFinite(float value) {
+  return value >= std::numeric_limits<float>::lowest() && value <= std::numeric_limits<float>::max();
+}
+
+constexpr bool IsFiniteBox(const float (&box)[kBoxColumns]) {
+  bool is_finite = true;
+  for (int32_t column = 0; column < kBoxScore; ++column) is_finite = is_finite && IsFinite(box[column]);
+  return is_finite;
+}
+
+constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoBox : 0.0f; }
+
+namespace cpu {
+
+inline void WriteNoBoxes(float* begin, const float* end) {
+  for (float* row = begin; row < end; row += kBoxPitch) {
+    for (int32_t column = 0; column < kBoxColumns; ++column) row[column] = ValueOfNoBox(column);
+  }
+}
+
+// The rows of one sample: the max_boxes best candidates, of which decode(key, box) makes boxes, or none of some. keys
+// are reordered.
+template <typename Decode>
+void WriteBestBoxes(std::vector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows) {
+  const int64_t num_best = std::min(static_cast<int64_t>(keys.size()), int64_t{max_boxes});
+  std::partial_sort(keys.begin(), keys.begin() + num_best, keys.end(), std::greater<>());
+  float* row = rows;
+  for (int64_t i = 0; i < num_best; ++i) {
+    float box[kBoxColumns] = {};
+    if (!decode(keys[static_cast<size_t>(i)], box)) continue;
+    std::copy(box, box + kBoxColumns, row);
+    row += kBoxPitch;
+  }
+  WriteNoBoxes(row, rows + int64_t{max_boxes} * kBoxPitch);
+}
+
+}  // namespace cpu
+}  // namespace voxserve::kernels

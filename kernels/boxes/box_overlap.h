@@ -1,0 +1,73 @@
+#pragma once
+
+// How much two turned boxes overlap as seen from above. Written once for both devices, whose files are compiled without
+// fused multiply-add: all roundings are the same, but for those of sine and cosine.
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/boxes/box_rows.h"
+
+namespace voxserve::kernels {
+
+// The integral over x in [-half_length, half_length] of the height of the edge from (x0, y0) to (x1, y1), cut to
+// [-half_width, half_width]; negative for an edge that runs towards lower x.
+constexpr double CutEdgeIntegral(double x0, double y0, double x1, double y1, double half_length, double half_width) {
+  const double from = std::clamp(x0, -half_length, half_length), to = std::clamp(x1, -half_length, half_length);
+  if (from == to) return 0;
+  const double slope = (y1 - y0) / (x1 - x0);
+  const double start = y0 + slope * (from - x0), end = y0 + slope * (to - x0);
+  const double low = std::min(start, end), high = std::max(start, end);
+  if (low >= half_width) return (to - from) * half_width;
+  if (high <= -half_width) return (to - from) * -half_width;
+  if (low == high) return (to - from) * low;
+  const double cut_low = std::max(low, -half_width), cut_high = std::min(high, half_width);
+  const double below = cut_low - low, within = cut_high - cut_low, above = high - cut_high;
+  const double sum = (above - below) * half_width + within * (0.5 * (cut_low + cut_high));
+  return (to - from) * (sum / (high - low));
+}
+
+// a and b: rows of box_rows.h. Seen from a, whose axes are then the coordinates', the overlap is what a's slices have
+// in common with b's: of each x the height of b's upper edges less that of its lower ones, all cut to a. No corner is
+// ever sorted, so that edges on edges and corners on edges are nothing special.
+constexpr double OverlapFromAbove(const float* a, const float* b) {
+  const double half_length = 0.5 * a[kBoxLength], half_width = 0.5 * a[kBoxWidth];
+  const double along = 0.5 * b[kBoxLength], across = 0.5 * b[kBoxWidth];
+  const double a_yaw = a[kBoxYaw], turn = double{b[kBoxYaw]} - a_yaw;
+  const double cos_a = std::cos(a_yaw), sin_a = std::sin(a_yaw), cos_b = std::cos(turn), sin_b = std::sin(turn);
+  const double dx = double{b[kBoxX]} - double{a[kBoxX]}, dy = double{b[kBoxY]} - double{a[kBoxY]};
+  const double x = dx * cos_a + dy * sin_a, y = dy * cos_a - dx * sin_a;
+  const double length_x = along * cos_b, length_y = along * sin_b, width_x = across * -sin_b, width_y = across * cos_b;
+  // Against the clock, from the corner in front on the left.
+  const double corner_x[4] = {x + length_x + width_x, x - length_x + width_x, x - length_x - width_x,
+                              x + length_x - width_x};
+  const double corner_y[4] = {y + length_y + width_y, y - length_y + width_y, y - length_y - width_y,
+                              y + length_y - width_y};
+  double sum = 0;  // upper edges run towards lower x
+  for (int i = 0; i < 4; ++i) {
+    const int next = (i + 1) % 4;
+    sum -= CutEdgeIntegral(corner_x[i], corner_y[i], corner_x[next], corner_y[next], half_length, half_width);
+  }
+  constexpr double kRounding = 1e-12;  // of a's area: what edges leave over that should cancel
+  return sum > kRounding * (4 * half_length * half_width) ? sum : 0;
+}
+
+constexpr float IouFromAbove(const float* a, const float* b) {
+  constexpr double kLeastUnion = 1e-8;  // OpenPCDet's
+  const double overlap = OverlapFromAbove(a, b);
+  const double sum = double{a[kBoxLength]} * a[kBoxWidth] + double{b[kBoxLength]} * b[kBoxWidth];
+  return static_cast<float>(overlap / std::max(sum - overlap, kLeastUnion));
+}
+
+// The radius of the circle around a box.
+constexpr float RadiusFromAbove(const float* box) {
+  return 0.5f * std::sqrt(box[kBoxLength] * box[kBoxLength] + box[kBoxWidth] * box[kBoxWidth]);
+}
+
+// False only where two boxes cannot overlap, whose circles are apart: a quick look.
+constexpr bool MayOverlap(const float* a, float a_radius, const float* b, float b_radius) {
+  const float dx = a[kBoxX] - b[kBoxX], dy = a[kBoxY] - b[kBoxY], radii = 1.0001f * (a_radius + b_radius);
+  return !(dx * dx + dy * dy > radii * radii);
+}
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include "kernels/boxes/box_candidates.cuh"
+#include "kernels/boxes/center_head.h"
+#include "kernels/boxes/center_head_cell.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+struct Workspace {
+  explicit Workspace(const CenterHeadParams& params) {
+    WorkspaceCutter cutter(params.workspace);
+    for (int32_t h = 0; h < params.num_heads; ++h) {
+      const CenterHead& head = params.heads[h];
+      const bool is_openpcdet = head.convention == CenterHeadConvention::kOpenPcdet;
+      lists[h] =
+          CandidateLists(cutter, params.num_samples, int64_t{head.num_rows} * head.num_columns,
+                         is_openpcdet ? head.num_classes : 1, LowestLogit(head.score_threshold, /*is_strict=*/true));
+      most_lists = std::max(most_lists, lists[h].num_lists);
+    }
+    bytes = cutter.bytes();
+  }
+
+  CandidateLists lists[kMaxCenterHeads];
+  int32_t most_lists = 0;
+  size_t bytes = 0;
+};
+
+template <typename T>
+struct CenterHeads {
+  int32_t num_heads, num_samples;
+  std::array<CenterHead, kMaxCenterHeads> heads;
+  CandidateLists lists[kMaxCenterHeads];
+
+  __device__ const CandidateLists& Lists(int head) const { return lists[head]; }
+  __device__ int32_t NumItems(int head) const { return heads[head].num_rows * heads[head].num_columns; }
+  __device__ int32_t MaxBoxes(int head) const { return heads[head].max_boxes; }
+  __device__ float* Boxes(int head) const { return heads[head].boxes; }
+  template <typename Emit>
+  __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit) const {
+    FindCenterCandidates(heads[head], lists[head].lowest_logit, sample, item, LoadAs<T>(), emit);
+  }
+  __device__ bool Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
+    const CenterHeadCell cell = CellOfCandidate(heads[head], sample, IndexOfKey(key));
+    return DecodeCenterBox(heads[head], cell, LogitOfKey(key), LoadAs<T>(), box);
+  }
+};
+
+}  // namespace
+
+size_t CenterHeadWorkspaceBytes(const CenterHeadParams& params) {
+  CenterHeadParams measured = params;
+  measured.workspace = nullptr;
+  return Workspace(measured).bytes;
+}
+
+cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t stream) {
+  if (params.num_samples == 0 || params.num_heads == 0) return cudaSuccess;
+  const NvtxRange range("DecodeCenterHeads");
+  return VisitFeatureType(params.dtype, [&](auto value) {
+    const Workspace workspace(params);
+    CenterHeads<decltype(value)> heads{
+        .num_heads = params.num_heads, .num_samples = params.num_samples, .heads = params.heads};
+    std::copy_n(workspace.lists, params.num_heads, heads.lists);
+    return DecodeBoxes(heads, workspace.most_lists, stream);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda

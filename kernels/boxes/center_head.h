@@ -1,0 +1,85 @@
+#pragma once
+
+// Boxes from the images of CenterPoint's heads (T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR
+// 2021), in the ways of OpenPCDet's centernet_utils.py and of det3d's center_head.py. A network has a head a task; all
+// of them are decoded in one go.
+//
+// A cell (row, column) of class k has score sigmoid(heatmap[k]), centre
+//   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y likewise of the row and center[1],
+//   z = height, length, width, height = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0.
+// NaN is no score. A box of which some number is NaN or infinite is none.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/boxes/box_candidates.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kMaxCenterHeads = 16;
+
+enum class CenterHeadConvention : int32_t {
+  // The max_boxes best (class, cell) are the candidates; those that are below the threshold, out of range or no box
+  // then leave their places empty. Of equal scores the lower class is better, then the lower cell. rot is (cos, sin).
+  kOpenPcdet,
+  // Cells have one class, their best (of equal scores the lowest); those below the threshold, out of range or no box
+  // are left out, and of the others the max_boxes best are taken. Order as above. rot is (sin, cos).
+  kDet3d,
+};
+
+struct CenterHead {
+  CenterHeadConvention convention = CenterHeadConvention::kOpenPcdet;
+  int32_t num_rows = 0;  // of the images
+  int32_t num_columns = 0;
+  int32_t num_classes = 0;
+  std::array<int32_t, kMaxHeadClasses> class_ids = {};  // [num_classes], what boxes say
+  ImageChannels heatmap;                                // [num_classes] logits
+  ImageChannels center;                                 // [2]
+  ImageChannels height;                                 // [1]
+  ImageChannels dim;                                    // [3] logarithms
+  ImageChannels rot;                                    // [2]
+  ImageChannels vel;                                    // [2]; null data: none
+
+  float stride = 1;  // a cell in voxels
+  std::array<float, 2> voxel_size = {1, 1};
+  std::array<float, 2> range_min = {0, 0};
+  float score_threshold = 0;  // scores are above it
+  // A centre lies within, bounds included.
+  std::array<float, 3> center_min = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest(),
+                                     std::numeric_limits<float>::lowest()};
+  std::array<float, 3> center_max = {std::numeric_limits<float>::max(), std::numeric_limits<float>::max(),
+                                     std::numeric_limits<float>::max()};
+
+  int32_t max_boxes = 0;   // 1 to kMaxBoxes
+  float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
+};
+
+struct CenterHeadParams {
+  int32_t num_samples = 0;
+  DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
+  int32_t num_heads = 0;
+  std::array<CenterHead, kMaxCenterHeads> heads = {};
+  void* workspace = nullptr;  // on a GPU: CenterHeadWorkspaceBytes, 256-byte aligned
+};
+static_assert(std::is_trivially_copyable_v<CenterHeadParams>);
+
+namespace cpu {
+
+void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// Of the numbers, not of the pointers.
+size_t CenterHeadWorkspaceBytes(const CenterHeadParams& params);
+cudaError_t DecodeCenterHeads(const CenterHeadParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

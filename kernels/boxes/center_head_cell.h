@@ -1,0 +1,85 @@
+#pragma once
+
+// One cell of center_head.h, for both devices; their files are compiled without fused multiply-add, so that boxes on a
+// bound are in or out on both. load(channels, row, channel) reads an image as float32.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/boxes/center_head.h"
+
+namespace voxserve::kernels {
+
+// Candidates are numbered class after class. `row` is the cell's in the images.
+struct CenterHeadCell {
+  int32_t class_index = 0;
+  int32_t cell = 0;  // of the sample
+  int64_t row = 0;
+};
+
+constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, int32_t sample, uint32_t index) {
+  const auto num_cells = static_cast<uint32_t>(head.num_rows * head.num_columns);
+  const auto cell = static_cast<int32_t>(index % num_cells);
+  return {
+      .class_index = static_cast<int32_t>(index / num_cells), .cell = cell, .row = int64_t{sample} * num_cells + cell};
+}
+
+// Fills a row of box_rows.h; false where that is no box or out of range.
+template <typename Load>
+constexpr bool DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load,
+                               float (&box)[kBoxColumns]) {
+  const auto row = static_cast<float>(at.cell / head.num_columns);
+  const auto column = static_cast<float>(at.cell % head.num_columns);
+  const bool is_det3d = head.convention == CenterHeadConvention::kDet3d;
+  box[kBoxX] = (column + load(head.center, at.row, 0)) * head.stride * head.voxel_size[0] + head.range_min[0];
+  box[kBoxY] = (row + load(head.center, at.row, 1)) * head.stride * head.voxel_size[1] + head.range_min[1];
+  box[kBoxZ] = load(head.height, at.row, 0);
+  for (int32_t axis = 0; axis < 3; ++axis) box[kBoxLength + axis] = std::exp(load(head.dim, at.row, axis));
+  const float cosine = load(head.rot, at.row, is_det3d ? 1 : 0), sine = load(head.rot, at.row, is_det3d ? 0 : 1);
+  box[kBoxYaw] = std::atan2(sine, cosine);
+  const bool has_velocity = head.vel.data != nullptr;
+  box[kBoxVelocityX] = has_velocity ? load(head.vel, at.row, 0) : 0.0f;
+  box[kBoxVelocityY] = has_velocity ? load(head.vel, at.row, 1) : 0.0f;
+  box[kBoxScore] = ScoreOf(logit);
+  box[kBoxClass] = static_cast<float>(head.class_ids[static_cast<size_t>(at.class_index)]);
+  bool is_within = true;
+  for (int32_t axis = 0; axis < 3; ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    is_within = is_within && box[axis] >= head.center_min[a] && box[axis] <= head.center_max[a];
+  }
+  return is_within && IsFiniteBox(box);
+}
+
+// Calls emit(logit, index) for each candidate of a cell of a sample. Those of kDet3d are boxes and in range.
+template <typename Load, typename Emit>
+constexpr void FindCenterCandidates(const CenterHead& head, float lowest_logit, int32_t sample, int32_t cell,
+                                    const Load& load, const Emit& emit) {
+  const int32_t num_cells = head.num_rows * head.num_columns;
+  const int64_t row = int64_t{sample} * num_cells + cell;
+  const auto index_of = [&](int32_t k) {
+    return static_cast<uint32_t>(k) * static_cast<uint32_t>(num_cells) + static_cast<uint32_t>(cell);
+  };
+  if (head.convention == CenterHeadConvention::kOpenPcdet) {
+    for (int32_t k = 0; k < head.num_classes; ++k) {
+      if (const float logit = load(head.heatmap, row, k); logit >= lowest_logit) emit(logit, index_of(k));
+    }
+    return;
+  }
+  int32_t best = -1;
+  float best_logit = 0;
+  for (int32_t k = 0; k < head.num_classes; ++k) {
+    const float logit = load(head.heatmap, row, k);
+    if (logit >= lowest_logit && (best < 0 || logit > best_logit)) {
+      best = k;
+      best_logit = logit;
+    }
+  }
+  if (best < 0) return;
+  float box[kBoxColumns] = {};
+  if (DecodeCenterBox(head, {.class_index = best, .cell = cell, .row = row}, best_logit, load, box)) {
+    emit(best_logit, index_of(best));
+  }
+}
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,35 @@
+#include <cassert>
+#include <vector>
+
+#include "kernels/boxes/center_head.h"
+#include "kernels/boxes/center_head_cell.h"
+
+namespace voxserve::kernels::cpu {
+
+void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool) {
+  assert(params.dtype == DType::kFloat32);
+  const auto load = [](const ImageChannels& image, int64_t row, int32_t channel) {
+    return static_cast<const float*>(image.data)[row * image.pitch + channel];
+  };
+  pool.ParallelFor(int64_t{params.num_samples} * params.num_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<uint64_t> keys;
+    for (int64_t i = begin; i < end; ++i) {
+      const CenterHead& head = params.heads[static_cast<size_t>(i % params.num_heads)];
+      const auto sample = static_cast<int32_t>(i / params.num_heads);
+      const float lowest_logit = LowestLogit(head.score_threshold, /*is_strict=*/true);
+      keys.clear();
+      for (int32_t cell = 0; cell < head.num_rows * head.num_columns; ++cell) {
+        FindCenterCandidates(head, lowest_logit, sample, cell, load,
+                             [&](float logit, uint32_t index) { keys.push_back(CandidateKey(logit, index)); });
+      }
+      WriteBestBoxes(
+          keys, head.max_boxes,
+          [&](uint64_t key, float(&box)[kBoxColumns]) {
+            return DecodeCenterBox(head, CellOfCandidate(head, sample, IndexOfKey(key)), LogitOfKey(key), load, box);
+          },
+          head.boxes + int64_t{sample} * head.max_boxes * kBoxPitch);
+    }
+  });
+}
+
+}  // namespace voxserve::kernels::cpu

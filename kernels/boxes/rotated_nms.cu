@@ -1,0 +1,271 @@
+#include <algorithm>
+
+#include "kernels/boxes/box_overlap.h"
+#include "kernels/boxes/rotated_nms.h"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
+
+// First, of all boxes at once, which better ones each overlaps too much: a bit each, in tiles of 64 x 64. Then one
+// block an input and sample goes through 64 boxes at a time: those that overlap a kept box of before go, and what is
+// left settles among itself. Then the rows are copied.
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int kTileBoxes = 64;
+constexpr int kTilePairs = kTileBoxes * kTileBoxes;
+constexpr int kMaxWords = kMaxBoxes / kTileBoxes;
+constexpr int kSweepThreads = 1024;
+constexpr int kBoxThreads = kSweepThreads / kTileBoxes;  // that look at one box's words
+constexpr int kThreadWords = kMaxWords / kBoxThreads;
+static_assert(kBoxThreads * 2 == kWarpThreads, "a warp has two boxes, half a ballot each");
+
+struct InputLists {
+  int32_t num_read;
+  int32_t num_words;   // of a box
+  int32_t first_kept;  // of a sample's kept
+  uint64_t* overlaps;  // [num_samples, num_read, num_words]: bit j of a box, that it overlaps the better box j
+};
+
+struct Lists {
+  explicit Lists(const RotatedNmsParams& params) : num_rows(NmsRows(params)) {
+    WorkspaceCutter cutter(params.workspace);
+    int32_t first_kept = 0;
+    for (int32_t i = 0; i < params.num_inputs; ++i) {
+      const int32_t num_read = NmsReadRows(params, i);
+      const int32_t num_words = (num_read + kTileBoxes - 1) / kTileBoxes;
+      inputs[i] = {.num_read = num_read,
+                   .num_words = num_words,
+                   .first_kept = first_kept,
+                   .overlaps = cutter.Take<uint64_t>(int64_t{params.num_samples} * num_read * num_words)};
+      first_kept += NmsKeptRows(params, i);
+      most_words = std::max(most_words, num_words);
+    }
+    kept = cutter.Take<int32_t>(int64_t{params.num_samples} * num_rows);
+    counts = cutter.Take<int32_t>(int64_t{params.num_samples} * params.num_inputs);
+    bytes = cutter.bytes();
+  }
+
+  InputLists inputs[kMaxNmsInputs];
+  int32_t num_rows;        // of a sample's result
+  int32_t* kept;           // [num_samples, num_rows] rows of each input that stay
+  int32_t* counts;         // [num_samples, num_inputs] how many those are
+  int32_t most_words = 0;  // of any input
+  size_t bytes;
+};
+
+__device__ const float* RowsOf(const RotatedNmsParams& params, int input, int32_t sample) {
+  return params.inputs[input].boxes + int64_t{sample} * params.inputs[input].max_boxes * kBoxPitch;
+}
+
+// The tile that is the index-th of those on and below the diagonal, row after row.
+__device__ void TileOf(int32_t index, int32_t* row, int32_t* column) {
+  auto r = static_cast<int32_t>((sqrtf(8.0f * static_cast<float>(index) + 1.0f) - 1.0f) * 0.5f);
+  while (r * (r + 1) / 2 > index) --r;
+  while ((r + 1) * (r + 2) / 2 <= index) ++r;
+  *row = r;
+  *column = index - r * (r + 1) / 2;
+}
+
+// ---- Kernels -----------------------------------------------------------------------------------------------------
+
+// A block has one tile: (tile, input, sample). Pairs whose circles meet are queued first, so that all threads have a
+// share of the others' arithmetic.
+__global__ void __launch_bounds__(kBlockThreads)
+    OverlapsKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
+  __shared__ float boxes[2][kTileBoxes][kBoxColumns];  // the worse ones, the better ones
+  __shared__ float radii[2][kTileBoxes];
+  __shared__ unsigned long long words[kTileBoxes];
+  __shared__ uint16_t queue[kTilePairs];
+  __shared__ int32_t num_queued;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const auto input = static_cast<int32_t>(blockIdx.y), sample = static_cast<int32_t>(blockIdx.z);
+  const InputLists& list = lists.inputs[input];
+  int32_t tile_row, tile_column;
+  TileOf(static_cast<int32_t>(blockIdx.x), &tile_row, &tile_column);
+  if (tile_row >= list.num_words) return;
+  const int32_t first[2] = {tile_row * kTileBoxes, tile_column * kTileBoxes};
+  const float* const rows = RowsOf(params, input, sample);
+  if (rows[int64_t{first[0]} * kBoxPitch + kBoxScore] == kNoBox) return;
+
+  for (int32_t i = thread; i < 2 * kTileBoxes * kBoxColumns; i += kBlockThreads) {
+    const int32_t side = i / (kTileBoxes * kBoxColumns), at = i % (kTileBoxes * kBoxColumns);
+    const int32_t row = at / kBoxColumns, column = at % kBoxColumns;
+    const bool is_read = first[side] + row < list.num_read;
+    boxes[side][row][column] = is_read ? rows[int64_t{first[side] + row} * kBoxPitch + column] : ValueOfNoBox(column);
+  }
+  if (thread < kTileBoxes) words[thread] = 0;
+  if (thread == 0) num_queued = 0;
+  __syncthreads();
+  if (thread < 2 * kTileBoxes) {
+    radii[thread / kTileBoxes][thread % kTileBoxes] = RadiusFromAbove(boxes[thread / kTileBoxes][thread % kTileBoxes]);
+  }
+  __syncthreads();
+
+  for (int32_t pair = thread; pair < kTilePairs; pair += kBlockThreads) {
+    const int32_t worse = pair / kTileBoxes, better = pair % kTileBoxes;
+    const bool is_pair = first[1] + better < first[0] + worse && boxes[0][worse][kBoxScore] != kNoBox;
+    if (is_pair && MayOverlap(boxes[1][better], radii[1][better], boxes[0][worse], radii[0][worse])) {
+      queue[atomicAdd(&num_queued, 1)] = static_cast<uint16_t>(pair);
+    }
+  }
+  __syncthreads();
+  for (int32_t i = thread; i < num_queued; i += kBlockThreads) {
+    const int32_t worse = queue[i] / kTileBoxes, better = queue[i] % kTileBoxes;
+    if (IouFromAbove(boxes[1][better], boxes[0][worse]) > params.iou_threshold) {
+      atomicOr(&words[worse], 1ull << better);
+    }
+  }
+  __syncthreads();
+  if (thread < kTileBoxes && first[0] + thread < list.num_read) {
+    const int64_t row = int64_t{sample} * list.num_read + first[0] + thread;
+    list.overlaps[row * list.num_words + tile_column] = words[thread];
+  }
+}
+
+// A box that overlaps a kept one goes, one that overlaps none that may still stay is kept; in a round, the best of the
+// undecided ones at least is decided. Lane l has boxes l and l + 32 of the 64: overlaps of each with better ones of
+// them. Returns those that stay. All lanes of a warp call it.
+__device__ uint64_t SettleTile(const uint64_t (&overlaps)[2], uint64_t undecided) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  uint64_t kept = 0;
+  while (undecided != 0) {
+    bool stays[2], goes[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool is_undecided = (undecided >> (half * kWarpThreads + lane) & 1) != 0;
+      goes[half] = is_undecided && (overlaps[half] & kept) != 0;
+      stays[half] = is_undecided && (overlaps[half] & (kept | undecided)) == 0;
+    }
+    const uint64_t more = uint64_t{__ballot_sync(~0u, stays[1])} << kWarpThreads | __ballot_sync(~0u, stays[0]);
+    const uint64_t gone = uint64_t{__ballot_sync(~0u, goes[1])} << kWarpThreads | __ballot_sync(~0u, goes[0]);
+    kept |= more;
+    undecided &= ~(more | gone);
+  }
+  return kept;
+}
+
+// A block has one (input, sample). Half a warp looks at a box; the next boxes' words are under way meanwhile.
+__global__ void __launch_bounds__(kSweepThreads)
+    SweepKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
+  __shared__ uint64_t kept[kMaxWords];
+  __shared__ uint8_t is_gone[kTileBoxes];
+  __shared__ int32_t num_kept;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t lane = thread % kWarpThreads, warp = thread / kWarpThreads;
+  const auto input = static_cast<int32_t>(blockIdx.x), sample = static_cast<int32_t>(blockIdx.y);
+  const InputLists& list = lists.inputs[input];
+  const float* const rows = RowsOf(params, input, sample);
+  const uint64_t* const overlaps = list.overlaps + int64_t{sample} * list.num_read * list.num_words;
+  const int32_t max_kept = min(list.num_read, params.max_boxes_out);
+
+  int32_t num_boxes = 0;
+  for (int32_t first = 0; first < list.num_read; first += kSweepThreads) {
+    const int32_t i = first + thread;
+    num_boxes += __syncthreads_count(i < list.num_read && rows[int64_t{i} * kBoxPitch + kBoxScore] != kNoBox);
+  }
+  if (thread == 0) num_kept = 0;
+
+  const int32_t box = thread / kBoxThreads, box_lane = thread % kBoxThreads;
+  const auto word_of = [&](int32_t row, int32_t word) {
+    return row < num_boxes ? overlaps[int64_t{row} * list.num_words + word] : uint64_t{0};
+  };
+  // Of the tile to come: words of better tiles; within the tile, of the first warp's boxes.
+  uint64_t words[kThreadWords] = {}, own[2] = {};
+  const auto load_tile = [&](int32_t tile) {
+#pragma unroll
+    for (int k = 0; k < kThreadWords; ++k) {
+      const int32_t word = k * kBoxThreads + box_lane;
+      words[k] = word < tile ? word_of(tile * kTileBoxes + box, word) : 0;
+    }
+    if (warp == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) own[half] = word_of(tile * kTileBoxes + half * kWarpThreads + lane, tile);
+    }
+  };
+  load_tile(0);
+  __syncthreads();
+  for (int32_t tile = 0; tile * kTileBoxes < num_boxes; ++tile) {
+    bool overlaps_kept = false;
+#pragma unroll
+    for (int k = 0; k < kThreadWords; ++k) {
+      const int32_t word = k * kBoxThreads + box_lane;
+      if (word < tile) overlaps_kept = overlaps_kept || (words[k] & kept[word]) != 0;
+    }
+    const unsigned votes = __ballot_sync(~0u, overlaps_kept) >> (lane / kBoxThreads * kBoxThreads);
+    if (box_lane == 0) is_gone[box] = (votes & ((1u << kBoxThreads) - 1)) != 0 ? 1 : 0;
+    const uint64_t within[2] = {own[0], own[1]};
+    if ((tile + 1) * kTileBoxes < num_boxes) load_tile(tile + 1);
+    __syncthreads();
+    if (warp == 0) {
+      const int32_t before = num_kept;
+      const auto is_candidate = [&](int32_t i) { return tile * kTileBoxes + i < num_boxes && is_gone[i] == 0; };
+      const uint64_t undecided = uint64_t{__ballot_sync(~0u, is_candidate(kWarpThreads + lane))} << kWarpThreads |
+                                 __ballot_sync(~0u, is_candidate(lane));
+      const uint64_t stay = SettleTile(within, undecided);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int32_t i = half * kWarpThreads + lane;
+        const int32_t place = before + __popcll(stay & ((uint64_t{1} << i) - 1));
+        if ((stay >> i & 1) != 0 && place < max_kept) {
+          lists.kept[int64_t{sample} * lists.num_rows + list.first_kept + place] = tile * kTileBoxes + i;
+        }
+      }
+      if (lane == 0) {
+        kept[tile] = stay;
+        num_kept = min(before + __popcll(stay), max_kept);
+      }
+    }
+    __syncthreads();
+    if (num_kept == max_kept) break;
+  }
+  if (thread == 0) lists.counts[int64_t{sample} * params.num_inputs + input] = num_kept;
+}
+
+// A thread has one value of a sample's result: (value, sample).
+__global__ void __launch_bounds__(kBlockThreads)
+    CopyKeptKernel(const __grid_constant__ RotatedNmsParams params, const __grid_constant__ Lists lists) {
+  const int32_t i = static_cast<int32_t>(blockIdx.x) * kBlockThreads + static_cast<int32_t>(threadIdx.x);
+  const auto sample = static_cast<int32_t>(blockIdx.y);
+  if (i >= lists.num_rows * kBoxPitch) return;
+  const int32_t row = i / kBoxPitch, column = i % kBoxPitch;
+  float value = ValueOfNoBox(column);
+  int32_t place = row;
+  for (int32_t input = 0; input < params.num_inputs; ++input) {
+    const int32_t count = lists.counts[int64_t{sample} * params.num_inputs + input];
+    if (place < count) {
+      const int32_t kept = lists.kept[int64_t{sample} * lists.num_rows + lists.inputs[input].first_kept + place];
+      value = RowsOf(params, input, sample)[int64_t{kept} * kBoxPitch + column];
+      break;
+    }
+    place -= count;
+  }
+  params.boxes[(int64_t{sample} * lists.num_rows + row) * kBoxPitch + column] = value;
+}
+
+}  // namespace
+
+size_t RotatedNmsWorkspaceBytes(const RotatedNmsParams& params) {
+  RotatedNmsParams measured = params;
+  measured.workspace = nullptr;
+  return Lists(measured).bytes;
+}
+
+cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream) {
+  if (params.num_samples == 0 || params.num_inputs == 0) return cudaSuccess;
+  const NvtxRange range("RotatedNms");
+  const Lists lists(params);
+  static_assert(sizeof(RotatedNmsParams) + sizeof(Lists) <= kMaxParamBytes);
+  const auto num_inputs = static_cast<unsigned>(params.num_inputs),
+             num_samples = static_cast<unsigned>(params.num_samples);
+  const auto num_tiles = static_cast<unsigned>(lists.most_words * (lists.most_words + 1) / 2);
+  OverlapsKernel<<<dim3(num_tiles, num_inputs, num_samples), kBlockThreads, 0, stream>>>(params, lists);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  SweepKernel<<<dim3(num_inputs, num_samples), kSweepThreads, 0, stream>>>(params, lists);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  const unsigned copy_blocks = NumBlocks(int64_t{lists.num_rows} * kBoxPitch);
+  CopyKeptKernel<<<dim3(copy_blocks, num_samples), kBlockThreads, 0, stream>>>(params, lists);
+  return LaunchStatus(stream);
+}
+
+}  // namespace voxserve::kernels::cuda

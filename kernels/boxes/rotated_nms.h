@@ -1,0 +1,72 @@
+#pragma once
+
+// Greedy non-maximum suppression of turned boxes by their overlap as seen from above: best first, a box goes whose IoU
+// with a better one that stayed is above the threshold, whatever their classes.
+//
+// The overlap is exact but for the rounding of doubles (box_overlap.h); OpenPCDet's iou3d_nms, of which this is the
+// meaning, works in float32 and takes corners up to 1 cm outside of a box for inside. As there, the IoU is
+// overlap / max(area_a + area_b - overlap, 1e-8) as a float32: boxes without area suppress nothing.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/boxes/box_candidates.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kMaxNmsInputs = 16;
+
+struct NmsInput {
+  const float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says, best first
+  int32_t max_boxes = 0;         // 1 to kMaxBoxes
+};
+
+struct RotatedNmsParams {
+  int32_t num_samples = 0;
+  int32_t num_inputs = 0;
+  std::array<NmsInput, kMaxNmsInputs> inputs = {};
+  float iou_threshold = 0;
+  int32_t max_boxes_in = 0;   // of each input and sample, the first; 0: all
+  int32_t max_boxes_out = 0;  // of each input and sample, the first that stay
+  // [num_samples, NmsRows, kBoxPitch]: of each sample the boxes that stay of the first input, then of the second,
+  // ...; not an input.
+  float* boxes = nullptr;
+  void* workspace = nullptr;  // on a GPU: RotatedNmsWorkspaceBytes, 256-byte aligned
+};
+static_assert(std::is_trivially_copyable_v<RotatedNmsParams>);
+
+// Rows of an input that are read, and that can stay.
+constexpr int32_t NmsReadRows(const RotatedNmsParams& params, int32_t input) {
+  const int32_t rows = params.inputs[static_cast<size_t>(input)].max_boxes;
+  return params.max_boxes_in == 0 ? rows : std::min(rows, params.max_boxes_in);
+}
+constexpr int32_t NmsKeptRows(const RotatedNmsParams& params, int32_t input) {
+  return std::min(NmsReadRows(params, input), params.max_boxes_out);
+}
+
+// Rows of a sample's result.
+constexpr int32_t NmsRows(const RotatedNmsParams& params) {
+  int32_t rows = 0;
+  for (int32_t input = 0; input < params.num_inputs; ++input) rows += NmsKeptRows(params, input);
+  return rows;
+}
+
+namespace cpu {
+
+void RotatedNms(const RotatedNmsParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// Of the numbers, not of the pointers.
+size_t RotatedNmsWorkspaceBytes(const RotatedNmsParams& params);
+cudaError_t RotatedNms(const RotatedNmsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,2 @@
+#define VOXSERVE_ISA avx512
+#include "kernels/conv/fetch_on_demand_tile.h"

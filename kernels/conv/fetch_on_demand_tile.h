@@ -1,0 +1,121 @@
+// The register-tiled core of cpu::FetchOnDemand. Compiled once per vector instruction set by
+// fetch_on_demand_{baseline,avx2,avx512}.cc, each in its own namespace VOXSERVE_ISA; so it has no include guard, and
+// includes nothing whose inline functions could be shared with code compiled for another set.
+
+#include "kernels/conv/fetch_on_demand_isa.h"
+
+namespace voxserve::kernels::cpu::VOXSERVE_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr const char* kName = "avx512";
+constexpr int kVectorFloats = 16;
+constexpr int kTileRows = 12;
+#elif defined(__AVX2__)
+constexpr const char* kName = "avx2";
+constexpr int kVectorFloats = 8;
+constexpr int kTileRows = 6;
+#else
+constexpr const char* kName = "baseline";
+constexpr int kVectorFloats = 4;
+constexpr int kTileRows = 6;
+#endif
+constexpr int kPanelFloats = 2 * kVectorFloats;
+
+typedef float Vector __attribute__((vector_size(kVectorFloats * sizeof(float)), aligned(4), may_alias));
+
+inline Vector Load(const float* p) { return *reinterpret_cast<const Vector*>(p); }
+inline void Store(float* p, Vector v) { *reinterpret_cast<Vector*>(p) = v; }
+
+// out[out_rows[r]][0 .. width) += in[in_rows[r]] * panel for kRows pairs; width = kVectors * kVectorFloats.
+template <int kRows, int kVectors>
+inline void AccumulateTile(const float* __restrict in, int64_t in_pitch, int32_t in_channels,
+                           const float* __restrict panel, float* out, int64_t out_pitch, const int32_t* in_rows,
+                           const int32_t* out_rows) {
+  const float* a[kRows];
+  Vector sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    a[r] = in + in_rows[r] * in_pitch;
+    const float* c = out + out_rows[r] * out_pitch;
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = Load(c + v * kVectorFloats);
+  }
+  for (int32_t i = 0; i < in_channels; ++i) {
+    Vector b[kVectors];
+    for (int v = 0; v < kVectors; ++v) b[v] = Load(panel + (i * kVectors + v) * kVectorFloats);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += a[r][i] * b[v];
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float* c = out + out_rows[r] * out_pitch;
+    for (int v = 0; v < kVectors; ++v) Store(c + v * kVectorFloats, sum[r][v]);
+  }
+}
+
+// The last `num_pairs` < kTileRows pairs.
+template <int kRows, int kVectors>
+inline void AccumulateRest(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
+                           const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
+                           const int32_t* out_rows) {
+  if constexpr (kRows > 0) {
+    if (num_pairs == kRows) {
+      AccumulateTile<kRows, kVectors>(in, in_pitch, in_channels, panel, out, out_pitch, in_rows, out_rows);
+    } else {
+      AccumulateRest<kRows - 1, kVectors>(num_pairs, in, in_pitch, in_channels, panel, out, out_pitch, in_rows,
+                                          out_rows);
+    }
+  }
+}
+
+template <int kVectors>
+void AccumulatePanel(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels, const float* panel,
+                     float* out, int64_t out_pitch, const int32_t* in_rows, const int32_t* out_rows) {
+  int64_t p = 0;
+  for (; p + kTileRows <= num_pairs; p += kTileRows) {
+    AccumulateTile<kTileRows, kVectors>(in, in_pitch, in_channels, panel, out, out_pitch, in_rows + p, out_rows + p);
+  }
+  AccumulateRest<kTileRows - 1, kVectors>(num_pairs - p, in, in_pitch, in_channels, panel, out, out_pitch, in_rows + p,
+                                          out_rows + p);
+}
+
+// The last panel where out_channels is no multiple of a vector: its columns go through a row of their own.
+void AccumulatePartialVector(int64_t num_pairs, const float* in, int64_t in_pitch, int32_t in_channels,
+                             const float* panel, float* out, int64_t out_pitch, const int32_t* in_rows,
+                             const int32_t* out_rows, int32_t num_columns) {
+  for (int64_t p = 0; p < num_pairs; ++p) {
+    const float* a = in + in_rows[p] * in_pitch;
+    float* c = out + out_rows[p] * out_pitch;
+    Vector sum = {};
+    for (int32_t i = 0; i < in_channels; ++i) sum += a[i] * Load(panel + i * kVectorFloats);
+    for (int32_t column = 0; column < num_columns; ++column) c[column] += sum[column];
+  }
+}
+
+void Accumulate(const AccumulateArgs& args) {
+  const int32_t num_vectors = args.out_channels / kVectorFloats;
+  const float* panel = args.weights;
+  float* out = args.out;
+  int32_t v = 0;
+  for (; v + 2 <= num_vectors; v += 2) {
+    AccumulatePanel<2>(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
+                       args.in_rows, args.out_rows);
+    panel += int64_t{args.in_channels} * kPanelFloats;
+    out += kPanelFloats;
+  }
+  if (v < num_vectors) {
+    AccumulatePanel<1>(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
+                       args.in_rows, args.out_rows);
+    panel += int64_t{args.in_channels} * kVectorFloats;
+    out += kVectorFloats;
+  }
+  if (const int32_t rest = args.out_channels % kVectorFloats; rest != 0) {
+    AccumulatePartialVector(args.num_pairs, args.in, args.in_pitch, args.in_channels, panel, out, args.out_pitch,
+                            args.in_rows, args.out_rows, rest);
+  }
+}
+
+}  // namespace
+
+extern const Isa kIsa = {kName, kVectorFloats, &Accumulate};
+
+}  // namespace voxserve::kernels::cpu::VOXSERVE_ISA

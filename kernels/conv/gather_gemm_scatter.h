@@ -1,0 +1,81 @@
+#pragma once
+
+// Sparse convolution by gather-GEMM-scatter: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k), with dense
+// products between two passes of data movement (kernels/conv/gather_scatter.h).
+//
+// On the CPU a thread owns a block of output rows and goes through the offsets one by one with a buffer that holds one
+// offset's rows of the block, so that both buffers stay in its cache (unblocked they would be written to memory and
+// read back for every pair). Deterministic: an output row is added to by one thread, offset by offset.
+//
+// On a GPU: one gather for all offsets, one product per group of offsets (kernels/conv/matmul_grouping.h), one scatter
+// for all with the epilogue. The identity offset's product reads the input itself. Deterministic.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/conv/gather_scatter.h"
+#include "kernels/conv/matmul_grouping.h"
+#include "kernels/conv/rulebook.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/epilogue.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+struct GatherGemmScatterParams {
+  RulebookView rulebook;
+  const float* in = nullptr;  // [num_in_rows, in_channels], rows in_pitch apart
+  int64_t in_pitch = 0;       // floats
+  int32_t in_channels = 0;
+  const float* weights = nullptr;  // [K, in_channels, out_channels]
+  float* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`
+  int64_t out_pitch = 0;
+  int32_t out_channels = 0;
+  Epilogue epilogue;
+  int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: 512
+};
+static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
+
+namespace cpu {
+
+void GatherGemmScatter(const GatherGemmScatterParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+class Gemm;
+
+struct GatherGemmScatterParams {
+  PairTablesView tables;
+  bool is_symmetric = false;                 // a submanifold convolution whose offset K - 1 - k mirrors k
+  const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
+  DType dtype = DType::kFloat32;             // of in, weights, residual and the buffers between the passes
+  DType out_dtype = DType::kFloat32;         // of out: dtype, or float32
+  const void* in = nullptr;                  // [num_in_rows, in_channels], rows in_pitch apart
+  int64_t in_pitch = 0;                      // values
+  int32_t in_channels = 0;
+  const void* weights = nullptr;  // [K, in_channels, out_channels], in the order of WalkOrder(K, is_symmetric)
+  void* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
+  int64_t out_pitch = 0;          //   the residual itself
+  int32_t out_channels = 0;
+  Epilogue epilogue;
+  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned
+};
+static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
+
+// Of the same params with a null workspace.
+size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params);
+
+// On the stream that `gemm` is bound to; cudaErrorInvalidValue for another.
+cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream);
+
+// The products between the two passes alone: those of the groups from `gathered` [num_gathered_rows, in_channels], the
+// identity's from the input, to `products` [num_product_rows, out_channels]. On gemm's stream. Reads no more of the
+// params than these need; output, epilogue and workspace may be left out.
+cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,108 @@
+#pragma once
+
+// The data movement of the gather-GEMM-scatter dataflow (TorchSparse, Tang et al., MLSys 2022, section 4.3): gather
+// copies the input rows of a rulebook's pairs into a dense buffer, scatter adds a dense buffer's rows to the output
+// rows of the pairs. kernels/conv/gather_gemm_scatter.h is the dataflow.
+//
+// The CPU moves one offset at a time, so that its buffers stay in cache. The GPU moves all offsets in one launch:
+// gather is input-stationary (an input row is read once and written to each of its pairs), scatter output-stationary
+// (an output row's products are summed in float32 registers, offset by offset in ascending order, and stored once, with
+// the epilogue). Both read the rulebook as pair tables. Neither needs atomics.
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/epilogue.h"
+
+namespace voxserve::kernels {
+
+struct GatherParams {
+  const int32_t* rows = nullptr;  // [num_rows] rows of `from`
+  int64_t num_rows = 0;
+  const float* from = nullptr;  // [.., channels], rows from_pitch apart
+  int64_t from_pitch = 0;       // floats, as all pitches
+  int32_t channels = 0;
+  float* to = nullptr;  // [num_rows, channels], packed
+};
+static_assert(std::is_trivially_copyable_v<GatherParams>);
+
+struct ScatterAddParams {
+  const int32_t* rows = nullptr;  // [num_rows] rows of `to`, each at most once
+  int64_t num_rows = 0;
+  const float* from = nullptr;  // [num_rows, channels], packed
+  int32_t channels = 0;
+  float* to = nullptr;  // [.., channels], rows to_pitch apart
+  int64_t to_pitch = 0;
+};
+static_assert(std::is_trivially_copyable_v<ScatterAddParams>);
+
+// Most offsets of a convolution on a GPU: 5 x 5 x 5 x 5. The launchers answer cudaErrorInvalidValue to more.
+inline constexpr int32_t kMaxKernelVolume = 625;
+
+// A rulebook as pair tables (kernels/conv/pair_tables.h makes them). Pairs are numbered offset by offset. An inverse
+// convolution's is that of the convolution it inverts with in and out swapped.
+struct PairTablesView {
+  int32_t num_offsets = 0;            // K
+  const int32_t* in_pairs = nullptr;  // [K, in_capacity] the pair of offset k and an input row; -1: none
+  int64_t in_capacity = 0;
+  const int32_t* out_pairs = nullptr;  // [K, out_capacity] the pair of offset k and an output row; -1: none
+  int64_t out_capacity = 0;
+  const uint32_t* in_masks = nullptr;     // [num_in_rows, MaskWords(K)] the offsets in which a row has a pair
+  const uint32_t* out_masks = nullptr;    // [num_out_rows, MaskWords(K)]
+  const int64_t* offset_begin = nullptr;  // host: [K + 1] first pair of each offset; [K] is the number of pairs
+  int64_t num_in_rows = 0;
+  int64_t num_out_rows = 0;
+  int32_t identity_offset = -1;  // whose pairs are (o, o) for all rows: a submanifold convolution's centre; -1: none
+};
+static_assert(std::is_trivially_copyable_v<PairTablesView>);
+
+// Where a dense buffer holds an offset's pairs: pair p of offset k is its row p + shift[k]. The buffer has fewer than
+// 2^31 rows.
+struct OffsetShifts {
+  static constexpr int32_t kNotMoved = std::numeric_limits<int32_t>::min();  // this offset is passed over
+  int32_t shift[kMaxKernelVolume] = {};
+};
+static_assert(std::is_trivially_copyable_v<OffsetShifts>);
+
+struct GatherAllOffsetsParams {
+  PairTablesView tables;
+  OffsetShifts shifts;
+  DType dtype = DType::kFloat32;
+  const void* from = nullptr;  // [num_in_rows, channels], rows from_pitch apart
+  int64_t from_pitch = 0;      // values
+  int32_t channels = 0;
+  void* to = nullptr;  // [buffer rows, channels], packed; rows without a pair are left as they are
+};
+static_assert(std::is_trivially_copyable_v<GatherAllOffsetsParams>);
+
+struct ScatterAllOffsetsParams {
+  PairTablesView tables;
+  OffsetShifts shifts;
+  DType dtype = DType::kFloat32;      // of from and residual
+  DType out_dtype = DType::kFloat32;  // of to: dtype, or float32
+  const void* from = nullptr;         // [buffer rows, channels], packed
+  int32_t channels = 0;
+  void* to = nullptr;    // [num_out_rows, channels], rows to_pitch apart; may be the residual itself, where it has its
+  int64_t to_pitch = 0;  //   dtype and pitch
+  Epilogue epilogue;
+};
+static_assert(std::is_trivially_copyable_v<ScatterAllOffsetsParams>);
+
+namespace cpu {
+
+// Both run on the calling thread.
+void Gather(const GatherParams& params);
+void ScatterAdd(const ScatterAddParams& params);
+
+}  // namespace cpu
+
+namespace cuda {
+
+cudaError_t GatherAllOffsets(const GatherAllOffsetsParams& params, cudaStream_t stream);
+cudaError_t ScatterAllOffsets(const ScatterAllOffsetsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,438 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "kernels/conv/rulebook_search.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/core/chunks.h"
+#include "kernels/core/floor_division.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+constexpr int64_t kQueriesATask = 4096;
+constexpr int64_t kRowsAChunk = 8192;
+constexpr int64_t kTilesAChunk = 64;
+constexpr int kBlock = 4;  // keys that a walk compares at once
+
+// The first position from `at` on whose key is not below the wanted one; keys ascend. Blocks are counted rather than
+// searched: how far a walk goes is hard to predict, and a count needs no branch.
+int64_t Advance(const uint64_t* keys, int64_t num_keys, int64_t at, uint64_t wanted) {
+  int64_t stride = kBlock;
+  for (int blocks = 0; blocks < 4 && at + kBlock <= num_keys; ++blocks) {
+    int below = 0;
+    for (int i = 0; i < kBlock; ++i) below += keys[at + i] < wanted;
+    at += below;
+    if (below < kBlock) return at;
+  }
+  while (at + stride < num_keys && keys[at + stride] < wanted) {
+    at += stride;
+    stride *= 2;
+  }
+  return std::lower_bound(keys + at, keys + std::min(num_keys, at + stride), wanted) - keys;
+}
+
+// One cell of the kernel, as its queries see it: the output's key is floor(in / stride) + translation.
+struct Cell {
+  int32_t offset;  // k
+  uint64_t translation;
+};
+
+// Input rows of one residue modulo the stride, and the cells that read them. Cells that differ on the last axis alone
+// stand together, by ascending translation: one walk finds the first, a few steps more find the others.
+struct Bucket {
+  std::vector<std::vector<Cell>> columns;
+  const uint64_t* quotients = nullptr;  // [num_rows] key of floor(in / stride), ascending
+  const int32_t* rows = nullptr;        // [num_rows] input rows; null: 0, 1, 2, ...
+  int64_t num_rows = 0;
+};
+
+// Which residues an axis' cells read, and what follows for each cell.
+struct AxisCells {
+  std::vector<int32_t> residues;  // different ones, ascending
+  bool reads_all;                 // every residue there is
+  std::vector<int32_t> which;     // [kernel_size] index into residues
+  std::vector<int32_t> quotient;  // [kernel_size] (Delta - residue) / stride
+
+  AxisCells(const ConvGeometry& geometry, int axis) {
+    const FloorDivision division(geometry.stride[axis]);
+    for (int32_t cell = 0; cell < geometry.kernel_size[axis]; ++cell) {
+      const int32_t delta = geometry.DeltaOnAxis(axis, cell);
+      quotient.push_back(division.Quotient(delta));
+      residues.push_back(delta - quotient.back() * geometry.stride[axis]);
+    }
+    const std::vector<int32_t> residue_of_cell = residues;
+    std::sort(residues.begin(), residues.end());
+    residues.erase(std::unique(residues.begin(), residues.end()), residues.end());
+    reads_all = residues.size() == static_cast<size_t>(geometry.stride[axis]);
+    for (const int32_t residue : residue_of_cell) which.push_back(Find(residue));
+  }
+
+  // -1 where no cell reads the residue.
+  int32_t Find(int32_t residue) const {
+    if (reads_all) return residue;
+    const auto found = std::find(residues.begin(), residues.end(), residue);
+    return found == residues.end() ? -1 : static_cast<int32_t>(found - residues.begin());
+  }
+};
+
+class BucketedInputs {
+ public:
+  // Only cells [0, num_offsets) are asked for.
+  BucketedInputs(const RulebookSearchParams& params, int32_t num_offsets, ThreadPool& pool)
+      : geometry_(params.geometry), layout_(params.geometry.dimension) {
+    size_t num_buckets = 1;
+    bool is_strided = false;
+    for (int axis = 0; axis < geometry_.dimension; ++axis) {
+      axes_.emplace_back(geometry_, axis);
+      num_buckets *= axes_.back().residues.size();
+      is_strided |= geometry_.stride[axis] != 1;
+    }
+    buckets_.resize(num_buckets);
+    for (int32_t k = 0; k < num_offsets; ++k) AddCell(k);
+    for (Bucket& bucket : buckets_) {
+      for (std::vector<Cell>& column : bucket.columns) std::reverse(column.begin(), column.end());
+    }
+    if (is_strided) {
+      Split(params, pool);
+    } else {
+      buckets_[0].quotients = params.in_keys;
+      buckets_[0].num_rows = params.num_in;
+    }
+  }
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+ private:
+  void AddCell(int32_t k) {
+    const int last = geometry_.dimension - 1;
+    size_t bucket = 0;
+    Axes translation = {0, 0, 0, 0};
+    const Axes cell = geometry_.Cell(k);
+    for (int axis = 0; axis <= last; ++axis) {
+      const AxisCells& cells = axes_[static_cast<size_t>(axis)];
+      const auto c = static_cast<size_t>(cell[axis]);
+      bucket = bucket * cells.residues.size() + static_cast<size_t>(cells.which[c]);
+      translation[axis] = -cells.quotient[c];
+    }
+    std::vector<std::vector<Cell>>& columns = buckets_[bucket].columns;
+    const auto column_of = [&](int32_t offset) { return geometry_.CellInBox(offset) / geometry_.kernel_size[last]; };
+    if (columns.empty() || column_of(columns.back().front().offset) != column_of(k)) {
+      columns.emplace_back();
+    }
+    columns.back().push_back({.offset = k, .translation = layout_.Translation(translation)});
+  }
+
+  // The bucket of a key, -1 where no cell reads it; its quotient.
+  int32_t BucketOf(uint64_t key, uint64_t& quotient) const {
+    Axes floor = {0, 0, 0, 0};
+    int32_t bucket = 0;
+    for (int axis = 0; axis < geometry_.dimension; ++axis) {
+      const int32_t coordinate = layout_.Coordinate(key, axis);
+      floor[axis] = divisions_[static_cast<size_t>(axis)].Quotient(coordinate);
+      const AxisCells& cells = axes_[static_cast<size_t>(axis)];
+      const int32_t which = cells.Find(coordinate - floor[axis] * geometry_.stride[axis]);
+      if (which < 0) return -1;
+      bucket = bucket * static_cast<int32_t>(cells.residues.size()) + which;
+    }
+    quotient = layout_.Pack(layout_.Sample(key), floor);
+    return bucket;
+  }
+
+  // A stable partition of the rows, chunk by chunk.
+  void Split(const RulebookSearchParams& params, ThreadPool& pool) {
+    for (int axis = 0; axis < geometry_.dimension; ++axis) divisions_.emplace_back(geometry_.stride[axis]);
+    const auto num_in = static_cast<size_t>(params.num_in);
+    const size_t num_buckets = buckets_.size();
+    bucket_of_row_ = std::make_unique_for_overwrite<int32_t[]>(num_in);
+    quotient_of_row_ = std::make_unique_for_overwrite<uint64_t[]>(num_in);
+    quotients_ = std::make_unique_for_overwrite<uint64_t[]>(num_in);
+    rows_ = std::make_unique_for_overwrite<int32_t[]>(num_in);
+
+    const Chunks chunks(params.num_in, kRowsAChunk, pool);
+    const auto num_chunks = static_cast<size_t>(chunks.num_chunks());
+    std::vector<int64_t> next(num_buckets * num_chunks, 0);  // [bucket, chunk]
+    chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int32_t bucket = BucketOf(params.in_keys[row], quotient_of_row_[static_cast<size_t>(row)]);
+        bucket_of_row_[static_cast<size_t>(row)] = bucket;
+        if (bucket >= 0) ++next[static_cast<size_t>(bucket) * num_chunks + static_cast<size_t>(chunk)];
+      }
+    });
+    const int64_t total = ExclusivePrefixSum(next);
+    for (size_t b = 0; b < num_buckets && num_chunks > 0; ++b) {
+      const int64_t begin = next[b * num_chunks];
+      const int64_t end = b + 1 < num_buckets ? next[(b + 1) * num_chunks] : total;
+      buckets_[b].quotients = quotients_.get() + begin;
+      buckets_[b].rows = rows_.get() + begin;
+      buckets_[b].num_rows = end - begin;
+    }
+    chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int32_t bucket = bucket_of_row_[static_cast<size_t>(row)];
+        if (bucket < 0) continue;
+        const auto at =
+            static_cast<size_t>(next[static_cast<size_t>(bucket) * num_chunks + static_cast<size_t>(chunk)]++);
+        quotients_[at] = quotient_of_row_[static_cast<size_t>(row)];
+        rows_[at] = static_cast<int32_t>(row);
+      }
+    });
+  }
+
+  const ConvGeometry& geometry_;
+  CoordinateKey layout_;
+  std::vector<AxisCells> axes_;
+  std::vector<FloorDivision> divisions_;
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<int32_t[]> bucket_of_row_;
+  std::unique_ptr<uint64_t[]> quotient_of_row_;
+  std::unique_ptr<uint64_t[]> quotients_;
+  std::unique_ptr<int32_t[]> rows_;
+};
+
+// A range of one bucket's queries, and the pairs that they found, cell after cell in the order of the bucket's columns.
+struct Task {
+  const Bucket* bucket;
+  int64_t begin;
+  int64_t end;
+  std::vector<int64_t> num_pairs;  // of each cell
+  std::vector<int32_t> in_rows;
+  std::vector<int32_t> out_rows;
+};
+
+class TaskRunner {
+ public:
+  TaskRunner(const RulebookSearchParams& params, Task& task) : params_(params), task_(task) {}
+
+  void Run() {
+    size_t widest = 1;
+    for (const std::vector<Cell>& column : task_.bucket->columns) widest = std::max(widest, column.size());
+    const auto num_queries = static_cast<size_t>(task_.end - task_.begin);
+    in_ = std::make_unique_for_overwrite<int32_t[]>(widest * num_queries);
+    out_ = std::make_unique_for_overwrite<int32_t[]>(widest * num_queries);
+    for (const std::vector<Cell>& column : task_.bucket->columns) {
+      found_.assign(column.size(), 0);
+      if (params_.table == nullptr) {
+        Walk(column);
+      } else {
+        LookUp(column);
+      }
+      for (size_t c = 0; c < column.size(); ++c) {
+        const size_t first = c * num_queries;
+        task_.num_pairs.push_back(found_[c]);
+        task_.in_rows.insert(task_.in_rows.end(), &in_[first], &in_[first] + found_[c]);
+        task_.out_rows.insert(task_.out_rows.end(), &out_[first], &out_[first] + found_[c]);
+      }
+    }
+  }
+
+ private:
+  int32_t InRow(int64_t query) const {
+    return task_.bucket->rows == nullptr ? static_cast<int32_t>(query) : task_.bucket->rows[query];
+  }
+
+  // Written always, kept (by moving on) only where the row exists.
+  void Add(size_t cell, int64_t query, int64_t out_row, bool exists) {
+    const size_t at = cell * static_cast<size_t>(task_.end - task_.begin) + static_cast<size_t>(found_[cell]);
+    in_[at] = InRow(query);
+    out_[at] = static_cast<int32_t>(out_row);
+    found_[cell] += exists;
+  }
+
+  void Walk(const std::vector<Cell>& column) {
+    if (params_.num_out == 0) return;
+    const bool is_run = column.back().translation - column.front().translation == column.size() - 1;
+    switch (is_run ? column.size() : 0) {
+      case 1:
+        return WalkRun<1>(column);
+      case 2:
+        return WalkRun<2>(column);
+      case 3:
+        return WalkRun<3>(column);
+      case 5:
+        return WalkRun<5>(column);
+      default:
+        return WalkAny(column);
+    }
+  }
+
+  // Cells side by side, as nearly all kernels have them: the keys that they want follow each other, so each cell is one
+  // comparison, and the next one looks one key further where there was a key.
+  template <int kCells>
+  void WalkRun(const std::vector<Cell>& column) {
+    const uint64_t* quotients = task_.bucket->quotients;
+    const uint64_t* keys = params_.out_keys;
+    const int64_t num_keys = params_.num_out;
+    const uint64_t translation = column[0].translation;
+    const int64_t num_queries = task_.end - task_.begin;
+    int64_t found[kCells] = {};
+    int64_t at = std::lower_bound(keys, keys + num_keys, quotients[task_.begin] + translation) - keys;
+    for (int64_t query = task_.begin; query < task_.end; ++query) {
+      const uint64_t wanted = quotients[query] + translation;
+      at = Advance(keys, num_keys, at, wanted);
+      const int32_t in_row = InRow(query);
+      int64_t near = at;
+      for (int c = 0; c < kCells; ++c) {
+        // Past the end all keys are below what is wanted, and the last one stands for none.
+        const bool exists = keys[std::min(near, num_keys - 1)] == wanted + static_cast<uint64_t>(c);
+        in_[static_cast<size_t>(c * num_queries + found[c])] = in_row;
+        out_[static_cast<size_t>(c * num_queries + found[c])] = static_cast<int32_t>(near);
+        found[c] += exists;
+        near += exists;
+      }
+    }
+    std::copy_n(found, kCells, found_.begin());
+  }
+
+  void WalkAny(const std::vector<Cell>& column) {
+    const uint64_t* quotients = task_.bucket->quotients;
+    const uint64_t* keys = params_.out_keys;
+    const int64_t num_keys = params_.num_out;
+    int64_t at = std::lower_bound(keys, keys + num_keys, quotients[task_.begin] + column[0].translation) - keys;
+    for (int64_t query = task_.begin; query < task_.end; ++query) {
+      at = Advance(keys, num_keys, at, quotients[query] + column[0].translation);
+      int64_t near = at;
+      for (size_t c = 0; c < column.size(); ++c) {
+        const uint64_t wanted = quotients[query] + column[c].translation;
+        while (near < num_keys && keys[near] < wanted) ++near;
+        if (near == num_keys) break;
+        Add(c, query, near, keys[near] == wanted);
+      }
+    }
+  }
+
+  void LookUp(const std::vector<Cell>& column) {
+    for (size_t c = 0; c < column.size(); ++c) {
+      for (int64_t query = task_.begin; query < task_.end; ++query) {
+        const int32_t row = params_.table->Find(task_.bucket->quotients[query] + column[c].translation);
+        Add(c, query, row, row >= 0);
+      }
+    }
+  }
+
+  const RulebookSearchParams& params_;
+  Task& task_;
+  std::unique_ptr<int32_t[]> in_;  // [cells of the column, queries]
+  std::unique_ptr<int32_t[]> out_;
+  std::vector<int64_t> found_;  // pairs of each cell of the column
+};
+
+// Fills tile_begin of a rulebook that is otherwise complete.
+void IndexTiles(ThreadPool& pool, Rulebook& rulebook) {
+  const RulebookView view = rulebook.View();
+  const auto num_offsets = static_cast<size_t>(view.num_offsets);
+  rulebook.tile_begin.resize(static_cast<size_t>(view.num_tiles() + 1) * num_offsets);
+  pool.ParallelFor(view.num_tiles() + 1, kTilesAChunk, [&](int64_t begin, int64_t end) {
+    for (size_t k = 0; k < num_offsets; ++k) {
+      const int32_t* const last = view.out_rows + view.offset_begin[k + 1];
+      const int32_t* pair = std::lower_bound(view.out_rows + view.offset_begin[k], last, begin * kRulebookTileRows);
+      for (int64_t tile = begin; tile < end; ++tile) {
+        while (pair != last && *pair < tile * kRulebookTileRows) ++pair;
+        rulebook.tile_begin[static_cast<size_t>(tile) * num_offsets + k] = pair - view.out_rows;
+      }
+    }
+  });
+}
+
+std::vector<Task> MakeTasks(const std::vector<Bucket>& buckets) {
+  std::vector<Task> tasks;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.columns.empty()) continue;
+    for (int64_t begin = 0; begin < bucket.num_rows; begin += kQueriesATask) {
+      tasks.push_back({.bucket = &bucket,
+                       .begin = begin,
+                       .end = std::min(bucket.num_rows, begin + kQueriesATask),
+                       .num_pairs = {},
+                       .in_rows = {},
+                       .out_rows = {}});
+    }
+  }
+  return tasks;
+}
+
+}  // namespace
+
+void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebook& rulebook) {
+  const int32_t num_offsets = params.geometry.NumOffsets();
+  const bool is_mirrored =
+      params.in_keys == params.out_keys && params.num_in == params.num_out && params.geometry.IsSymmetric();
+  const int32_t num_searched = is_mirrored ? num_offsets / 2 : num_offsets;
+  const auto mirror = [&](int32_t k) { return static_cast<size_t>(num_offsets - 1 - k); };
+
+  const BucketedInputs inputs(params, num_searched, pool);
+  std::vector<Task> tasks = MakeTasks(inputs.buckets());
+  pool.ParallelFor(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) TaskRunner(params, tasks[static_cast<size_t>(t)]).Run();
+  });
+
+  // Sizes, then where each task's pairs of each cell go.
+  std::vector<int64_t> sizes(static_cast<size_t>(num_offsets), 0);
+  std::vector<std::vector<int64_t>> first_pair(tasks.size());  // within the offset, cell after cell
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    size_t cell = 0;
+    for (const std::vector<Cell>& column : tasks[t].bucket->columns) {
+      for (const Cell& c : column) {
+        first_pair[t].push_back(sizes[static_cast<size_t>(c.offset)]);
+        sizes[static_cast<size_t>(c.offset)] += tasks[t].num_pairs[cell++];
+      }
+    }
+  }
+  if (is_mirrored) {
+    for (int32_t k = 0; k < num_searched; ++k) sizes[mirror(k)] = sizes[static_cast<size_t>(k)];
+    sizes[static_cast<size_t>(num_searched)] = params.num_in;
+  }
+  const int64_t num_pairs = ExclusivePrefixSum(sizes);
+  rulebook.num_in_rows = params.num_in;
+  rulebook.num_out_rows = params.num_out;
+  rulebook.offset_begin = std::move(sizes);
+  rulebook.offset_begin.push_back(num_pairs);
+  rulebook.in_rows.resize(static_cast<size_t>(num_pairs));
+  rulebook.out_rows.resize(static_cast<size_t>(num_pairs));
+
+  pool.ParallelFor(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto t = static_cast<size_t>(i);
+      const Task& task = tasks[t];
+      const int32_t* in = task.in_rows.data();
+      const int32_t* out = task.out_rows.data();
+      size_t cell = 0;
+      for (const std::vector<Cell>& column : task.bucket->columns) {
+        for (const Cell& c : column) {
+          const int64_t count = task.num_pairs[cell];
+          const int64_t at = rulebook.offset_begin[static_cast<size_t>(c.offset)] + first_pair[t][cell];
+          std::copy_n(in, count, rulebook.in_rows.data() + at);
+          std::copy_n(out, count, rulebook.out_rows.data() + at);
+          if (is_mirrored) {
+            const int64_t mirrored = rulebook.offset_begin[mirror(c.offset)] + first_pair[t][cell];
+            std::copy_n(out, count, rulebook.in_rows.data() + mirrored);
+            std::copy_n(in, count, rulebook.out_rows.data() + mirrored);
+          }
+          in += count;
+          out += count;
+          ++cell;
+        }
+      }
+    }
+  });
+  if (is_mirrored) {
+    const auto centre = static_cast<size_t>(num_searched);
+    std::iota(rulebook.in_rows.data() + rulebook.offset_begin[centre],
+              rulebook.in_rows.data() + rulebook.offset_begin[centre + 1], 0);
+    std::iota(rulebook.out_rows.data() + rulebook.offset_begin[centre],
+              rulebook.out_rows.data() + rulebook.offset_begin[centre + 1], 0);
+  }
+  IndexTiles(pool, rulebook);
+}
+
+void SwapRulebook(const RulebookView& rulebook, ThreadPool& pool, Rulebook& swapped) {
+  const int64_t num_pairs = rulebook.num_pairs();
+  swapped.num_in_rows = rulebook.num_out_rows;
+  swapped.num_out_rows = rulebook.num_in_rows;
+  swapped.offset_begin.assign(rulebook.offset_begin, rulebook.offset_begin + rulebook.num_offsets + 1);
+  swapped.in_rows.assign(rulebook.out_rows, rulebook.out_rows + num_pairs);
+  swapped.out_rows.assign(rulebook.in_rows, rulebook.in_rows + num_pairs);
+  IndexTiles(pool, swapped);
+}
+
+}  // namespace voxserve::kernels::cpu

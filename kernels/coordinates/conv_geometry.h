@@ -1,0 +1,112 @@
+#pragma once
+
+// The one description of a convolution's index space. Everything that walks a kernel's cells uses it.
+//
+// input = stride * output + Delta(k), Delta(k) = dilation * d(k) - padding, d in [0, kernel_size) per axis, with k
+// running over the cells and the LAST axis fastest. For odd kernels under FLOOR and EXPAND padding is
+// dilation * (kernel_size - 1) / 2 (centred), for even ones 0; under PADDED (spconv) it is the network's own.
+//
+// A kernel that is no box (a cross, a list of offsets) is some cells of its bounding box, in the box's order.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace voxserve::kernels {
+
+inline constexpr int kMaxDimension = 4;
+inline constexpr int kMaxListedCells = 343;  // of a kernel that is no box
+
+// One coordinate, offset or size per axis; axes past the dimension are 0 (sizes: 1) and ignored.
+using Axes = std::array<int32_t, kMaxDimension>;
+
+// How the output sites of a convolution follow from its input sites (kernels/coordinates/output_coordinates.h states
+// the rules, engine/ops/conv/sparse_conv.h has the sources).
+enum class CoordinateRule : int32_t { kFloor, kPadded, kExpand, kTransposed, kGenerative };
+
+// True for the rules of transposed convolutions, whose inputs are the geometry's outputs: fine = stride * coarse +
+// Delta.
+constexpr bool MakesFinerSites(CoordinateRule rule) {
+  return rule == CoordinateRule::kTransposed || rule == CoordinateRule::kGenerative;
+}
+
+// True where sites lie in [0, spatial shape) by definition.
+constexpr bool HasShape(CoordinateRule rule) {
+  return rule == CoordinateRule::kPadded || rule == CoordinateRule::kTransposed;
+}
+
+struct ConvGeometry {
+  int32_t dimension = 3;
+  Axes kernel_size = {1, 1, 1, 1};
+  Axes stride = {1, 1, 1, 1};
+  Axes dilation = {1, 1, 1, 1};
+  Axes padding = {0, 0, 0, 0};  // of a listed kernel any sign
+  // The kernel's cells by their numbers in the box, ascending; 0 of them: all of the box.
+  int32_t num_listed_cells = 0;
+  std::array<int32_t, kMaxListedCells> listed_cells = {};
+
+  // Cells of the box.
+  constexpr int32_t Volume() const {
+    int32_t volume = 1;
+    for (int axis = 0; axis < dimension; ++axis) volume *= kernel_size[axis];
+    return volume;
+  }
+
+  // Cells of the kernel, K.
+  constexpr int32_t NumOffsets() const { return num_listed_cells > 0 ? num_listed_cells : Volume(); }
+
+  // The number of cell k in the box.
+  constexpr int32_t CellInBox(int32_t k) const {
+    return num_listed_cells > 0 ? listed_cells[static_cast<std::size_t>(k)] : k;
+  }
+
+  // d(k), the place of cell k in the kernel.
+  constexpr Axes Cell(int32_t k) const {
+    Axes cell = {0, 0, 0, 0};
+    k = CellInBox(k);
+    for (int axis = dimension - 1; axis >= 0; --axis) {
+      cell[axis] = k % kernel_size[axis];
+      k /= kernel_size[axis];
+    }
+    return cell;
+  }
+
+  // Where a cell that stands at `cell` on this axis reads, relative to stride * output. From -padding (cell 0) up.
+  constexpr int32_t DeltaOnAxis(int axis, int32_t cell) const { return dilation[axis] * cell - padding[axis]; }
+
+  constexpr Axes Delta(int32_t k) const {
+    Axes delta = Cell(k);
+    for (int axis = 0; axis < dimension; ++axis) delta[axis] = DeltaOnAxis(axis, delta[axis]);
+    return delta;
+  }
+
+  // True for stride 1, odd sizes and centred cells, of a listed kernel with every cell's opposite: then
+  // Delta(K - 1 - k) = -Delta(k), and K is odd.
+  constexpr bool IsSymmetric() const {
+    for (int axis = 0; axis < dimension; ++axis) {
+      if (stride[axis] != 1 || kernel_size[axis] % 2 == 0 ||
+          padding[axis] != dilation[axis] * (kernel_size[axis] / 2)) {
+        return false;
+      }
+    }
+    if (num_listed_cells % 2 == 0) return num_listed_cells == 0;
+    for (int32_t k = 0; k <= num_listed_cells / 2; ++k) {
+      if (CellInBox(k) + CellInBox(num_listed_cells - 1 - k) != Volume() - 1) return false;
+    }
+    return true;
+  }
+
+  // True where EXPAND makes the sites that FLOOR makes (TorchSparse, MLSys 2022).
+  constexpr bool StrideIsOneOrKernel() const {
+    for (int axis = 0; axis < dimension; ++axis) {
+      if (stride[axis] != 1 && stride[axis] != kernel_size[axis]) return false;
+    }
+    return true;
+  }
+
+  bool operator==(const ConvGeometry&) const = default;
+};
+static_assert(std::is_trivially_copyable_v<ConvGeometry>);
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,181 @@
+#pragma once
+
+// From a coordinate's key to its row.
+//
+// Two strategies with the same answers. GRID holds one int32 a cell of every sample's bounding box: no collision, one
+// access. HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a
+// quarter), hashed by Fibonacci multiplication. GRID's memory is kept from build to build and only the touched cells
+// are reset.
+//
+// cpu::CoordinateTable belongs to one execution context. Build is not thread-safe; Find is const and may be called from
+// many threads after it. The table keeps no pointer to the caller's keys.
+//
+// cuda::CoordinateTable is a view for kernels of what BuildCoordinateTable made in the caller's memory. How many keys
+// there are, and whether their grid fits, only the device knows: kernels ask the view.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+enum class MapSearch : int32_t {
+  kMerge,  // walks both sorted lists side by side; needs no table (rulebook_search.h)
+  kGrid,
+  kHash,
+};
+
+struct CoordinateTableParams {
+  int32_t dimension = 3;
+  MapSearch search = MapSearch::kHash;  // kGrid or kHash
+  int64_t max_grid_bytes = int64_t{512} << 20;
+  const uint64_t* keys = nullptr;  // [num_keys] ascending, unique
+  int64_t num_keys = 0;            // below 2^31
+};
+static_assert(std::is_trivially_copyable_v<CoordinateTableParams>);
+
+namespace cpu {
+
+class CoordinateTable {
+ public:
+  CoordinateTable() = default;
+  CoordinateTable(const CoordinateTable&) = delete;
+  CoordinateTable& operator=(const CoordinateTable&) = delete;
+
+  // Replaces what the table held. Returns the strategy taken: kHash instead of kGrid where the grid would need more
+  // than max_grid_bytes (the caller counts that).
+  MapSearch Build(const CoordinateTableParams& params, ThreadPool& pool);
+
+  // The row of the key, -1 where there is none. Any key whose fields did not overflow may be asked for.
+  int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
+
+  MapSearch search() const { return search_; }
+  int64_t allocated_bytes() const;
+
+ private:
+  // The bounding box of one sample's coordinates and where its cells begin.
+  struct Box {
+    Axes min = {0, 0, 0, 0};
+    std::array<int64_t, kMaxDimension> extent = {0, 0, 0, 0};  // all 0 for a sample without coordinates
+    int64_t first_cell = 0;
+  };
+  struct Slot {
+    uint64_t key;
+    int32_t row;
+  };
+
+  int64_t CellOf(uint64_t key) const;  // -1 outside of its sample's box
+  int32_t FindInGrid(uint64_t key) const;
+  int32_t FindInHash(uint64_t key) const;
+  bool BuildGrid(const CoordinateTableParams& params, ThreadPool& pool);
+  void BuildHash(const CoordinateTableParams& params);
+  size_t FirstSlot(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> hash_shift_; }
+
+  MapSearch search_ = MapSearch::kHash;
+  CoordinateKey layout_{3};
+  std::vector<Box> boxes_;              // by sample
+  std::vector<int32_t> cells_;          // row, or -1
+  std::vector<int64_t> touched_cells_;  // the cells that are not -1
+  std::vector<Slot> slots_;             // kNoKey: empty
+  int hash_shift_ = 64;                 // 64 - log2(slots)
+};
+
+inline int64_t CoordinateTable::CellOf(uint64_t key) const {
+  const auto sample = static_cast<size_t>(layout_.Sample(key));
+  if (sample >= boxes_.size()) return -1;
+  const Box& box = boxes_[sample];
+  int64_t cell = 0;
+  for (int axis = 0; axis < layout_.dimension(); ++axis) {
+    const int64_t at = int64_t{layout_.Coordinate(key, axis)} - box.min[axis];
+    if (at < 0 || at >= box.extent[axis]) return -1;
+    cell = cell * box.extent[axis] + at;
+  }
+  return box.first_cell + cell;
+}
+
+inline int32_t CoordinateTable::FindInGrid(uint64_t key) const {
+  const int64_t cell = CellOf(key);
+  return cell < 0 ? -1 : cells_[static_cast<size_t>(cell)];
+}
+
+inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
+  if (slots_.empty()) return -1;
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = FirstSlot(key);; slot = (slot + 1) & mask) {
+    if (slots_[slot].key == key) return slots_[slot].row;
+    if (slots_[slot].key == kNoKey) return -1;
+  }
+}
+
+}  // namespace cpu
+
+namespace cuda {
+
+struct CoordinateTableBuildParams {
+  int32_t dimension = 3;
+  MapSearch search = MapSearch::kHash;  // kGrid or kHash
+  int32_t num_samples = 0;
+  const uint64_t* keys = nullptr;  // [capacity] MortonKeys, ascending, unique; rubbish past their number
+  int64_t capacity = 0;            // at most 2^30
+  const int64_t* num_keys = nullptr;
+
+  // kGrid: all -1 before. One table at a time can have them, and ResetGrid gives them back as they were.
+  int32_t* grid_cells = nullptr;  // [max_grid_cells]
+  int64_t max_grid_cells = 0;
+
+  void* memory = nullptr;  // CoordinateTableBytes(*this), 16-byte aligned, contents free; lives as long as the table
+};
+static_assert(std::is_trivially_copyable_v<CoordinateTableBuildParams>);
+
+// What a lookup reads in one access of 16 bytes.
+struct alignas(16) HashSlot {
+  uint64_t key;  // kNoKey: empty, and the row is -1
+  int32_t row;
+  int32_t unused;
+};
+
+// The bounding box of one sample's coordinates and where its cells begin.
+struct GridBox {
+  uint32_t lowest[kMaxDimension];  // coordinate + the key's bias
+  int32_t extent[kMaxDimension];   // all 0 for a sample without coordinates
+  int64_t first_cell;
+};
+
+// Device memory of the build's params. Find is in coordinate_table.cuh.
+struct CoordinateTable {
+  int32_t dimension = 3;
+  MapSearch search = MapSearch::kHash;  // what was asked for
+  int64_t capacity = 0;
+  const int64_t* num_keys = nullptr;
+  const HashSlot* slots = nullptr;     // [a power of two]
+  const GridBox* boxes = nullptr;      // [num_samples], kGrid alone
+  int32_t* grid_cells = nullptr;       // row, or -1
+  const int32_t* uses_grid = nullptr;  // [1] 1: the grid was taken; 0: the hash table was
+};
+static_assert(std::is_trivially_copyable_v<CoordinateTable>);
+
+size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
+
+// Sets tables, on the host, at once; they may be used on the stream. cudaErrorInvalidValue unless all are of one
+// dimension and at most one asks for a grid. The hash table is built instead of a grid that would need more than
+// max_grid_cells.
+cudaError_t BuildCoordinateTables(std::span<const CoordinateTableBuildParams> params, std::span<CoordinateTable> tables,
+                                  cudaStream_t stream);
+inline cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table,
+                                        cudaStream_t stream) {
+  return BuildCoordinateTables({&params, 1}, {table, 1}, stream);
+}
+
+// Sets the cells of these keys, which must be those of the build, back to -1. The table must not be used after it.
+cudaError_t ResetGrid(const CoordinateTable& table, const uint64_t* keys, int64_t capacity, const int64_t* num_keys,
+                      cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,67 @@
+#pragma once
+
+// Map search on the GPU: for every output row and every cell of the kernel, the input row that it reads.
+//
+// Output o reads input i through cell k where in[i] = stride * out[o] + Delta(k). A thread takes one output row and a
+// few cells: rows are in Morton order, so a warp's lookups are near each other. Where input and output sites are the
+// same and the geometry is symmetric the centre is the identity, the first half of the cells is searched, and what it
+// finds is written to both halves (TorchSparse, Tang et al., MLSys 2022, section 4.4). Where the cells of an output are
+// the block of sites that it was divided from, its inputs are consecutive rows, and nothing is looked up.
+//
+// All rulebooks of a network are searched together: small levels do not fill a GPU.
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/core/cuda_stream.h"
+
+namespace voxserve::kernels {
+
+struct NeighbourSearchParams {
+  ConvGeometry geometry;        // |Delta| <= kCoordinateMargin
+  cuda::CoordinateTable table;  // over the input keys; not read where first_in_rows is there
+  int32_t dimension = 3;
+  const uint64_t* out_keys = nullptr;  // [out_capacity] MortonKeys
+  int64_t out_capacity = 0;            // below 2^31
+  const int64_t* num_out = nullptr;
+  bool same_sites = false;  // out_keys are the table's keys: a submanifold convolution
+
+  // Null, or for CellsAreBlocks(geometry) as OutputCoordinates made it together with out_keys, by this stride; then the
+  // inputs too.
+  const int32_t* first_in_rows = nullptr;  // [out_capacity]
+  const uint64_t* in_keys = nullptr;       // [in_capacity]
+  int64_t in_capacity = 0;
+  const int64_t* num_in = nullptr;
+
+  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised.
+  int32_t* neighbours = nullptr;
+};
+static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
+
+// True where output o's cells are the block of sites i with floor(i / stride) = o, and stride is one power of two.
+constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
+  if (geometry.num_listed_cells > 0) return false;
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    if (geometry.stride[axis] != geometry.stride[0] || geometry.kernel_size[axis] != geometry.stride[axis] ||
+        geometry.dilation[axis] != 1 || geometry.padding[axis] != 0) {
+      return false;
+    }
+  }
+  return std::has_single_bit(static_cast<uint32_t>(geometry.stride[0]));
+}
+
+namespace cuda {
+
+// cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
+// dimension.
+cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
+inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
+  return SearchNeighbours({&params, 1}, stream);
+}
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,181 @@
+#pragma once
+
+// The sites that inputs ask for, on a GPU: what OutputCoordinates makes its outputs of. One for every input and cell
+// that reaches it, as far as the rule allows them.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/coordinates/sample_bounds.cuh"
+#include "kernels/core/floor_division.h"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
+
+namespace voxserve::kernels::cuda {
+
+struct CandidateAxis {
+  int32_t stride;
+  int32_t dilation;
+  int32_t padding;
+  int32_t kernel_size;
+  int32_t step;            // every step-th cell reaches the residues that one does
+  int32_t num_candidates;  // of an input, at most
+  int32_t site_step;       // from the site of one candidate to the next one's
+  int64_t first;           // sites that the rule allows; without lower bound from the sample's minimum
+  int64_t last;
+};
+
+struct CandidateParams {
+  const uint64_t* in_keys;
+  int64_t in_capacity;
+  const int64_t* num_in;
+  const FieldBounds* bounds;  // [num_samples]; null where lower bounds are given
+  bool are_quotients;
+  bool are_transposed;  // stride * input + Delta; a candidate's number is its cell
+  int32_t candidates_an_input;
+  CandidateAxis axes[kMaxDimension];
+  int32_t num_listed_cells;  // ConvGeometry's
+  int32_t listed_cells[kMaxListedCells];
+  int32_t min_coordinate;  // what a key can hold
+  int32_t max_coordinate;
+  int64_t* num_beyond_limits;
+};
+
+// Where an input's candidates lie on an axis: those with a number below `count`, at first + number * step, where the
+// rule allows the site.
+struct AxisSites {
+  int64_t first;
+  int32_t step;
+  int32_t count;
+  int64_t lowest;
+  int64_t highest;
+
+  __device__ int64_t Site(int32_t number) const { return first + int64_t{step} * number; }
+  __device__ bool Has(int32_t number) const {
+    return number < count && Site(number) >= lowest && Site(number) <= highest;
+  }
+};
+
+template <int kDimension>
+__device__ AxisSites AxisSitesOf(const CandidateParams& params, int axis, int32_t sample, int32_t coordinate) {
+  using Integer = FieldInteger<kDimension>;
+  const CandidateAxis& rule = params.axes[axis];
+  AxisSites sites = {
+      .first = 0, .step = rule.site_step, .count = rule.num_candidates, .lowest = rule.first, .highest = rule.last};
+  if (params.are_quotients) {
+    sites.first = FloorDivide<Integer>(coordinate, rule.stride);
+    return sites;
+  }
+  if (params.are_transposed) {
+    sites.first = int64_t{coordinate} * rule.stride - rule.padding;
+    return sites;
+  }
+  int32_t cell = 0;  // the first one that reaches the input; the others are every rule.step-th from there
+  const int32_t num_tries = min(rule.step, rule.kernel_size);
+  Integer at = static_cast<Integer>(coordinate) + rule.padding;  // stride * the site that reads it through the cell
+  while (cell < num_tries && at % rule.stride != 0) {
+    ++cell;
+    at -= rule.dilation;
+  }
+  if (cell == num_tries) {
+    sites.count = 0;
+    return sites;
+  }
+  sites.first = at / rule.stride;  // even
+  if (cell + (rule.num_candidates - 1) * rule.step >= rule.kernel_size) --sites.count;
+  if (params.bounds != nullptr) {
+    const int64_t lowest =
+        int64_t{params.bounds[sample].lowest[axis]} - static_cast<int64_t>(MortonKey<kDimension>::kBias);
+    sites.lowest = FloorDivide<int64_t>(lowest + rule.stride - 1, rule.stride);
+  }
+  return sites;
+}
+
+// Candidate `number` of an input. False where there is none; one beyond a key's limits is counted.
+template <int kDimension>
+__device__ bool FindCandidate(const CandidateParams& params, uint64_t key, int32_t number, int32_t& sample,
+                              Axes& sites) {
+  using Key = MortonKey<kDimension>;
+  sample = Key::Sample(key);
+  if (params.num_listed_cells > 0) number = params.listed_cells[number];
+  bool exists = true;
+  bool is_in_limits = true;
+#pragma unroll
+  for (int axis = kDimension - 1; axis >= 0; --axis) {
+    const int32_t of_axis = params.axes[axis].num_candidates;
+    int64_t site = 0;
+    if (exists) {
+      const AxisSites on_axis = AxisSitesOf<kDimension>(params, axis, sample, Key::Coordinate(key, axis));
+      site = on_axis.Site(number % of_axis);
+      exists = on_axis.Has(number % of_axis);
+    }
+    is_in_limits = is_in_limits && site >= params.min_coordinate && site <= params.max_coordinate;
+    sites[axis] = static_cast<int32_t>(site);
+    number /= of_axis;
+  }
+  if (exists && !is_in_limits) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&params.num_beyond_limits[sample]), 1ull);
+  }
+  return exists && is_in_limits;
+}
+
+// bounds: of each sample's inputs, where the rule has no lower bound; else null.
+inline CandidateParams CandidatesOf(const OutputCoordinatesParams& params, const FieldBounds* bounds) {
+  const ConvGeometry& geometry = params.geometry;
+  const CoordinateKey layout(geometry.dimension);
+  CandidateParams candidates{.in_keys = params.in_keys,
+                             .in_capacity = params.num_in,
+                             .num_in = params.device_num_in,
+                             .bounds = bounds,
+                             .are_quotients = OutputsAreQuotients(params),
+                             .are_transposed = MakesFinerSites(params.rule),
+                             .candidates_an_input = static_cast<int32_t>(NumOutputCandidates(params) / params.num_in),
+                             .axes = {},
+                             .num_listed_cells = 0,
+                             .listed_cells = {},
+                             .min_coordinate = layout.min_coordinate(),
+                             .max_coordinate = layout.max_coordinate(),
+                             .num_beyond_limits = params.num_beyond_limits};
+  if (candidates.are_transposed) {
+    candidates.num_listed_cells = geometry.num_listed_cells;
+    std::copy_n(geometry.listed_cells.begin(), geometry.num_listed_cells, candidates.listed_cells);
+  }
+  for (int axis = 0; axis < geometry.dimension; ++axis) {
+    const int32_t stride = geometry.stride[axis];
+    const int32_t dilation = geometry.dilation[axis];
+    const int32_t divisor = std::gcd(stride, dilation);
+    CandidateAxis& rule = candidates.axes[axis];
+    rule = {.stride = stride,
+            .dilation = dilation,
+            .padding = geometry.padding[axis],
+            .kernel_size = geometry.kernel_size[axis],
+            .step = stride / divisor,
+            .num_candidates = 1,
+            .site_step = 0,
+            .first = std::numeric_limits<int64_t>::min(),
+            .last = std::numeric_limits<int64_t>::max()};
+    if (candidates.are_quotients) continue;
+    rule.num_candidates =
+        static_cast<int32_t>(candidates.are_transposed ? geometry.kernel_size[axis] : CandidatesAnAxis(geometry, axis));
+    rule.site_step = candidates.are_transposed ? dilation : -dilation / divisor;
+    if (HasShape(params.rule)) {
+      rule.first = 0;
+      rule.last = int64_t{params.out_shape[axis]} - 1;
+    }
+    if (params.rule == CoordinateRule::kExpand) {
+      if (params.has_lower) rule.first = FloorDivide<int64_t>(int64_t{params.lower[axis]} + stride - 1, stride);
+      rule.last =
+          params.has_upper ? FloorDivide<int64_t>(params.upper[axis], stride) : std::numeric_limits<int32_t>::max();
+    }
+  }
+  return candidates;
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,402 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/coordinates/output_bitmap.cuh"
+#include "kernels/coordinates/output_candidates.cuh"
+#include "kernels/coordinates/output_coordinates.h"
+#include "kernels/coordinates/sample_bounds.cuh"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/visit_dimension.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+// At most so many blocks look for the first ones of equal keys: few enough that each can sum the counts of those
+// before.
+constexpr int64_t kMaxHeadBlocks = 1024;
+
+// Levels that are made of the same sorted keys at once.
+constexpr int kMaxChain = 8;
+
+// --- Candidates ------------------------------------------------------------------------------------------------------
+
+// Which bits of a key a sort has to look at. Within a shape no output is negative or above out_shape, so that the upper
+// bits of its fields are the same in all keys: they are left out, and the sample moves down.
+struct CandidateBits {
+  int batch_shift;
+  int kept;        // bits of the fields, from below
+  uint64_t upper;  // what is left out
+
+  __device__ uint64_t Compact(uint64_t key) const {
+    return (key >> batch_shift) << kept | (key & ((uint64_t{1} << kept) - 1));
+  }
+  __device__ uint64_t operator()(uint64_t compact) const {
+    return (compact >> kept) << batch_shift | upper | (compact & ((uint64_t{1} << kept) - 1));
+  }
+};
+
+// A thread a candidate: its compact key. Where there is no candidate, and past the inputs, kNoKey.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    CandidatesKernel(const __grid_constant__ CandidateParams params, CandidateBits bits, uint64_t* candidates) {
+  const uint32_t index = blockIdx.x * kBlockThreads + threadIdx.x;
+  const auto candidates_an_input = static_cast<uint32_t>(params.candidates_an_input);
+  const uint32_t row = index / candidates_an_input;
+  if (row >= params.in_capacity) return;
+  uint64_t candidate = kNoKey;
+  if (row < NumRows(params.in_capacity, params.num_in)) {
+    int32_t sample = 0;
+    Axes sites = {0, 0, 0, 0};
+    const auto number = static_cast<int32_t>(index - row * candidates_an_input);
+    if (FindCandidate<kDimension>(params, params.in_keys[row], number, sample, sites)) {
+      candidate = bits.Compact(MortonKey<kDimension>::Pack(sample, sites));
+    }
+  }
+  candidates[index] = candidate;
+}
+
+// --- Unique keys -----------------------------------------------------------------------------------------------------
+
+// floor(coordinate / 2^log2_stride) on all axes of a MortonKey at once: groups of one bit an axis move down, and the
+// sign's group is repeated above them. Keys that differ past the groups that fall out stay in order.
+struct MortonFloor {
+  int dimension;
+  int axis_bits;
+  int log2_stride;  // below axis_bits
+
+  __device__ uint64_t operator()(uint64_t key) const {
+    const int batch_shift = dimension * axis_bits;
+    const int top = batch_shift - dimension;
+    const uint64_t group = (uint64_t{1} << dimension) - 1;
+    const uint64_t signs = key >> top & group;  // 1: not negative
+    uint64_t floored = key >> batch_shift << batch_shift | signs << top |
+                       (key & ((uint64_t{1} << top) - 1)) >> (dimension * log2_stride);
+    for (int i = 1; i <= log2_stride; ++i) floored |= (signs ^ group) << (top - dimension * i);
+    return floored;
+  }
+};
+
+// Outputs that are made of runs of equal sorted keys.
+template <typename Restore>
+struct HeadLevel {
+  int ignored_bits;  // from below: keys that differ in them alone are equal; no fewer than in the level before
+  Restore restore;
+  uint64_t* out_keys;
+  int32_t* first_in_rows;  // null: not wanted
+  int64_t* num_out;
+  int64_t* num_beyond_limits;  // [num_samples] set to 0; null: not touched
+};
+
+template <typename Restore>
+struct HeadParams {
+  const uint64_t* sorted;  // [capacity], kNoKey last
+  int64_t capacity;
+  const int64_t* num_sorted;  // null: capacity
+  int64_t block_rows;         // whole tiles
+  int32_t* block_heads;       // [num_levels, blocks]
+  int32_t num_samples;
+  int32_t num_levels;
+  HeadLevel<Restore> levels[kMaxChain];
+};
+
+// The bits in which a key differs from the one before it: what a level does not ignore of them makes a head. All ones
+// for the first key, none where there is no key.
+__device__ uint64_t Difference(const uint64_t* sorted, int64_t row) {
+  const uint64_t key = sorted[row];
+  if (key == kNoKey) return 0;
+  return row == 0 ? ~uint64_t{0} : key ^ sorted[row - 1];
+}
+
+template <typename Restore>
+__global__ void __launch_bounds__(kBlockThreads) CountHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
+  const int64_t begin = blockIdx.x * params.block_rows;
+  const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
+  int32_t counts[kMaxChain] = {};
+  for (int64_t row = begin + threadIdx.x; row < end; row += kBlockThreads) {
+    const uint64_t difference = Difference(params.sorted, row);
+#pragma unroll
+    for (int level = 0; level < kMaxChain; ++level) {
+      if (level < params.num_levels) counts[level] += difference >> params.levels[level].ignored_bits != 0 ? 1 : 0;
+    }
+  }
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    if (level >= params.num_levels) break;
+    const int64_t count = BlockSum(counts[level]);
+    if (threadIdx.x == 0) {
+      params.block_heads[int64_t{level} * gridDim.x + blockIdx.x] = static_cast<int32_t>(count);
+    }
+    int64_t* const num_beyond_limits = params.levels[level].num_beyond_limits;
+    if (blockIdx.x != 0 || num_beyond_limits == nullptr) continue;
+    for (int32_t sample = threadIdx.x; sample < params.num_samples; sample += kBlockThreads) {
+      num_beyond_limits[sample] = 0;
+    }
+  }
+}
+
+// Writes restore(key) of every first one of equal keys, level by level. A level's heads are heads of the level before,
+// and their rows there are the first inputs of its outputs.
+template <typename Restore>
+__global__ void __launch_bounds__(kBlockThreads) WriteHeadsKernel(const __grid_constant__ HeadParams<Restore> params) {
+  const int64_t begin = blockIdx.x * params.block_rows;
+  const int64_t end = min(begin + params.block_rows, NumRows(params.capacity, params.num_sorted));
+  const bool is_last = blockIdx.x == gridDim.x - 1;
+  if (begin >= end && !is_last) return;
+  int64_t heads_before[kMaxChain];
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    heads_before[level] = 0;
+    if (level >= params.num_levels) continue;
+    const int32_t* const block_heads = params.block_heads + int64_t{level} * gridDim.x;
+    for (unsigned block = threadIdx.x; block < blockIdx.x; block += kBlockThreads) {
+      heads_before[level] += block_heads[block];
+    }
+    heads_before[level] = BlockSum(heads_before[level]);
+  }
+  for (int64_t tile = begin; tile < end; tile += kTileRows) {
+    uint64_t key[kTileItems];
+    uint64_t difference[kTileItems];
+    int32_t row_before[kTileItems];  // in the level before
+#pragma unroll
+    for (int item = 0; item < kTileItems; ++item) {
+      const int64_t row = tile + item * kBlockThreads + threadIdx.x;
+      key[item] = row < end ? params.sorted[row] : kNoKey;
+      difference[item] = row < end ? Difference(params.sorted, row) : 0;
+      row_before[item] = static_cast<int32_t>(row);
+    }
+#pragma unroll
+    for (int level = 0; level < kMaxChain; ++level) {
+      if (level >= params.num_levels) break;
+      const HeadLevel<Restore>& made = params.levels[level];
+      bool is_head[kTileItems];
+      int32_t rank[kTileItems];
+#pragma unroll
+      for (int item = 0; item < kTileItems; ++item) is_head[item] = difference[item] >> made.ignored_bits != 0;
+      const int32_t num_heads = RankInTile(is_head, rank);
+#pragma unroll
+      for (int item = 0; item < kTileItems; ++item) {
+        if (!is_head[item]) continue;
+        const int64_t out_row = heads_before[level] + rank[item];
+        made.out_keys[out_row] = made.restore(key[item]);
+        if (made.first_in_rows != nullptr) made.first_in_rows[out_row] = row_before[item];
+        row_before[item] = static_cast<int32_t>(out_row);
+      }
+      heads_before[level] += num_heads;
+    }
+  }
+  if (!is_last || threadIdx.x != 0) return;
+#pragma unroll
+  for (int level = 0; level < kMaxChain; ++level) {
+    if (level < params.num_levels) *params.levels[level].num_out = heads_before[level];
+  }
+}
+
+// --- Launchers -------------------------------------------------------------------------------------------------------
+
+// log2 of the stride where Morton order survives the division by it, else -1.
+int Log2OfMortonStride(const OutputCoordinatesParams& params) {
+  if (!OutputsAreQuotients(params)) return -1;
+  const ConvGeometry& geometry = params.geometry;
+  const auto stride = static_cast<uint32_t>(geometry.stride[0]);
+  for (int axis = 1; axis < geometry.dimension; ++axis) {
+    if (geometry.stride[axis] != geometry.stride[0]) return -1;
+  }
+  const int log2_stride = std::countr_zero(stride);
+  const bool survives = std::has_single_bit(stride) && log2_stride < CoordinateKey(geometry.dimension).axis_bits();
+  return survives ? log2_stride : -1;
+}
+
+bool NeedsBounds(const OutputCoordinatesParams& params) {
+  return params.rule == CoordinateRule::kExpand && !params.has_lower && !OutputsAreQuotients(params);
+}
+
+CandidateBits BitsOf(const OutputCoordinatesParams& params) {
+  const CoordinateKey layout(params.geometry.dimension);
+  CandidateBits bits = {.batch_shift = layout.batch_shift(), .kept = layout.batch_shift(), .upper = 0};
+  if (!HasShape(params.rule)) return bits;
+  int axis_bits = 0;
+  for (int axis = 0; axis < layout.dimension(); ++axis) {
+    const int64_t largest = std::clamp<int64_t>(int64_t{params.out_shape[axis]} - 1, 0, layout.max_coordinate());
+    axis_bits = std::max<int>(axis_bits, std::bit_width(static_cast<uint64_t>(largest)));
+  }
+  bits.kept = axis_bits * layout.dimension();
+  // A coordinate that is not negative has the bias's bit, the topmost, and nothing else above its own bits.
+  bits.upper = ((uint64_t{1} << layout.dimension()) - 1) << (layout.batch_shift() - layout.dimension());
+  return bits;
+}
+
+// Bits by which candidates are sorted: with one sample's number above all samples' among them, so that kNoKey is last.
+int NumSortedBits(const OutputCoordinatesParams& params) {
+  const int sample_bits = std::bit_width(static_cast<uint32_t>(params.num_samples));
+  return std::min(64, BitsOf(params).kept + sample_bits);
+}
+
+cudaError_t SortCandidates(const OutputCoordinatesParams& params, void* temp, size_t& temp_bytes,
+                           cub::DoubleBuffer<uint64_t>& candidates, cudaStream_t stream) {
+  return cub::DeviceRadixSort::SortKeys(temp, temp_bytes, candidates, NumOutputCandidates(params), 0,
+                                        NumSortedBits(params), stream);
+}
+
+int32_t* TakeBlockHeads(WorkspaceCutter& cutter, size_t num_levels) {
+  return cutter.Take<int32_t>(static_cast<int64_t>(num_levels) * kMaxHeadBlocks);
+}
+
+struct Workspace {
+  int32_t* block_heads;
+  uint32_t* bitmap = nullptr;  // in the place of all below
+  uint64_t* candidates[2] = {nullptr, nullptr};
+  FieldBounds* bounds = nullptr;
+  char* sort_temp = nullptr;
+  size_t sort_temp_bytes = 0;
+  size_t bytes;
+
+  explicit Workspace(const OutputCoordinatesParams& params) {
+    WorkspaceCutter cutter(params.workspace);
+    block_heads = TakeBlockHeads(cutter, 1);
+    if (const OutputBitmap layout(params); layout.is_worth_it()) {
+      bitmap = cutter.Take<uint32_t>(layout.num_words());
+    } else if (Log2OfMortonStride(params) < 0) {
+      for (uint64_t*& buffer : candidates) buffer = cutter.Take<uint64_t>(NumOutputCandidates(params));
+      if (NeedsBounds(params)) bounds = cutter.Take<FieldBounds>(params.num_samples);
+      cub::DoubleBuffer<uint64_t> buffers(candidates[0], candidates[1]);
+      if (SortCandidates(params, nullptr, sort_temp_bytes, buffers, nullptr) != cudaSuccess) sort_temp_bytes = 0;
+      sort_temp = cutter.Take<char>(static_cast<int64_t>(sort_temp_bytes));
+    }
+    bytes = cutter.bytes();
+  }
+};
+
+template <typename Restore>
+cudaError_t WriteUnique(HeadParams<Restore> heads, cudaStream_t stream) {
+  const int64_t num_tiles = (heads.capacity + kTileRows - 1) / kTileRows;
+  heads.block_rows = (num_tiles + kMaxHeadBlocks - 1) / kMaxHeadBlocks * kTileRows;
+  const auto num_blocks = static_cast<unsigned>((heads.capacity + heads.block_rows - 1) / heads.block_rows);
+  CountHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  WriteHeadsKernel<Restore><<<num_blocks, kBlockThreads, 0, stream>>>(heads);
+  return LaunchStatus(stream);
+}
+
+// Whether the levels of a chain take what its launches write to all of them.
+bool LevelsFit(std::span<const OutputCoordinatesParams> chain) {
+  const OutputCoordinatesParams& first = chain[0];
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const OutputCoordinatesParams& params = chain[i];
+    if (params.geometry.dimension != first.geometry.dimension || params.num_samples != first.num_samples ||
+        params.out_capacity < std::max(first.num_in, OutputCoordinatesCapacity(params)) ||
+        (i > 0 && params.num_in != chain[i - 1].out_capacity)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+cudaError_t SetNoOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
+  return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
+}
+
+// The outputs of what does not keep Morton order.
+cudaError_t MakeOutputs(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  const Workspace workspace(params);
+  if (workspace.bitmap != nullptr) {
+    return BitmapOutputs(params, workspace.bitmap, workspace.block_heads, kMaxHeadBlocks, stream);
+  }
+  const auto num_samples = static_cast<size_t>(params.num_samples);
+  VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(params.num_beyond_limits, 0, num_samples * sizeof(int64_t), stream));
+  const CandidateParams candidates = CandidatesOf(params, workspace.bounds);
+  const CandidateBits bits = BitsOf(params);
+  const int64_t num_candidates = NumOutputCandidates(params);
+  VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.geometry.dimension, [&](auto dimension) {
+    if (workspace.bounds != nullptr) {
+      VOXSERVE_RETURN_IF_CUDA(cudaMemsetAsync(workspace.bounds, 0xFF, num_samples * sizeof(FieldBounds), stream));
+      SampleBoundsKernel<dimension()><<<NumBoundsBlocks(params.num_in), kBlockThreads, 0, stream>>>(
+          params.in_keys, params.num_in, params.device_num_in, workspace.bounds);
+      VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+    }
+    CandidatesKernel<dimension()>
+        <<<NumBlocks(num_candidates), kBlockThreads, 0, stream>>>(candidates, bits, workspace.candidates[0]);
+    return LaunchStatus(stream);
+  }));
+  cub::DoubleBuffer<uint64_t> sorted(workspace.candidates[0], workspace.candidates[1]);
+  size_t sort_temp_bytes = workspace.sort_temp_bytes;
+  VOXSERVE_RETURN_IF_CUDA(SortCandidates(params, workspace.sort_temp, sort_temp_bytes, sorted, stream));
+  HeadParams<CandidateBits> heads{.sorted = sorted.Current(),
+                                  .capacity = num_candidates,
+                                  .num_sorted = nullptr,
+                                  .block_rows = 0,
+                                  .block_heads = workspace.block_heads,
+                                  .num_samples = params.num_samples,
+                                  .num_levels = 1,
+                                  .levels = {}};
+  heads.levels[0].restore = bits;
+  heads.levels[0].out_keys = params.out_keys;
+  heads.levels[0].num_out = params.num_out;
+  return WriteUnique(heads, stream);
+}
+
+}  // namespace
+
+bool CanBeChained(std::span<const OutputCoordinatesParams> chain) {
+  int log2_stride = 0;
+  for (const OutputCoordinatesParams& params : chain) {
+    if (Log2OfMortonStride(params) < 0) return false;
+    log2_stride += Log2OfMortonStride(params);
+  }
+  return chain.size() <= kMaxChain && log2_stride < CoordinateKey(chain[0].geometry.dimension).axis_bits();
+}
+
+size_t OutputCoordinatesChainWorkspaceBytes(std::span<const OutputCoordinatesParams> chain) {
+  WorkspaceCutter cutter(nullptr);
+  TakeBlockHeads(cutter, chain.size());
+  return cutter.bytes();
+}
+
+cudaError_t OutputCoordinatesChain(std::span<const OutputCoordinatesParams> chain, cudaStream_t stream) {
+  if (chain.empty()) return cudaSuccess;
+  const NvtxRange range("OutputCoordinatesChain");
+  const OutputCoordinatesParams& first = chain[0];
+  if (!CanBeChained(chain) || !LevelsFit(chain)) return cudaErrorInvalidValue;
+  const CoordinateKey layout(first.geometry.dimension);
+  WorkspaceCutter cutter(first.workspace);
+  HeadParams<MortonFloor> heads{.sorted = first.in_keys,
+                                .capacity = first.num_in,
+                                .num_sorted = first.device_num_in,
+                                .block_rows = 0,
+                                .block_heads = TakeBlockHeads(cutter, chain.size()),
+                                .num_samples = first.num_samples,
+                                .num_levels = static_cast<int32_t>(chain.size()),
+                                .levels = {}};
+  int log2_stride = 0;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const OutputCoordinatesParams& params = chain[i];
+    log2_stride += Log2OfMortonStride(params);
+    heads.levels[i] = {.ignored_bits = layout.dimension() * log2_stride,
+                       .restore = {layout.dimension(), layout.axis_bits(), log2_stride},
+                       .out_keys = params.out_keys,
+                       .first_in_rows = params.first_in_rows,
+                       .num_out = params.num_out,
+                       .num_beyond_limits = params.num_beyond_limits};
+    if (first.num_in > 0) continue;
+    VOXSERVE_RETURN_IF_CUDA(SetNoOutputs(params, stream));
+  }
+  return first.num_in == 0 ? cudaSuccess : WriteUnique(heads, stream);
+}
+
+size_t OutputCoordinatesWorkspaceBytes(const OutputCoordinatesParams& params) {
+  return params.num_in == 0 ? 0 : Workspace(params).bytes;
+}
+
+cudaError_t OutputCoordinates(const OutputCoordinatesParams& params, cudaStream_t stream) {
+  if (CanBeChained({&params, 1})) return OutputCoordinatesChain({&params, 1}, stream);
+  const NvtxRange range("OutputCoordinates");
+  if (params.out_capacity < OutputCoordinatesCapacity(params)) return cudaErrorInvalidValue;
+  if (params.num_in == 0) return SetNoOutputs(params, stream);
+  return MakeOutputs(params, stream);
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,47 @@
+#include "kernels/core/gemm_warm_up.h"
+#include "kernels/core/launch.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int64_t kFewestRows = 16;
+// Of all products of a group; larger ones are rare.
+constexpr int64_t kMostProductRows = int64_t{1} << 20;
+
+}  // namespace
+
+cudaError_t WarmUpGemm(const GemmWarmUpParams& params, Gemm& gemm) {
+  if (params.in_channels == 0 || params.out_channels == 0) return cudaSuccess;
+  const NvtxRange range("WarmUpGemm");
+  const int64_t value_bytes = SizeOf(params.dtype);
+  const int64_t weight_values = params.in_channels * params.out_channels;
+  char* const memory = static_cast<char*>(params.memory);
+  const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  // Large groups are of mirrored offsets, two by two.
+  for (int64_t count = 1; count <= params.max_count; count += count < 8 ? 1 : 2) {
+    const int64_t products_begin = aligned(count * weight_values * value_bytes);
+    for (int64_t rows = kFewestRows; rows <= params.max_rows; rows = Gemm::RoundedRows(rows + 1)) {
+      const int64_t gathered_begin = products_begin + aligned(count * rows * params.out_channels * value_bytes);
+      const int64_t end = gathered_begin + count * rows * params.in_channels * value_bytes;
+      if (count * rows > kMostProductRows || end > params.memory_bytes) break;
+      VOXSERVE_RETURN_IF_CUDA(gemm.Prepare({.dtype = params.dtype,
+                                            .out_dtype = params.dtype,
+                                            .m = rows,
+                                            .n = params.out_channels,
+                                            .k = params.in_channels,
+                                            .a = memory + gathered_begin,
+                                            .a_pitch = params.in_channels,
+                                            .b = memory,
+                                            .b_pitch = params.out_channels,
+                                            .c = memory + products_begin,
+                                            .c_pitch = params.out_channels,
+                                            .count = count,
+                                            .a_stride = rows * params.in_channels,
+                                            .b_stride = weight_values,
+                                            .c_stride = rows * params.out_channels}));
+    }
+  }
+  return cudaSuccess;
+}
+
+}  // namespace voxserve::kernels::cuda

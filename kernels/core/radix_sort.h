@@ -1,0 +1,59 @@
+#pragma once
+
+// Stable least-significant-digit radix sort on the CPU, one histogram a thread and digit.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/core/chunks.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels::cpu {
+
+inline constexpr int kRadixDigitBits = 11;  // a histogram of 8 KiB stays in L1
+inline constexpr int64_t kRadixMinItemsAThread = 16384;
+inline constexpr int64_t kRadixMinItems = 1024;  // below, a comparison sort is quicker
+
+// Sorts items[0, count) by key_of(item), which is below 2^key_bits, ascending; the order of equal keys stays. The
+// result stands in the returned one of items and scratch, both of [count].
+template <typename Item, typename KeyOf>
+Item* RadixSort(Item* items, Item* scratch, int64_t count, int key_bits, ThreadPool& pool, const KeyOf& key_of) {
+  if (key_bits == 0) return items;
+  if (count < kRadixMinItems) {
+    std::stable_sort(items, items + count, [&](const Item& a, const Item& b) { return key_of(a) < key_of(b); });
+    return items;
+  }
+  const int num_passes = (key_bits + kRadixDigitBits - 1) / kRadixDigitBits;
+  const int digit_bits = (key_bits + num_passes - 1) / num_passes;
+  const int64_t num_digits = int64_t{1} << digit_bits;
+  const uint64_t digit_mask = static_cast<uint64_t>(num_digits) - 1;
+  const Chunks chunks(count, kRadixMinItemsAThread, pool);
+  std::vector<int64_t> histograms(static_cast<size_t>(chunks.num_chunks() * num_digits));
+
+  for (int pass = 0; pass < num_passes; ++pass) {
+    const int shift = pass * digit_bits;
+    chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+      int64_t* histogram = histograms.data() + chunk * num_digits;
+      std::fill(histogram, histogram + num_digits, 0);
+      for (int64_t i = begin; i < end; ++i) ++histogram[key_of(items[i]) >> shift & digit_mask];
+    });
+    int64_t sum = 0;
+    for (int64_t digit = 0; digit < num_digits; ++digit) {
+      for (int64_t chunk = 0; chunk < chunks.num_chunks(); ++chunk) {
+        int64_t& entry = histograms[static_cast<size_t>(chunk * num_digits + digit)];
+        const int64_t here = entry;
+        entry = sum;
+        sum += here;
+      }
+    }
+    chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
+      int64_t* next = histograms.data() + chunk * num_digits;
+      for (int64_t i = begin; i < end; ++i) scratch[next[key_of(items[i]) >> shift & digit_mask]++] = items[i];
+    });
+    std::swap(items, scratch);
+  }
+  return items;
+}
+
+}  // namespace voxserve::kernels::cpu

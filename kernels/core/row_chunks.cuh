@@ -1,0 +1,60 @@
+#pragma once
+
+// How kernels that work on rows of features deal them to threads: a row is cut into chunks of what one thread moves at
+// a time, neighbouring threads take neighbouring chunks, and a block takes as many whole rows as it has threads for.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/core/launch.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// What a thread moves at most in one access.
+inline constexpr int64_t kVectorBytes = 16;
+
+struct RowChunks {
+  int64_t num_rows;
+  int32_t chunks;        // of a row
+  int32_t lanes;         // threads of a row; each takes every lanes-th chunk
+  int32_t rows_a_block;  // rows_a_block * lanes <= kBlockThreads; threads beyond have no row
+
+  RowChunks(int64_t rows, int64_t chunks_a_row)
+      : num_rows(rows),
+        chunks(static_cast<int32_t>(chunks_a_row)),
+        lanes(std::min(chunks, int32_t{kBlockThreads})),
+        rows_a_block(kBlockThreads / lanes) {}
+
+  // Of kBlockThreads. Rows are at most 2^31, so that these are too.
+  unsigned NumBlocks() const { return static_cast<unsigned>((num_rows + rows_a_block - 1) / rows_a_block); }
+
+  // Calls visit(row, chunk) for the calling thread's chunks.
+  template <typename Visitor>
+  __device__ void ForEach(const Visitor& visit) const {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    const int32_t row_in_block = thread / lanes;
+    const int64_t row = int64_t{blockIdx.x} * rows_a_block + row_in_block;
+    if (row_in_block >= rows_a_block || row >= num_rows) return;
+    for (int32_t chunk = thread - row_in_block * lanes; chunk < chunks; chunk += lanes) visit(row, chunk);
+  }
+};
+
+// The addresses, pitches and sizes (in bytes) that accesses start at, or-ed together, say how wide the accesses may be.
+class CommonAlignment {
+ public:
+  CommonAlignment& Add(const void* pointer) {
+    bits_ |= reinterpret_cast<uintptr_t>(pointer);
+    return *this;
+  }
+  CommonAlignment& Add(int64_t bytes) {
+    bits_ |= static_cast<uint64_t>(bytes);
+    return *this;
+  }
+  // A power of two, kVectorBytes at most.
+  int64_t bytes() const { return static_cast<int64_t>(bits_ & (~bits_ + 1)); }
+
+ private:
+  uint64_t bits_ = kVectorBytes;
+};
+
+}  // namespace voxserve::kernels::cuda

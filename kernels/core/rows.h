@@ -1,0 +1,45 @@
+#pragma once
+
+// A matrix in a device's memory: rows of values, a pitch apart. Kernels take every matrix as one of these two views.
+//
+// - A view owns nothing; whoever made the memory keeps it alive until the stream has passed the kernel.
+// - `capacity` is the number of rows that the memory holds. A kernel works on all of them.
+// - A slice of columns is a view whose pitch is above its channels.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/dtype.h"
+
+namespace voxserve::kernels {
+
+// Rows that a kernel reads.
+struct ConstRows {
+  const void* data = nullptr;  // [capacity, channels], rows pitch apart
+  DType dtype = DType::kFloat32;
+  int32_t channels = 0;
+  int64_t pitch = 0;     // values from a row to the next
+  int64_t capacity = 0;  // rows
+
+  const float* floats() const { return static_cast<const float*>(data); }
+  int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
+};
+static_assert(std::is_trivially_copyable_v<ConstRows>);
+
+// Rows that a kernel writes.
+struct Rows {
+  void* data = nullptr;  // [capacity, channels], rows pitch apart
+  DType dtype = DType::kFloat32;
+  int32_t channels = 0;
+  int64_t pitch = 0;     // values from a row to the next
+  int64_t capacity = 0;  // rows
+
+  float* floats() const { return static_cast<float*>(data); }
+  int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
+  operator ConstRows() const {  // NOLINT(google-explicit-constructor): whoever may write may read
+    return {.data = data, .dtype = dtype, .channels = channels, .pitch = pitch, .capacity = capacity};
+  }
+};
+static_assert(std::is_trivially_copyable_v<Rows>);
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,308 @@
+#pragma once
+
+// The kernel of kernels/image/conv2d.h. Included by .cu files alone.
+//
+// A block owns a tile of output positions (of one phase, across rows and images) and of output channels (of one group).
+// The axis that is summed over is (cell, channel), the channels of a cell padded to whole vectors of 16 bytes, and
+// walked in chunks. A chunk's inputs are gathered and its weights copied to one of a ring of stages ahead of time. A
+// thread copies the same vector of a few positions in every stage: what it needs of them, where their first cell lies
+// and which of their cells lie inside the image, it finds out once.
+
+#include <cstdint>
+
+#include "kernels/core/epilogue.cuh"
+#include "kernels/core/tensor_cores.cuh"
+#include "kernels/image/conv2d_arguments.cuh"
+#include "kernels/image/conv2d_phase.h"
+#include "kernels/image/conv2d_products.cuh"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int kMaxCells = kMaxConv2dKernelSize * kMaxConv2dKernelSize;
+// Vectors of a chunk may lie past the last cell.
+inline constexpr int kCellTableSize = 64;
+static_assert(kMaxCells + kVectorsARow <= kCellTableSize);
+
+// Of a position of the tile.
+struct TilePosition {
+  int64_t in;       // values from `in` to its first cell, which may lie outside
+  int64_t out;      // row of the output; -1: past the last position
+  uint32_t inside;  // bits of the kernel's rows that lie inside and, from kColumnBits on, of its columns
+};
+
+// Of a cell of the phase.
+struct TileCell {
+  int64_t in;       // values from the first cell
+  uint32_t inside;  // the bits of its row and column: it lies inside where a position has both
+};
+inline constexpr int kColumnBits = 16;
+inline constexpr uint32_t kNoCell = uint32_t{1} << 31;
+static_assert(kMaxConv2dKernelSize <= 15);
+
+template <typename Product, int kNumStages>
+struct Conv2dBlock {
+  static constexpr int kStages = kNumStages;
+  static constexpr int kThreads = Product::kThreads;
+  static constexpr int kBlocksAnSm = Product::kBlocksAnSm;
+  static constexpr int kInputBytes = Product::kRows * kStageRowBytes;
+  static constexpr int kStageBytes = kInputBytes + Product::kColumns * kStageRowBytes;
+  static constexpr int kAlignment = 1024;
+  static constexpr int kSumBytes = Product::kRows * kSumPitch<Product::kColumns> * int{sizeof(float)};  // when done
+  static constexpr int kSharedBytes =
+      (kSumBytes > kStages * kStageBytes ? kSumBytes : kStages * kStageBytes) + kAlignment;
+  // What every block has besides.
+  static constexpr int kTableBytes =
+      Product::kRows * int{sizeof(TilePosition)} + kCellTableSize * int{sizeof(TileCell)};
+};
+
+template <typename T, typename Product, int kNumStages>
+class Conv2dTile {
+ public:
+  using Block = Conv2dBlock<Product, kNumStages>;
+
+  __device__ Conv2dTile(const Conv2dArguments<T>& arguments, unsigned char* stages, TilePosition* positions,
+                        TileCell* cells)
+      : arguments_(arguments),
+        stages_(stages),
+        positions_(positions),
+        cells_(cells),
+        first_position_(int64_t{blockIdx.x / static_cast<unsigned>(arguments.num_column_tiles)} * Product::kRows),
+        first_column_(static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(arguments.num_column_tiles)) *
+                      Product::kColumns),
+        group_(static_cast<int32_t>(blockIdx.y)) {
+    const auto phase = static_cast<int32_t>(blockIdx.z);
+    const int32_t column_phases = NumPhases(arguments.geometry, 1);
+    rows_ = PhaseOf(arguments.geometry, 0, arguments.in_rows, phase / column_phases);
+    columns_ = PhaseOf(arguments.geometry, 1, arguments.in_columns, phase % column_phases);
+  }
+
+  __device__ void Run() {
+    if (first_position_ >= arguments_.num_images * rows_.num_outputs * columns_.num_outputs) return;
+    FindPositions();
+    __syncthreads();
+    TakePositions();
+    Product product;
+    Multiply(product);
+    WaitForVectors<0>();
+    __syncthreads();
+    auto* const sums = reinterpret_cast<float*>(stages_);
+    product.Spill(sums);
+    __syncthreads();
+    if (arguments_.is_out_float) {
+      Store(sums, static_cast<float*>(arguments_.out));
+    } else {
+      Store(sums, static_cast<T*>(arguments_.out));
+    }
+  }
+
+ private:
+  static constexpr int kThreads = Block::kThreads;
+  static constexpr int kRowsAtOnce = kThreads / kVectorsARow;
+  static constexpr int kCopies = Product::kRows / kRowsAtOnce;  // of inputs, by a thread in a stage
+  static constexpr int kWeightCopies = (Product::kColumns + kRowsAtOnce - 1) / kRowsAtOnce;
+  static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
+
+  __device__ int32_t NumCells() const { return rows_.num_cells * columns_.num_cells; }
+
+  __device__ void FindPositions() const {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    for (int32_t cell = thread; cell < kCellTableSize; cell += kThreads) {
+      if (cell >= NumCells()) {
+        cells_[cell] = {.in = 0, .inside = kNoCell};
+        continue;
+      }
+      const int32_t row = cell / columns_.num_cells;
+      const int32_t column = cell - row * columns_.num_cells;
+      const int64_t in_row = int64_t{row} * rows_.cell_reach;
+      const int64_t in_column = int64_t{column} * columns_.cell_reach;
+      cells_[cell] = {.in = (in_row * arguments_.in_columns + in_column) * arguments_.in_pitch,
+                      .inside = uint32_t{1} << row | uint32_t{1} << (kColumnBits + column)};
+    }
+    const int64_t of_image = int64_t{rows_.num_outputs} * columns_.num_outputs;
+    for (int32_t i = thread; i < Product::kRows; i += kThreads) {
+      const int64_t position = first_position_ + i;
+      const int64_t image = position / of_image;
+      if (image >= arguments_.num_images) {
+        positions_[i] = {.in = 0, .out = -1, .inside = 0};
+        continue;
+      }
+      const int64_t in_image = position - image * of_image;
+      const auto row = static_cast<int32_t>(in_image / columns_.num_outputs);
+      const auto column = static_cast<int32_t>(in_image - int64_t{row} * columns_.num_outputs);
+      const int64_t in_row = rows_.in_begin + int64_t{row} * rows_.in_step;
+      const int64_t in_column = columns_.in_begin + int64_t{column} * columns_.in_step;
+      uint32_t inside = 0;
+      for (int32_t cell = 0; cell < rows_.num_cells; ++cell) {
+        const int64_t at = in_row + int64_t{cell} * rows_.cell_reach;
+        if (at >= 0 && at < arguments_.in_rows) inside |= uint32_t{1} << cell;
+      }
+      for (int32_t cell = 0; cell < columns_.num_cells; ++cell) {
+        const int64_t at = in_column + int64_t{cell} * columns_.cell_reach;
+        if (at >= 0 && at < arguments_.in_columns) inside |= uint32_t{1} << (kColumnBits + cell);
+      }
+      const int64_t out_row = rows_.out_begin + int64_t{row} * rows_.out_step;
+      const int64_t out_column = columns_.out_begin + int64_t{column} * columns_.out_step;
+      positions_[i] = {
+          .in = ((image * arguments_.in_rows + in_row) * arguments_.in_columns + in_column) * arguments_.in_pitch,
+          .out = (image * arguments_.out_rows + out_row) * arguments_.out_columns + out_column,
+          .inside = inside};
+    }
+  }
+
+  // Those that the thread copies.
+  __device__ void TakePositions() {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const TilePosition& position = positions_[thread / kVectorsARow + i * kRowsAtOnce];
+      in_begins_[i] = position.in;
+      inside_[i] = position.inside;
+    }
+    // The vector of the first chunk.
+    channel_ = thread % kVectorsARow * kVectorValues<T>;
+    cell_ = channel_ / arguments_.padded_in_channels;
+    channel_ -= cell_ * arguments_.padded_in_channels;
+
+    const int64_t slot = int64_t{blockIdx.z} * arguments_.geometry.groups + group_;
+    const int64_t chunk_bytes = int64_t{arguments_.padded_out_channels} * kStageRowBytes;
+    weights_ = arguments_.weights + slot * arguments_.num_chunks * chunk_bytes +
+               int64_t{first_column_} * kStageRowBytes + thread * 16;
+  }
+
+  // Stages are free again when their products are done, of which kPending may go on in the next round.
+  __device__ void Multiply(Product& product) {
+    const int32_t num_chunks = (NumCells() * arguments_.padded_in_channels + kChunkValues<T> - 1) / kChunkValues<T>;
+    constexpr int kAhead = Block::kStages - 1 - Product::kPending;
+    static_assert(kAhead > 0);
+#pragma unroll
+    for (int32_t chunk = 0; chunk < kAhead; ++chunk) LoadAhead(chunk, num_chunks, chunk);
+    int32_t stage = 0, stage_ahead = kAhead;
+    for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+      WaitForStage<kAhead - 1>();
+      __syncthreads();  // the stage is there for all, and all have left the one that is loaded
+      const unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
+      if constexpr (Product::kIsAsynchronous) {
+        product.Multiply(inputs, inputs + Block::kInputBytes);
+        LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
+        product.template Wait<Product::kPending>();
+      } else {
+        LoadAhead(chunk + kAhead, num_chunks, stage_ahead);
+        product.Multiply(inputs, inputs + Block::kInputBytes);
+      }
+      if (++stage == Block::kStages) stage = 0;
+      if (++stage_ahead == Block::kStages) stage_ahead = 0;
+    }
+    if constexpr (Product::kIsAsynchronous) product.template Wait<0>();
+  }
+
+  template <int kPendingCopies>
+  __device__ static void WaitForStage() {
+    WaitForVectors<kPendingCopies>();
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+    if constexpr (Product::kIsAsynchronous) PublishToProducts();
+#endif
+  }
+
+  // Of chunks in their order. A group of copies each, past the last an empty one: they are counted.
+  __device__ void LoadAhead(int32_t chunk, int32_t num_chunks, int32_t stage) {
+    if (chunk < num_chunks) {
+      unsigned char* const inputs = stages_ + stage * Block::kStageBytes;
+      LoadInputs(inputs);
+      LoadWeights(inputs + Block::kInputBytes);
+    }
+    CommitVectors();
+  }
+
+  __device__ void LoadInputs(unsigned char* inputs) {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    unsigned char* const to = inputs + SwizzledBytes(thread / kVectorsARow, thread % kVectorsARow);
+    const TileCell cell = cells_[cell_];
+    const int32_t count = min(kVectorValues<T>, arguments_.group_in_channels - channel_);
+    const T* const in = arguments_.in + group_ * arguments_.group_in_channels + channel_ + cell.in;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const bool is_inside = (inside_[i] & cell.inside) == cell.inside;
+      unsigned char* const vector = to + i * kRowsAtOnce * kStageRowBytes;
+      CopyInputs(vector, in + in_begins_[i], is_inside ? count : 0, arguments_);
+    }
+    channel_ += kChunkValues<T>;
+    while (channel_ >= arguments_.padded_in_channels) {
+      channel_ -= arguments_.padded_in_channels;
+      ++cell_;
+    }
+    cell_ = min(cell_, kCellTableSize - 1);  // past all cells
+  }
+
+  // They are packed as stages hold them. What lies behind the last channel's is multiplied too, into sums that nobody
+  // reads.
+  __device__ void LoadWeights(unsigned char* weights) {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kWeightCopies; ++i) {
+      const int32_t row = thread / kVectorsARow + i * kRowsAtOnce;
+      if (Product::kColumns % kRowsAtOnce != 0 && row >= Product::kColumns) break;
+      const bool is_there = first_column_ + row < arguments_.padded_out_channels;
+      CopyVector16(weights + (thread + i * kThreads) * 16, is_there ? weights_ + i * kThreads * 16 : arguments_.weights,
+                   is_there ? 16 : 0);
+    }
+    weights_ += int64_t{arguments_.padded_out_channels} * kStageRowBytes;
+  }
+
+  template <typename Out>
+  __device__ void Store(const float* sums, Out* out) const {
+    if (arguments_.out_vectors) {
+      StoreVectors<kVectorValues<T>>(sums, out);
+    } else {
+      StoreVectors<1>(sums, out);
+    }
+  }
+
+  template <int kCount, typename Out>
+  __device__ void StoreVectors(const float* sums, Out* out) const {
+    const int32_t num_columns = min(Product::kColumns, arguments_.group_out_channels - first_column_);
+    const int32_t first_channel = group_ * arguments_.group_out_channels + first_column_;
+    constexpr int32_t kVectors = Product::kColumns / kCount;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < Product::kRows * kVectors; i += kThreads) {
+      const int32_t row = i / kVectors;
+      const int32_t column = i % kVectors * kCount;
+      const int64_t out_row = positions_[row].out;
+      if (out_row < 0 || column >= num_columns) continue;
+      Pack<float, kCount> values = LoadPack<kCount>(sums + row * kSumPitch<Product::kColumns> + column);
+      const int32_t channel = first_channel + column;
+      arguments_.epilogue.Store(values.values, out_row, channel, out + out_row * arguments_.out_pitch + channel);
+    }
+  }
+
+  const Conv2dArguments<T>& arguments_;
+  unsigned char* const stages_;
+  TilePosition* const positions_;  // [Product::kRows]
+  TileCell* const cells_;          // [kCellTableSize] in their order; behind them, those that lie nowhere
+  const int64_t first_position_;
+  const int32_t first_column_;
+  const int32_t group_;
+  Conv2dPhase rows_;
+  Conv2dPhase columns_;
+
+  // The thread's vector of the next chunk to load.
+  int32_t cell_;
+  int32_t channel_;
+  const unsigned char* weights_;
+  int64_t in_begins_[kCopies];
+  uint32_t inside_[kCopies];
+};
+
+// Blocks: (tiles of positions and, faster, of channels; groups; phases).
+template <typename T, typename Product, int kNumStages>
+__global__ void __launch_bounds__(Product::kThreads, BlocksAnSm(Product::kBlocksAnSm))
+    Conv2dKernel([[maybe_unused]] const __grid_constant__ Conv2dArguments<T> arguments) {
+  using Block = Conv2dBlock<Product, kNumStages>;
+  if constexpr (Product::RunsHere()) {
+    extern __shared__ unsigned char shared[];
+    __shared__ TilePosition positions[Product::kRows];
+    __shared__ TileCell cells[kCellTableSize];
+    unsigned char* const stages = shared + (0u - SharedAddress(shared)) % Block::kAlignment;
+    Conv2dTile<T, Product, kNumStages>(arguments, stages, positions, cells).Run();
+  }
+}
+
+}  // namespace voxserve::kernels::cuda

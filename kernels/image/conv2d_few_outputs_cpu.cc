@@ -1,0 +1,167 @@
+// A band of an image's rows is multiplied with the weights of all cells of a group at once, [(output, cell), channels]
+// by [channels, positions]: the inputs are read once, where they lie. The products of an output's cells, each a row of
+// positions, are then added up, shifted by where the cell stands.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/core/epilogue.h"
+#include "kernels/core/gemm.h"
+#include "kernels/image/conv2d_few_outputs.h"
+
+namespace voxserve::kernels::cpu {
+namespace {
+
+constexpr int32_t kMaxGroupOutputs = 16;
+// Products are computed with all inputs, of which strides leave most out.
+constexpr int32_t kMaxStrides = 4;
+// Products of a band, which stay in a core's second-level cache.
+constexpr int64_t kBandBytes = 256 << 10;
+
+// What a thread needs while it computes bands.
+struct Scratch {
+  std::vector<float> products;
+  std::vector<float> sums;
+};
+
+class GroupedConvolution {
+ public:
+  explicit GroupedConvolution(const Conv2dParams& params)
+      : params_(params),
+        geometry_(params.geometry),
+        out_rows_(geometry_.OutSize(0, params.in_rows)),
+        out_columns_(geometry_.OutSize(1, params.in_columns)),
+        group_in_(params.in_channels / geometry_.groups),
+        group_out_(params.out_channels / geometry_.groups),
+        num_cells_(geometry_.kernel_size[0] * geometry_.kernel_size[1]),
+        reach_(geometry_.dilation[0] * (geometry_.kernel_size[0] - 1) + 1) {
+    const int64_t row_bytes = std::max<int64_t>(1, int64_t{params.in_columns} * num_cells_ * group_out_ * 4);
+    band_rows_ = std::max<int64_t>(0, kBandBytes / row_bytes - reach_) / geometry_.stride[0] + 1;
+    num_bands_ = (out_rows_ - 1) / band_rows_ + 1;
+  }
+
+  // Of all images and groups; those of the same rows are neighbours.
+  int64_t num_parts() const { return params_.num_images * num_bands_ * geometry_.groups; }
+
+  void ComputePart(int64_t part, Scratch& scratch) const {
+    const auto group = static_cast<int32_t>(part % geometry_.groups);
+    const int64_t band = part / geometry_.groups % num_bands_;
+    const int64_t image = part / geometry_.groups / num_bands_;
+    const int64_t row_begin = band * band_rows_;
+    const int64_t row_end = std::min(out_rows_, row_begin + band_rows_);
+
+    // The inputs that they read, of those inside.
+    const int64_t first = row_begin * geometry_.stride[0] - geometry_.padding[0];
+    const int64_t last = (row_end - 1) * geometry_.stride[0] - geometry_.padding[0] + reach_;
+    const int64_t in_begin = std::clamp<int64_t>(first, 0, params_.in_rows);
+    const int64_t in_end = std::clamp<int64_t>(last, in_begin, params_.in_rows);
+    const int64_t num_positions = (in_end - in_begin) * params_.in_columns;
+    scratch.products.resize(static_cast<size_t>(num_positions * num_cells_ * group_out_));
+    scratch.sums.resize(static_cast<size_t>(out_columns_));
+    Gemm({.m = int64_t{group_out_} * num_cells_,
+          .n = num_positions,
+          .k = group_in_,
+          .a = static_cast<const float*>(params_.weights) + int64_t{group} * group_out_ * num_cells_ * group_in_,
+          .a_pitch = group_in_,
+          .b = static_cast<const float*>(params_.in) +
+               (image * params_.in_rows + in_begin) * params_.in_columns * params_.in_pitch +
+               int64_t{group} * group_in_,
+          .b_pitch = params_.in_pitch,
+          .c = scratch.products.data(),
+          .c_pitch = std::max<int64_t>(1, num_positions),
+          .is_b_transposed = true});
+
+    const int64_t out_begin = (image * out_rows_ + row_begin) * out_columns_;
+    const int64_t out_end = (image * out_rows_ + row_end) * out_columns_;
+    const int64_t channel = int64_t{group} * group_out_;
+    float* const out = static_cast<float*>(params_.out) + channel;
+    Epilogue epilogue = params_.epilogue;
+    if (epilogue.bias != nullptr) epilogue.bias = static_cast<const float*>(epilogue.bias) + channel;
+    if (epilogue.residual != nullptr) epilogue.residual = static_cast<const float*>(epilogue.residual) + channel;
+    StartRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      float* const to = out + (image * out_rows_ + row) * out_columns_ * params_.out_pitch;
+      for (int32_t output = 0; output < group_out_; ++output) {
+        AddUp(scratch.products.data() + output * num_cells_ * num_positions, num_positions, row, in_begin, in_end,
+              scratch.sums.data());
+        for (int64_t column = 0; column < out_columns_; ++column) {
+          to[column * params_.out_pitch + output] += scratch.sums[static_cast<size_t>(column)];
+        }
+      }
+    }
+    FinishRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+  }
+
+ private:
+  // An output's row, of the products of its cells with the inputs of rows [in_begin, in_end).
+  void AddUp(const float* products, int64_t num_positions, int64_t row, int64_t in_begin, int64_t in_end,
+             float* sums) const {
+    std::fill_n(sums, out_columns_, 0.0f);
+    const int64_t stride = geometry_.stride[1];
+    for (int32_t cell = 0; cell < num_cells_; ++cell, products += num_positions) {
+      const int64_t in_row = row * geometry_.stride[0] - geometry_.padding[0] +
+                             int64_t{cell / geometry_.kernel_size[1]} * geometry_.dilation[0];
+      if (in_row < in_begin || in_row >= in_end) continue;
+      // Output c reads input stride c + shift, where that is inside.
+      const int64_t shift = int64_t{cell % geometry_.kernel_size[1]} * geometry_.dilation[1] - geometry_.padding[1];
+      const int64_t begin = shift < 0 ? (stride - 1 - shift) / stride : 0;
+      const int64_t end =
+          shift < params_.in_columns ? std::min(out_columns_, (params_.in_columns - 1 - shift) / stride + 1) : 0;
+      const float* const from = products + (in_row - in_begin) * params_.in_columns;
+      if (stride == 1) {
+        for (int64_t column = begin; column < end; ++column) sums[column] += from[column + shift];
+      } else {
+        for (int64_t column = begin; column < end; ++column) sums[column] += from[column * stride + shift];
+      }
+    }
+  }
+
+  const Conv2dParams& params_;
+  const Conv2dGeometry& geometry_;
+  int64_t out_rows_, out_columns_;
+  int32_t group_in_, group_out_;
+  int32_t num_cells_;
+  int64_t reach_;      // rows of the input that an output reads
+  int64_t band_rows_;  // of outputs; follows from an image's size alone, as the order in which products add up may
+  int64_t num_bands_;  // of an image
+};
+
+}  // namespace
+
+bool HasFewOutputs(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels) {
+  const int32_t group_in = in_channels / geometry.groups, group_out = out_channels / geometry.groups;
+  // oneDNN vectorises over a group's outputs, or over groups.
+  constexpr int32_t kVectorOutputs = 8;
+  const bool is_for_library = group_out % kVectorOutputs == 0 || (group_in == 1 && group_out == 1);
+  return !geometry.is_transposed && geometry.groups > 1 && !is_for_library && group_out <= kMaxGroupOutputs &&
+         int64_t{geometry.stride[0]} * geometry.stride[1] <= kMaxStrides;
+}
+
+// [groups, outputs of a group, cells, channels of a group]
+std::vector<float> PackFewOutputsWeights(const Conv2dGeometry& geometry, int32_t in_channels, int32_t out_channels,
+                                         const float* weights) {
+  const int64_t num_cells = int64_t{geometry.kernel_size[0]} * geometry.kernel_size[1];
+  const int64_t group_in = in_channels / geometry.groups;
+  std::vector<float> packed(static_cast<size_t>(out_channels * group_in * num_cells));
+  float* to = packed.data();
+  for (int64_t output = 0; output < out_channels; ++output, weights += group_in * num_cells) {
+    for (int64_t cell = 0; cell < num_cells; ++cell) {
+      for (int64_t channel = 0; channel < group_in; ++channel) *to++ = weights[channel * num_cells + cell];
+    }
+  }
+  return packed;
+}
+
+void FewOutputsConv2d(const Conv2dParams& params, ThreadPool& pool) {
+  const GroupedConvolution convolution(params);
+  const int64_t num_parts = convolution.num_parts();
+  std::atomic<int64_t> next = 0;
+  pool.ParallelFor(std::min<int64_t>(pool.num_threads(), num_parts), 1, [&](int64_t, int64_t) {
+    Scratch scratch;
+    for (int64_t i = next++; i < num_parts; i = next++) convolution.ComputePart(i, scratch);
+  });
+}
+
+}  // namespace voxserve::kernels::cpu

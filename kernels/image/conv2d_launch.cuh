@@ -1,0 +1,71 @@
+#pragma once
+
+// How the kernel of kernels/image/conv2d.cuh is launched. Included by .cu files alone.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/launch.cuh"
+#include "kernels/image/conv2d.cuh"
+#include "kernels/image/conv2d_phase.h"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int64_t kMaxGridAxis = 65535;  // of y and z
+
+constexpr int32_t RoundUp(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Whether the channels fill tiles of `columns` as well as tiles half as wide.
+constexpr bool Fill(int32_t channels, int32_t columns) {
+  return RoundUp(channels, columns) == RoundUp(channels, columns / 2);
+}
+
+struct DeviceTraits {
+  int device = 0;
+  int major = 0;
+  int num_sms = 0;
+  int block_bytes = 0;  // shared memory that a block may have
+};
+
+// Lets a kernel have its shared memory, once a device: `done` is the kernel's own, bits of devices. Setting it again
+// does no harm.
+template <typename Kernel>
+cudaError_t AllowSharedMemory(Kernel* kernel, int bytes, int device, std::atomic<uint64_t>& done) {
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if (device < 64 && (done.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  VOXSERVE_RETURN_IF_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return cudaSuccess;
+}
+
+// Positions of the largest phase.
+template <typename T>
+int64_t NumPositions(const Conv2dArguments<T>& arguments) {
+  int64_t num_positions = arguments.num_images;
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t out_size = axis == 0 ? arguments.out_rows : arguments.out_columns;
+    num_positions *= (out_size - 1) / NumPhases(arguments.geometry, axis) + 1;
+  }
+  return num_positions;
+}
+
+template <typename T, typename Product, int kStages>
+cudaError_t LaunchTiles(Conv2dArguments<T> arguments, const DeviceTraits& traits, cudaStream_t stream) {
+  using Block = Conv2dBlock<Product, kStages>;
+  static std::atomic<uint64_t> allowed = 0;
+  const auto kernel = Conv2dKernel<T, Product, kStages>;
+  VOXSERVE_RETURN_IF_CUDA(AllowSharedMemory(kernel, Block::kSharedBytes, traits.device, allowed));
+  arguments.num_column_tiles = (arguments.group_out_channels - 1) / Product::kColumns + 1;
+  const int64_t num_tiles = ((NumPositions(arguments) - 1) / Product::kRows + 1) * arguments.num_column_tiles;
+  if (num_tiles > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
+  const dim3 grid(static_cast<unsigned>(num_tiles), static_cast<unsigned>(arguments.geometry.groups),
+                  static_cast<unsigned>(NumPhases(arguments.geometry, 0) * NumPhases(arguments.geometry, 1)));
+  kernel<<<grid, Product::kThreads, Block::kSharedBytes, stream>>>(arguments);
+  return LaunchStatus(stream);
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,69 @@
+#pragma once
+
+// What kernels/image/conv2d.h calls a phase: outputs of a convolution that read the same cells, as a convolution of its
+// own. An ordinary convolution has one phase, a transposed one stride x stride.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/image/conv2d.h"
+
+namespace voxserve::kernels {
+
+// On one axis. Output q of num_outputs is position out_begin + q out_step; it reads num_cells cells, of which cell j
+// has the number first_cell + j cell_step in the kernel and stands at input in_begin + q in_step + j cell_reach, where
+// that is inside.
+struct Conv2dPhase {
+  int32_t num_outputs;
+  int32_t out_begin;
+  int32_t out_step;
+  int32_t num_cells;  // 0 where no input reaches the outputs
+  int32_t first_cell;
+  int32_t cell_step;
+  int32_t in_begin;
+  int32_t in_step;
+  int32_t cell_reach;
+};
+
+constexpr int32_t NumPhases(const Conv2dGeometry& geometry, size_t axis) {
+  return geometry.is_transposed ? geometry.stride[axis] : 1;
+}
+
+// Of the phase that has most.
+constexpr int32_t MaxPhaseCells(const Conv2dGeometry& geometry, size_t axis) {
+  return (geometry.kernel_size[axis] - 1) / NumPhases(geometry, axis) + 1;
+}
+
+constexpr Conv2dPhase PhaseOf(const Conv2dGeometry& geometry, size_t axis, int32_t in_size, int32_t phase) {
+  const auto out_size = static_cast<int32_t>(std::max<int64_t>(0, geometry.OutSize(axis, in_size)));
+  const int32_t stride = geometry.stride[axis];
+  const int32_t padding = geometry.padding[axis];
+  const int32_t kernel_size = geometry.kernel_size[axis];
+  if (!geometry.is_transposed) {
+    return {.num_outputs = out_size,
+            .out_begin = 0,
+            .out_step = 1,
+            .num_cells = kernel_size,
+            .first_cell = 0,
+            .cell_step = 1,
+            .in_begin = -padding,
+            .in_step = stride,
+            .cell_reach = geometry.dilation[axis]};
+  }
+  // Outputs y with y + padding = stride m + phase read cells phase + stride i, at inputs m - i. Cells are counted from
+  // the last one, so that inputs ascend with them.
+  const int32_t out_begin = ((phase - padding) % stride + stride) % stride;
+  const int32_t num_cells = phase < kernel_size ? (kernel_size - 1 - phase) / stride + 1 : 0;
+  return {.num_outputs = out_begin < out_size ? (out_size - 1 - out_begin) / stride + 1 : 0,
+          .out_begin = out_begin,
+          .out_step = stride,
+          .num_cells = num_cells,
+          .first_cell = phase + stride * (num_cells - 1),
+          .cell_step = -stride,
+          .in_begin = (out_begin + padding - phase) / stride - (num_cells - 1),
+          .in_step = 1,
+          .cell_reach = 1};
+}
+
+}  // namespace voxserve::kernels

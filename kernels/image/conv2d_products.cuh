@@ -1,0 +1,263 @@
+#pragma once
+
+// How a block of kernels/image/conv2d.cuh multiplies what lies in its shared memory, and which thread holds which sum:
+// by Hopper's warp groups, by a warp's tensor cores, or in float32 without them. Included by .cu files alone.
+//
+// A stage holds kRows rows of inputs and, behind them, kColumns rows of weights (one an output channel), each
+// of kStageRowBytes; 16-byte vector v of row r lies at place v ^ (r % 8), so that neither copies nor loads of 8 rows
+// meet in a bank, and as warp groups read it.
+//
+// Of each, Multiply adds a stage's products to the sums (asynchronous ones are done when Wait says so), and Spill
+// writes the thread's sums to shared memory.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/epilogue.cuh"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/tensor_cores.cuh"
+#include "kernels/core/warp_group_products.cuh"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int kStageRowBytes = 128;  // of the axis that is summed over
+inline constexpr int kVectorsARow = kStageRowBytes / 16;
+
+template <typename T>
+inline constexpr int kVectorValues = 16 / static_cast<int>(sizeof(T));
+template <typename T>
+inline constexpr int kChunkValues = kVectorsARow* kVectorValues<T>;
+
+__host__ __device__ constexpr int32_t SwizzledBytes(int32_t row, int32_t vector) {
+  return row * kStageRowBytes + ((vector ^ (row % 8)) * 16);
+}
+
+// A row of sums in shared memory: rows begin 32 bytes further on among the banks.
+template <int kColumns>
+inline constexpr int kSumPitch = kColumns + 8;
+// A column of them, where they lie transposed: every other column begins 32 bytes further on.
+template <int kRows>
+inline constexpr int kTransposedSumPitch = kRows + 4;
+
+// Warps side by side over the rows and, where the tile is wide, over the columns.
+template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>
+class WarpProducts {
+ public:
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kRows = kTileRows;  // output positions of a block
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kBlocksAnSm = kTileColumns > 32 ? 2 : 4;
+  static constexpr bool kIsAsynchronous = false;
+  static constexpr int kPending = 0;
+
+  __host__ __device__ static constexpr bool RunsHere() {
+#if defined(__CUDA_ARCH__)
+    return __CUDA_ARCH__ >= 800;
+#else
+    return true;
+#endif
+  }
+
+  __device__ void Multiply(const unsigned char* inputs, const unsigned char* weights) {
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    const uint32_t row_swizzle = lane % 8;
+    const uint32_t a_row = SharedAddress(inputs) + (WarpRow() + lane % 16) * kStageRowBytes;
+    const uint32_t b_row = SharedAddress(weights) + (WarpColumn() + lane / 16 * 8 + lane % 8) * kStageRowBytes;
+#pragma unroll
+    for (uint32_t step = 0; step < kVectorsARow / 2; ++step) {
+      const uint32_t a_vector = ((2 * step + lane / 16) ^ row_swizzle) * 16;
+      const uint32_t b_vector = ((2 * step + lane / 8 % 2) ^ row_swizzle) * 16;
+      uint32_t a[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) Load(a[i], a_row + i * 16 * kStageRowBytes + a_vector);
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; j += 2) {
+        uint32_t b[4];  // of two tiles
+        Load(b, b_row + j * 8 * kStageRowBytes + b_vector);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          MultiplyAdd<T>(sums_[i][j], a[i], b[0], b[1]);
+          MultiplyAdd<T>(sums_[i][j + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  __device__ void Spill(float* to) const {
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    float* const first = to + (WarpRow() + lane / 4) * kSumPitch<kColumns> + WarpColumn() + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        float* const tile = first + i * 16 * kSumPitch<kColumns> + j * 8;
+        const float(&sums)[4] = sums_[i][j];
+        *reinterpret_cast<float2*>(tile) = make_float2(sums[0], sums[1]);
+        *reinterpret_cast<float2*>(tile + 8 * kSumPitch<kColumns>) = make_float2(sums[2], sums[3]);
+      }
+    }
+  }
+
+  // As columns one after the other.
+  __device__ void SpillTransposed(float* to) const {
+    constexpr int kPitch = kTransposedSumPitch<kRows>;
+    static_assert(kRows % 32 == 0, "neither rows nor columns of a lane's neighbours meet in a bank");
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    float* const first = to + (WarpColumn() + lane % 4 * 2) * kPitch + WarpRow() + lane / 4;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        float* const tile = first + j * 8 * kPitch + i * 16;
+        const float(&sums)[4] = sums_[i][j];
+        tile[0] = sums[0];
+        tile[kPitch] = sums[1];
+        tile[8] = sums[2];
+        tile[kPitch + 8] = sums[3];
+      }
+    }
+  }
+
+ private:
+  static constexpr int kColumnWarps = kTileColumns < 64 ? 1 : kThreads / 64;
+  static constexpr int kRowWarps = kThreads / 32 / kColumnWarps;
+  static constexpr int kRowTiles = kRows / kRowWarps / 16;
+  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;
+  static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
+
+  __device__ static int32_t WarpRow() { return static_cast<int32_t>(threadIdx.x) / 32 % kRowWarps * kRowTiles * 16; }
+  __device__ static int32_t WarpColumn() {
+    return static_cast<int32_t>(threadIdx.x) / 32 / kRowWarps * kColumnTiles * 8;
+  }
+
+  // A vector of float32 is 4 values wide, as a matrix row of 8 values of 16 bits is: the same loads serve both.
+  __device__ static void Load(uint32_t (&to)[4], uint32_t row) {
+    LoadMatrices(to, row);
+    if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+      for (uint32_t& value : to) value = RoundedToTf32(value);
+    }
+  }
+
+  float sums_[kRowTiles][kColumnTiles][4] = {};
+};
+
+// Warp groups one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the next
+// begins.
+template <typename T, int kWarpGroups, int kTileColumns, int kBlocks, int kPendingSeries>
+class WarpGroupProducts {
+ public:
+  static constexpr int kThreads = kWarpGroups * 128;
+  static constexpr int kRows = kWarpGroups * 64;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kBlocksAnSm = kBlocks;
+  static constexpr bool kIsAsynchronous = true;
+  static constexpr int kPending = kPendingSeries;
+
+  __host__ __device__ static constexpr bool RunsHere() { return VOXSERVE_HAS_WARP_GROUP_PRODUCTS; }
+
+  __device__ void Multiply([[maybe_unused]] const unsigned char* inputs,
+                           [[maybe_unused]] const unsigned char* weights) {
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+    const uint64_t a = SwizzledMatrix(SharedAddress(inputs) + threadIdx.x / 128 * 64 * kStageRowBytes);
+    const uint64_t b = SwizzledMatrix(SharedAddress(weights));
+    BeginProducts();
+#pragma unroll
+    for (int step = 0; step < kVectorsARow / 2; ++step) {
+      constexpr int kStepAddress = 32 >> 4;
+      MultiplyAddGroup<T>(sums_, a + step * kStepAddress, b + step * kStepAddress);
+    }
+    CommitProducts();
+#endif
+  }
+  template <int kStillPending>
+  __device__ void Wait() {
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+    WaitForProducts<kStillPending>();
+    if constexpr (kStillPending == 0) {
+#pragma unroll
+      for (float& sum : sums_) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
+    }
+#endif
+  }
+
+  __device__ void Spill(float* to) const {
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    const auto warp = static_cast<int32_t>(threadIdx.x / 32);
+    float* const first = to + (warp * 16 + lane / 4) * kSumPitch<kColumns> + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      float* const tile = first + j * 8;
+      *reinterpret_cast<float2*>(tile) = make_float2(sums_[4 * j], sums_[4 * j + 1]);
+      *reinterpret_cast<float2*>(tile + 8 * kSumPitch<kColumns>) = make_float2(sums_[4 * j + 2], sums_[4 * j + 3]);
+    }
+  }
+
+ private:
+  float sums_[kColumns / 2] = {};
+};
+
+// 16 x 16 threads; each has every 16th row and column.
+template <typename T, int kTileColumns>
+class ScalarProducts {
+ public:
+  static constexpr int kThreads = 256;
+  static constexpr int kRows = 128;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kBlocksAnSm = 1;
+  static constexpr bool kIsAsynchronous = false;
+  static constexpr int kPending = 0;
+
+  // Of 16-bit values where warps have no products of them.
+  __host__ __device__ static constexpr bool RunsHere() {
+#if defined(__CUDA_ARCH__)
+    return std::is_same_v<T, float> || __CUDA_ARCH__ < 800;
+#else
+    return true;
+#endif
+  }
+
+  __device__ void Multiply(const unsigned char* inputs, const unsigned char* weights) {
+#pragma unroll 1
+    for (int32_t v = 0; v < kVectorsARow; ++v) {
+      Pack<T, kVectorValues<T>> b[kColumnsAThread];
+#pragma unroll
+      for (int j = 0; j < kColumnsAThread; ++j) b[j] = Load(weights, Column() + 16 * j, v);
+#pragma unroll
+      for (int i = 0; i < kRowsAThread; ++i) {
+        const Pack<T, kVectorValues<T>> a = Load(inputs, Row() + 16 * i, v);
+#pragma unroll
+        for (int e = 0; e < kVectorValues<T>; ++e) {
+#pragma unroll
+          for (int j = 0; j < kColumnsAThread; ++j) {
+            sums_[i][j] = fmaf(ToFloat(a.values[e]), ToFloat(b[j].values[e]), sums_[i][j]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void Spill(float* to) const {
+#pragma unroll
+    for (int i = 0; i < kRowsAThread; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnsAThread; ++j) {
+        to[(Row() + 16 * i) * kSumPitch<kColumns> + Column() + 16 * j] = sums_[i][j];
+      }
+    }
+  }
+
+ private:
+  static constexpr int kRowsAThread = kRows / 16;
+  static constexpr int kColumnsAThread = kTileColumns / 16;
+
+  __device__ static int32_t Row() { return static_cast<int32_t>(threadIdx.x / 16); }
+  __device__ static int32_t Column() { return static_cast<int32_t>(threadIdx.x % 16); }
+  __device__ static Pack<T, kVectorValues<T>> Load(const unsigned char* rows, int32_t row, int32_t vector) {
+    return *reinterpret_cast<const Pack<T, kVectorValues<T>>*>(rows + SwizzledBytes(row, vector));
+  }
+
+  float sums_[kRowsAThread][kColumnsAThread] = {};
+};
+
+}  // namespace voxserve::kernels::cuda

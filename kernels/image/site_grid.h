@@ -1,0 +1,93 @@
+#pragma once
+
+// Sites to a dense grid, a cell for every position of their level's spatial shape, and back. Cells without a site are
+// 0. Grids stand one sample behind the other; a sample's result depends on its own sites alone, bit for bit.
+//
+// On a GPU cells first learn their site's row, then every value of the grid is written once, zeros and all, neighbours
+// by neighbouring threads; on a CPU zeros come first and the sites' rows go over them.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+// Where a site's cell stands among its sample's: the sum over the axes of coordinate * stride.
+struct SiteGrid {
+  int32_t dimension = 3;                                     // 1 to kMaxDimension
+  Axes size = {1, 1, 1, 1};                                  // a site outside of [0, size) has no cell
+  std::array<int64_t, kMaxDimension> stride = {0, 0, 0, 0};  // cells
+
+  constexpr int64_t num_cells() const { return int64_t{1} * size[0] * size[1] * size[2] * size[3]; }
+
+  // The last axis fastest. Axes of size beyond the dimension are 1.
+  static constexpr SiteGrid RowMajor(int32_t dimension, const Axes& size) {
+    SiteGrid grid{.dimension = dimension, .size = size};
+    int64_t stride = 1;
+    for (int axis = dimension - 1; axis >= 0; --axis) {
+      grid.stride[axis] = stride;
+      stride *= size[axis];
+    }
+    return grid;
+  }
+  // Of 3 axes: rows of an image are axis 1, its columns axis 0, and what stands above each other are neighbours.
+  static constexpr SiteGrid FromAbove(const Axes& size) {
+    return {.dimension = 3, .size = size, .stride = {size[2], int64_t{size[0]} * size[2], 1, 0}};
+  }
+};
+
+struct SitesToCellsParams {
+  SiteGrid grid;
+  int64_t num_samples = 0;
+  int64_t num_sites = 0;
+  // [num_sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
+  const uint64_t* keys = nullptr;
+  int32_t depth = 1;                  // so many neighbouring cells are one row of `out`; divides the number of cells
+  int32_t channels = 0;               // of a site
+  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
+  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
+  const void* in = nullptr;           // [num_sites, channels], rows in_pitch values apart
+  int64_t in_pitch = 0;
+  void* out = nullptr;    // [num_samples * cells / depth, channels * depth], where column c * depth + i is channel c of
+  int64_t out_pitch = 0;  //   the row's cell i; rows out_pitch values apart; must not overlap `in`
+  void* workspace = nullptr;  // on a GPU: SitesToCellsWorkspaceBytes, 256-byte aligned; overwritten
+};
+static_assert(std::is_trivially_copyable_v<SitesToCellsParams>);
+
+// Every site gets its cell's row, or 0 where it has no cell.
+struct CellsToSitesParams {
+  SiteGrid grid;
+  int64_t num_sites = 0;
+  const uint64_t* keys = nullptr;  // as above
+  int32_t channels = 0;
+  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
+  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
+  const void* in = nullptr;           // [samples * cells, channels], rows in_pitch values apart
+  int64_t in_pitch = 0;
+  void* out = nullptr;  // [num_sites, channels], rows out_pitch values apart; must not overlap `in`
+  int64_t out_pitch = 0;
+};
+static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
+
+namespace cpu {
+
+void SitesToCells(const SitesToCellsParams& params, ThreadPool& pool);
+void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples);
+// Samples and cells at most 2^31 - 1 each, as rows are.
+cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream);
+cudaError_t CellsToSites(const CellsToSitesParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

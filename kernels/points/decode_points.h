@@ -1,0 +1,82 @@
+#pragma once
+
+// A point cloud's bytes, as a client sent them -> the matrix that a network reads. On the GPU, so that a cloud crosses
+// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/graph, with the same result to the bit (of a
+// NaN, to its being one).
+//
+// A column is a field of the cloud or a value for all points. Of a field, in this order:
+//   1. raw, in the field's type and the cloud's byte order;
+//   2. float32(double(raw) * field_scale + field_shift) where they are not 1 and 0, else float32(raw). Doubles are
+//      clamped to float32's range first, so that finite stays finite; infinities and NaN pass.
+// Then of every column: value * scale + shift in float32, where they are not 1 and 0. Products and sums are rounded one
+// by one.
+//
+// Points may be moved into other coordinates on the way (PointPlacement): then a column that is the cloud's x, y or z
+// has the moved one, before its own scale and shift.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+
+namespace voxserve::kernels {
+
+// The values of sensor_msgs/PointField, and float16.
+enum class PointValueType : int32_t {
+  kInt8 = 1,
+  kUint8 = 2,
+  kInt16 = 3,
+  kUint16 = 4,
+  kInt32 = 5,
+  kUint32 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kFloat16 = 9,
+};
+
+inline constexpr int kMaxPointColumns = 40;
+
+struct PointColumn {
+  bool has_field = false;  // else default_value for all points
+  PointValueType type = PointValueType::kFloat32;
+  uint32_t offset = 0;  // bytes from the start of the point; any alignment
+  double field_scale = 1.0;
+  double field_shift = 0.0;
+  float default_value = 0.0F;
+  float scale = 1.0F;
+  float shift = 0.0F;
+  int32_t axis = -1;  // 0, 1, 2: the column is x, y, z of the cloud; of meaning where points are placed
+};
+
+// x' = ((m[0] * x + m[1] * y) + m[2] * z) + m[3], and so on for y' and z' with the next rows. An x that leaves
+// float32's range makes its point invalid.
+struct PointPlacement {
+  bool is_moved = false;                // else points stay as they are, to the bit
+  float transform[12] = {};             // row-major [3, 4]
+  int32_t axis_columns[3] = {0, 1, 2};  // columns that are x, y and z as the cloud has them: scale 1, shift 0
+};
+
+struct DecodePointsParams {
+  int64_t num_points = 0;       // N
+  const char* bytes = nullptr;  // any alignment; 4 bytes is the fast one
+  uint64_t width = 0;           // points a row; 0: all are one row
+  uint32_t point_step = 0;      // bytes from a point to the next
+  uint64_t row_step = 0;        // bytes from a row to the next; 0: packed
+  bool is_bigendian = false;
+
+  int32_t num_columns = 0;  // C, at most kMaxPointColumns
+  PointColumn columns[kMaxPointColumns];
+  PointPlacement placement;
+
+  float* points = nullptr;      // [N, C]
+  uint8_t* is_valid = nullptr;  // [N] 1; 0 where a column is NaN or infinite
+};
+static_assert(std::is_trivially_copyable_v<DecodePointsParams>);
+
+namespace cuda {
+
+// cudaErrorInvalidValue for more columns than kMaxPointColumns, or axes of a placement that are not among them.
+cudaError_t DecodePoints(const DecodePointsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,102 @@
+#pragma once
+
+// Farthest point sampling: of each cloud, a start point and then, again and again, the point whose distance to the
+// nearest of those already selected is largest.
+//
+// Exactly the serial algorithm (Y. Eldar et al., "The farthest point strategy for progressive image sampling", IEEE
+// Trans. Image Processing 6(9), 1997), on every device and in every batch the same indices:
+//   distance[i] = +infinity for all i; select the start
+//   repeat: distance[i] = min(distance[i], (dx * dx + dy * dy) + dz * dz) with the point selected last, in metres^2,
+//           each operation rounded to float32 for itself;
+//           select the i of the largest distance, of several the lowest.
+// So where a cloud has fewer distinct points than are selected, all distances are 0 in the end and its first valid
+// point is selected again.
+//
+// A point is valid where its three coordinates are finite and the caller's mask does not speak against it. Others are
+// never selected and change nothing.
+//
+// Both devices skip what cannot change. Points are sorted along a Morton curve into buckets that know their box and
+// their largest distance; a bucket whose box is not nearer to the point selected last than its largest distance is left
+// alone, as in QuickFPS (M. Han et al., IEEE TCAD 42(11), 2023). The bound is computed by the same roundings as the
+// distances, each of them monotonic, and so holds for the rounded distances too.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+// What selected says in every place of a sample from which nothing could be selected.
+inline constexpr int32_t kNothingSelected = -1;
+
+struct FarthestPointSampleParams {
+  // Input.
+  int64_t num_points = 0;                   // N, of all samples, below 2^31
+  int64_t max_sample_points = 0;            // CUDA alone: no sample has more points, a hint; 0: nobody knows
+  int32_t num_samples = 0;                  // B, at most kMaxSamples
+  const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
+  const float* points = nullptr;            // [N, points_pitch], the first three columns are x, y, z
+  int64_t points_pitch = 3;                 // floats from a row to the next
+  const uint8_t* is_valid = nullptr;        // [N], 0 where a point is invalid for the caller's reasons; may be null
+  const int64_t* selected_begin = nullptr;  // [B + 1] first selected point of each sample; [0] is 0
+  // [B] the start of each sample, an index within it; may be null: 0. Where that point is invalid, the next valid one
+  // is taken, the first after the last.
+  const int64_t* starts = nullptr;
+
+  // Output. A sample that is to select more points than it has valid ones, or whose start is not one of its points,
+  // gets kNothingSelected in all its places: callers that cannot rule it out look at num_valid.
+  int64_t* num_valid = nullptr;  // [B]
+  int32_t* selected = nullptr;   // [selected_begin[B]] indices within the sample, in the order of selection
+  float* distances = nullptr;    // the same shape: the distance of each at its selection, m^2, +infinity for the start;
+                                 // -1 beside kNothingSelected; may be null
+
+  void* workspace = nullptr;  // the device's FarthestPointSampleWorkspaceBytes(*this), 256-byte aligned, contents free
+};
+static_assert(std::is_trivially_copyable_v<FarthestPointSampleParams>);
+
+// A start for a sample by seed: the same on every machine, and for a power of two of points every bit counts.
+// num_points > 0. (The finalizer of SplitMix64: G. L. Steele et al., OOPSLA 2014.)
+constexpr int64_t FarthestPointStart(uint64_t seed, int64_t num_points) {
+  uint64_t bits = seed + 0x9E3779B97F4A7C15u;
+  bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9u;
+  bits = (bits ^ bits >> 27) * 0x94D049BB133111EBu;
+  bits ^= bits >> 31;
+  return static_cast<int64_t>(bits % static_cast<uint64_t>(num_points));
+}
+
+namespace cpu {
+
+// Of num_points and num_samples alone.
+size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
+
+// The sort is of all threads; then a thread a sample, and one for a lone sample: each selection needs the one before
+// and touches a few buckets, some microseconds of work, which threads would spend on meeting.
+void FarthestPointSample(const FarthestPointSampleParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// How a sample is spread over the device. Zeros leave it to the launcher, which is what everybody wants but tests and
+// benchmarks: results do not depend on it.
+struct FarthestPointLayout {
+  int32_t num_blocks = 0;  // of a sample: 1, or a cluster of 2, 4, 8 or 16 where the device has such
+  int32_t num_warps = 0;   // of a block, at most kMaxFarthestPointWarps
+};
+inline constexpr int32_t kMaxFarthestPointWarps = 32;
+
+// The largest cluster that a sample can have on the current device with this build's code: 1, 2, 4, 8 or 16.
+cudaError_t MaxFarthestPointBlocks(int32_t* num_blocks);
+
+// Asks CUB, and so needs a device. Else of num_points and num_samples alone.
+size_t FarthestPointSampleWorkspaceBytes(const FarthestPointSampleParams& params);
+
+// cudaErrorInvalidValue for a layout that there is not on this device.
+cudaError_t FarthestPointSample(const FarthestPointSampleParams& params, cudaStream_t stream,
+                                const FarthestPointLayout& layout = {});
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

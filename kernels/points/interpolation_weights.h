@@ -1,0 +1,66 @@
+#pragma once
+
+// Which sites of a level are around a position, and how much each of them counts there: 2^dimension sites, each by the
+// product of 1 - distance per axis in the level's own units. Sites that do not exist are left out, and the others'
+// weights are divided by their sum + 1e-8: trilinear devoxelization of SPVCNN (H. Tang et al., "Searching Efficient 3D
+// Architectures with Sparse Point-Voxel Convolution", ECCV 2020; calc_ti_weights and sphashquery of its code).
+//
+// Positions are other sites, or points. A point lies at its coordinate / voxel_size as Voxelize computes it, before it
+// is rounded: at an integer where it is in the middle of a voxel that was rounded to, or in the lowest corner of one
+// that was floored to.
+//
+// On CUDA rows and keys may stand in any order; on the CPU keys ascend.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/coordinates/site_position.h"
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/points/voxelize.h"
+
+namespace voxserve::kernels {
+
+struct InterpolationWeightsParams {
+  int32_t dimension = 3;
+  int64_t num_positions = 0;
+  SiteRatio ratio;  // from the positions' coordinates to the level's sites
+
+  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA.
+  const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
+  // Of points alone; null for sites.
+  const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
+  const float* axes = nullptr;              // [num_positions, axes_pitch]
+  int64_t axes_pitch = 0;                   // floats
+  VoxelRounding rounding = VoxelRounding::kHalfEven;
+  float voxel_size[kMaxDimension] = {1, 1, 1, 1};
+  float shift[kMaxDimension] = {0, 0, 0, 0};  // what Voxelize subtracts before it divides
+
+  const uint64_t* keys = nullptr;  // [num_sites] of the level
+  int64_t num_sites = 0;           // below 2^30
+
+  // Output, rows of 2^dimension values `pitch` apart, aligned to 16 bytes or to a row's values where that is less. The
+  // LAST axis is fastest. A neighbour that does not exist, or counts nothing, is -1 and has weight 0.
+  int32_t* neighbours = nullptr;
+  float* weights = nullptr;
+  int64_t pitch = 0;  // values
+
+  void* workspace = nullptr;  // CUDA alone: InterpolationWeightsWorkspaceBytes(*this), 256-byte aligned, contents free
+};
+static_assert(std::is_trivially_copyable_v<InterpolationWeightsParams>);
+
+namespace cpu {
+
+void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// Of num_sites alone.
+size_t InterpolationWeightsWorkspaceBytes(const InterpolationWeightsParams& params);
+cudaError_t InterpolationWeights(const InterpolationWeightsParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

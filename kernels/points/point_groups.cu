@@ -1,0 +1,118 @@
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/core/binary_search.cuh"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/visit_dimension.cuh"
+#include "kernels/points/point_groups.h"
+
+// Every point's site -> a stable sort by it -> where each site begins.
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+CoordinateTableBuildParams TableOf(const PointGroupsParams& params) {
+  return {.dimension = params.dimension, .keys = params.keys, .capacity = params.num_sites};
+}
+
+// ---- Kernels -----------------------------------------------------------------------------------------------------
+
+// sites: the row of each point's, num_sites for none.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    FindSitesKernel(const __grid_constant__ PointGroupsParams params, const CoordinateTable level, uint32_t* sites,
+                    int32_t* points) {
+  using Key = MortonKey<kDimension>;
+  constexpr CoordinateKey kLimits(kDimension);
+  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (point >= params.num_points) return;
+  int32_t found[1] = {-1};
+  const int32_t voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+  if (voxel >= 0) {
+    const uint64_t key = params.voxel_keys[voxel];
+    bool is_within = true;
+    Axes coordinate = {0, 0, 0, 0};
+#pragma unroll
+    for (int axis = 0; axis < kDimension; ++axis) {
+      const int64_t site = SiteOnAxis(params.ratio, axis, Key::Coordinate(key, axis));
+      is_within = is_within && site >= kLimits.min_coordinate() && site <= kLimits.max_coordinate();
+      coordinate[axis] = static_cast<int32_t>(site);
+    }
+    const uint64_t keys[1] = {is_within ? Key::Pack(Key::Sample(key), coordinate) : kNoKey};
+    HashTable(level.slots, level.capacity).Find(keys, 1, found);
+  }
+  sites[point] = static_cast<uint32_t>(found[0] < 0 ? params.num_sites : found[0]);
+  points[point] = static_cast<int32_t>(point);
+}
+
+// A thread has one site, or the end.
+__global__ void __launch_bounds__(kBlockThreads)
+    FindBeginsKernel(const uint32_t* sites, int64_t num_points, int64_t num_sites, int64_t* site_begin) {
+  const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (site > num_sites) return;
+  // The first point of this site or a later one.
+  site_begin[site] = PartitionPoint(num_points, [&](int64_t point) { return sites[point] < site; });
+}
+
+// ---- Launchers ---------------------------------------------------------------------------------------------------
+
+struct Workspace {
+  explicit Workspace(const PointGroupsParams& params) {
+    const uint32_t* no_sites = nullptr;
+    const int32_t* no_points = nullptr;
+    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    static_cast<void>(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_sites, static_cast<uint32_t*>(nullptr),
+                                                      no_points, static_cast<int32_t*>(nullptr),
+                                                      static_cast<int>(params.num_points)));
+    WorkspaceCutter cutter(params.workspace);
+    sites = cutter.Take<uint32_t>(params.num_points);
+    sorted_sites = cutter.Take<uint32_t>(params.num_points);
+    points = cutter.Take<int32_t>(params.num_points);
+    table = cutter.Take<char>(static_cast<int64_t>(CoordinateTableBytes(TableOf(params))));
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    bytes = cutter.bytes();
+  }
+
+  uint32_t* sites;
+  uint32_t* sorted_sites;
+  int32_t* points;
+  char* table;
+  char* sort_scratch;
+  size_t sort_bytes = 0;
+  size_t bytes;
+};
+
+}  // namespace
+
+size_t PointGroupsWorkspaceBytes(const PointGroupsParams& params) {
+  PointGroupsParams measured = params;
+  measured.workspace = nullptr;
+  return Workspace(measured).bytes;
+}
+
+cudaError_t PointGroups(const PointGroupsParams& params, cudaStream_t stream) {
+  const NvtxRange range("PointGroups");
+  if (params.num_points > 0) {
+    Workspace workspace(params);
+    CoordinateTableBuildParams build = TableOf(params);
+    build.memory = workspace.table;
+    CoordinateTable table;
+    VOXSERVE_RETURN_IF_CUDA(BuildCoordinateTable(build, &table, stream));
+    VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.dimension, [&](auto dimension) {
+      FindSitesKernel<dimension()><<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(
+          params, table, workspace.sites, workspace.points);
+      return LaunchStatus(stream);
+    }));
+    const int num_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(params.num_sites) | 1));
+    VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(
+        workspace.sort_scratch, workspace.sort_bytes, workspace.sites, workspace.sorted_sites, workspace.points,
+        params.sorted_points, static_cast<int>(params.num_points), 0, num_bits, stream));
+    FindBeginsKernel<<<NumBlocks(params.num_sites + 1), kBlockThreads, 0, stream>>>(
+        workspace.sorted_sites, params.num_points, params.num_sites, params.site_begin);
+    return LaunchStatus(stream);
+  }
+  return cudaMemsetAsync(params.site_begin, 0, static_cast<size_t>(params.num_sites + 1) * sizeof(int64_t), stream);
+}
+
+}  // namespace voxserve::kernels::cuda

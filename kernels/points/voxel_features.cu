@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/core/launch.cuh"
+#include "kernels/points/voxel_features.h"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int kVectorBytes = 16;
+
+// A thread makes kWidth neighbouring columns of a voxel.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Vector {
+  T values[kWidth];
+};
+
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kBlockThreads)
+    VoxelFeaturesKernel(const __grid_constant__ VoxelFeaturesParams params) {
+  const int64_t vectors_a_row = params.out_pitch / kWidth;
+  const int64_t num_vectors = params.num_voxels * vectors_a_row;
+  const int64_t stride = int64_t{gridDim.x} * kBlockThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_vectors; i += stride) {
+    const int64_t voxel = i / vectors_a_row;
+    const int64_t column = (i - voxel * vectors_a_row) * kWidth;
+    const int64_t begin = params.voxel_begin[voxel];
+    int64_t count = 1;
+    if (params.reduce == VoxelReduce::kMean) {
+      count = params.voxel_begin[voxel + 1] - begin;
+      if (params.max_points_per_voxel > 0) count = min(count, params.max_points_per_voxel);
+    }
+    float sums[kWidth];
+    const float* row = params.features + params.sorted_points[begin] * params.features_pitch + column;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sums[c] = column + c < params.num_channels ? row[c] : 0.0F;
+    for (int64_t p = 1; p < count; ++p) {
+      row = params.features + params.sorted_points[begin + p] * params.features_pitch + column;
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        if (column + c < params.num_channels) sums[c] = __fadd_rn(sums[c], row[c]);
+      }
+    }
+    Vector<T, kWidth> out;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      out.values[c] = FromFloat<T>(count == 1 ? sums[c] : __fdiv_rn(sums[c], static_cast<float>(count)));
+    }
+    reinterpret_cast<Vector<T, kWidth>*>(params.out)[i] = out;
+  }
+}
+
+}  // namespace
+
+cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream) {
+  const NvtxRange range("VoxelFeatures");
+  if (params.num_voxels == 0 || params.out_pitch == 0) return cudaSuccess;
+  return VisitFeatureType(params.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int kWidth = kVectorBytes / static_cast<int>(sizeof(T));
+    const bool is_aligned =
+        params.out_pitch % kWidth == 0 && reinterpret_cast<uintptr_t>(params.out) % kVectorBytes == 0;
+    if (is_aligned) {
+      const unsigned num_blocks = NumBlocks(params.num_voxels * (params.out_pitch / kWidth));
+      VoxelFeaturesKernel<T, kWidth><<<num_blocks, kBlockThreads, 0, stream>>>(params);
+    } else {
+      VoxelFeaturesKernel<T, 1><<<NumBlocks(params.num_voxels * params.out_pitch), kBlockThreads, 0, stream>>>(params);
+    }
+    return LaunchStatus(stream);
+  });
+}
+
+}  // namespace voxserve::kernels::cuda

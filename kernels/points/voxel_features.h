@@ -1,0 +1,46 @@
+#pragma once
+
+// The features of voxels, from those of the points that Voxelize (voxelize.h) grouped by voxel.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+enum class VoxelReduce : int32_t { kFirst, kMean };
+
+struct VoxelFeaturesParams {
+  VoxelReduce reduce = VoxelReduce::kFirst;
+  int64_t max_points_per_voxel = 0;  // of kMean: only the first so many count; 0 means all
+
+  int64_t num_voxels = 0;                  // V
+  int32_t num_channels = 0;                // C
+  const float* features = nullptr;         // [N, features_pitch]
+  int64_t features_pitch = 0;              // floats
+  const int32_t* sorted_points = nullptr;  // as Voxelize made them
+  const int64_t* voxel_begin = nullptr;    // [V + 1]
+
+  DType dtype = DType::kFloat32;  // of out; the CPU has float32 alone, CUDA float32, float16 and bfloat16
+  void* out = nullptr;            // [V, out_pitch]; columns from C on are set to 0
+  int64_t out_pitch = 0;          // values
+};
+static_assert(std::is_trivially_copyable_v<VoxelFeaturesParams>);
+
+namespace cpu {
+
+// kFirst: the features of a voxel's first point. kMean: their float32 sum in input order, divided by their number.
+void VoxelFeatures(const VoxelFeaturesParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// The sum and the quotient are those of the CPU; then rounded to the dtype.
+cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

@@ -1,0 +1,53 @@
+#pragma once
+
+// Keeps at most max_voxels voxels of every sample, those that come first by `order`. Works in place on what Voxelize
+// made: keys, voxel_begin, sorted_points and sample_begin close up in the same order, and points of a voxel that went
+// become kDroppedPoint.
+//
+// kNearest: by the distance of their centres from the sensor, which stands at 0 of every axis; ties go to the smaller
+// (coordinate 0, 1, ...), whatever the order of rows. kFirstSeen: by the place of their first point in the input, as
+// spconv's point-to-voxel and OpenPCDet count voxels. Points that have no voxel are not seen.
+//
+// The centre of index i lies at i * voxel_size where indices were rounded, at (i + 0.5) * voxel_size where they were
+// floored, plus range_min where the origin is the range; the distance is taken in double over the first three axes (the
+// fourth is time).
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/points/voxelize.h"
+
+namespace voxserve::kernels {
+
+enum class VoxelOrder : int32_t { kNearest, kFirstSeen };
+
+struct VoxelLimitParams {
+  VoxelizeParams voxels;  // as Voxelize was called; its outputs are changed
+  int64_t max_voxels = 0;
+  VoxelOrder order = VoxelOrder::kNearest;
+
+  int64_t* num_dropped_voxels = nullptr;  // [B]
+  int64_t* num_dropped_points = nullptr;  // [B]
+
+  void* workspace = nullptr;  // CUDA alone: LimitVoxelsWorkspaceBytes(*this), 256-byte aligned, contents free
+};
+static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
+
+namespace cpu {
+
+void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// Asks CUB, and so needs a device. Else of num_points and num_samples alone.
+size_t LimitVoxelsWorkspaceBytes(const VoxelLimitParams& params);
+// Sorts num_points rows, whether a sample is over the limit or not: three times by distance, once by first points.
+cudaError_t LimitVoxels(const VoxelLimitParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

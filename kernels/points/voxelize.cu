@@ -1,0 +1,368 @@
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "kernels/core/binary_search.cuh"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/tile_runs.cuh"
+#include "kernels/core/visit_dimension.cuh"
+#include "kernels/points/voxelize.h"
+
+// Index every point -> sort (key, point) -> where a sorted key differs from the one before it, a voxel begins: count
+// those by block, then number them and write.
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int32_t kNoIndex = INT_MAX;  // above every index that a kMinimum point can have
+
+// What the host knows of all points beforehand.
+struct IndexBounds {
+  double min_index[kMaxDimension] = {};
+  double max_index[kMaxDimension] = {};
+  float shift[kMaxDimension] = {};
+};
+
+IndexBounds BoundsOf(const VoxelizeParams& params) {
+  IndexBounds bounds;
+  int64_t shape[kMaxDimension];
+  GridShape(params, shape);
+  const int64_t limit = VoxelIndexLimit(params.dimension, params.origin);
+  const bool is_grid = params.origin == VoxelOrigin::kRange;
+  for (int axis = 0; axis < params.dimension; ++axis) {
+    bounds.min_index[axis] = static_cast<double>(is_grid ? 0 : -limit);
+    bounds.max_index[axis] = static_cast<double>(is_grid ? std::min(shape[axis] - 1, limit) : limit);
+    bounds.shift[axis] = is_grid ? params.range_min[axis] : 0.0F;
+  }
+  return bounds;
+}
+
+// What is sorted: a MortonKey without the bits that are the same in every key of this batch, since each pass over the
+// points sorts by a few bits alone. From the top: the sample; then the lowest coordinate_bits of the MortonKey. All
+// ones for a point without a voxel.
+template <int kDimension>
+struct SortKeys {
+  using Key = MortonKey<kDimension>;
+
+  int coordinate_bits = Key::kBatchShift;
+  int sample_bits = 0;
+  uint64_t constant_bits = 0;  // of every MortonKey
+
+  int num_bits() const { return coordinate_bits + sample_bits; }
+  __device__ uint64_t coordinate_mask() const { return (uint64_t{1} << coordinate_bits) - 1; }
+  // Above every key.
+  __device__ uint64_t none() const { return ~uint64_t{0} >> (64 - coordinate_bits - sample_bits); }
+  __device__ uint64_t Pack(int32_t sample, const Axes& coordinate) const {
+    return static_cast<uint64_t>(sample) << coordinate_bits | (Key::Pack(0, coordinate) & coordinate_mask());
+  }
+  __device__ int32_t Sample(uint64_t key) const { return static_cast<int32_t>(key >> coordinate_bits); }
+  __device__ uint64_t ToMorton(uint64_t key) const {
+    return key >> coordinate_bits << Key::kBatchShift | constant_bits | (key & coordinate_mask());
+  }
+};
+
+// Cells from the first to the last that points within the range can have on this axis. Division and rounding are
+// monotonous, so the range's own ends bound them.
+int64_t RangeSpan(const VoxelizeParams& params, const IndexBounds& bounds, int axis) {
+  const auto index = [&](float x) {
+    const float cells = x / params.voxel_size[axis];
+    const float rounded = params.rounding == VoxelRounding::kHalfEven ? std::nearbyint(cells) : std::floor(cells);
+    return std::min(bounds.max_index[axis], std::max(bounds.min_index[axis], static_cast<double>(rounded)));
+  };
+  return static_cast<int64_t>(index(params.range_max[axis])) - static_cast<int64_t>(index(params.range_min[axis]));
+}
+
+template <int kDimension>
+SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds& bounds) {
+  using Key = MortonKey<kDimension>;
+  SortKeys<kDimension> keys;
+  const auto num_samples = static_cast<uint32_t>(params.num_samples);
+  if (params.origin == VoxelOrigin::kZero) {
+    // Whole keys, which are never all ones (coordinate_key.h).
+    keys.sample_bits = static_cast<int>(std::bit_width(num_samples - 1));
+    return keys;
+  }
+  // No coordinate is negative, and none above a bound. No sample is all ones.
+  keys.sample_bits = static_cast<int>(std::bit_width(num_samples));
+  int64_t max_coordinate = 0;
+  for (int axis = 0; axis < kDimension; ++axis) {
+    const auto widest = static_cast<int64_t>(bounds.max_index[axis] - bounds.min_index[axis]);
+    const bool is_cut = params.origin == VoxelOrigin::kMinimum && params.has_range;
+    max_coordinate = std::max(max_coordinate, is_cut ? RangeSpan(params, bounds, axis) : widest);
+  }
+  keys.coordinate_bits = kDimension * static_cast<int>(std::bit_width(static_cast<uint64_t>(max_coordinate)));
+  keys.constant_bits = Key::Pack(0, {0, 0, 0, 0});
+  return keys;
+}
+
+// Fills index[0, kDimension); returns 0 or the code of a point without a voxel.
+template <int kDimension>
+__device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& bounds, int64_t point, Axes& index) {
+  if (params.is_valid != nullptr && params.is_valid[point] == 0) return kInvalidPoint;
+  const float* const row = params.axes + point * params.axes_pitch;
+  float x[kDimension];
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) x[axis] = row[axis];
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) {
+    if (!(fabsf(x[axis]) <= FLT_MAX)) return kInvalidPoint;
+  }
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) {
+    if (params.has_range && !(x[axis] >= params.range_min[axis] && x[axis] < params.range_max[axis])) {
+      return kOutOfRangePoint;
+    }
+    const float cells = __fdiv_rn(__fsub_rn(x[axis], bounds.shift[axis]), params.voxel_size[axis]);
+    const float rounded = params.rounding == VoxelRounding::kHalfEven ? rintf(cells) : floorf(cells);
+    if (!(rounded >= bounds.min_index[axis] && rounded <= bounds.max_index[axis])) return kOutOfRangePoint;
+    index[axis] = static_cast<int32_t>(rounded);
+  }
+  return 0;
+}
+
+// ---- Kernels -----------------------------------------------------------------------------------------------------
+
+// What stands where no point has its say: also the whole result of 0 points, and of none with a voxel.
+__global__ void ClearSamplesKernel(const __grid_constant__ VoxelizeParams params) {
+  const int32_t sample = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (sample > params.num_samples) return;
+  params.sample_begin[sample] = 0;
+  if (sample == 0) params.voxel_begin[0] = 0;
+  if (sample == params.num_samples) return;
+  params.num_invalid[sample] = 0;
+  params.num_out_of_range[sample] = 0;
+  const bool has_minimum = params.origin == VoxelOrigin::kMinimum && params.num_points > 0;
+  for (int axis = 0; axis < kMaxDimension; ++axis) {
+    params.sample_origin[sample][axis] = has_minimum && axis < params.dimension ? kNoIndex : 0;
+  }
+}
+
+__device__ void Count(int64_t* counter, int number) {
+  if (number > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(number));
+}
+
+// Codes of all points into point_to_voxel, counts, and each sample's smallest index into sample_origin.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    IndexPointsKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds) {
+  __shared__ int32_t first_sample;
+  __shared__ int32_t block_minimum[kDimension];
+  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  // Threads past the last point count nothing, and stand with its sample.
+  const bool is_point = point < params.num_points;
+  const int32_t sample = RunOf(params.point_begin, params.num_samples, is_point ? point : params.num_points - 1);
+  Axes index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
+  int32_t code = 0;
+  if (is_point) {
+    code = IndexPoint<kDimension>(params, bounds, point, index);
+    params.point_to_voxel[point] = code;
+    if (code != 0) index = {kNoIndex, kNoIndex, kNoIndex, kNoIndex};
+  }
+
+  if (threadIdx.x == 0) first_sample = sample;
+  if (threadIdx.x < kDimension) block_minimum[threadIdx.x] = kNoIndex;
+  __syncthreads();
+  const bool has_minimum = params.origin == VoxelOrigin::kMinimum;
+  if (__syncthreads_and(sample == first_sample) == 0) {
+    Count(params.num_invalid + sample, code == kInvalidPoint);
+    Count(params.num_out_of_range + sample, code == kOutOfRangePoint);
+    if (has_minimum && index[0] != kNoIndex) {
+#pragma unroll
+      for (int axis = 0; axis < kDimension; ++axis) atomicMin(&params.sample_origin[sample][axis], index[axis]);
+    }
+    return;
+  }
+
+  const int num_invalid = __syncthreads_count(code == kInvalidPoint);
+  const int num_out_of_range = __syncthreads_count(code == kOutOfRangePoint);
+  if (threadIdx.x == 0) {
+    Count(params.num_invalid + sample, num_invalid);
+    Count(params.num_out_of_range + sample, num_out_of_range);
+  }
+  if (!has_minimum) return;
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) {
+    int32_t minimum = index[axis];
+#pragma unroll
+    for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+      minimum = min(minimum, __shfl_xor_sync(~0u, minimum, distance));
+    }
+    if (threadIdx.x % kWarpThreads == 0) atomicMin(&block_minimum[axis], minimum);
+  }
+  __syncthreads();
+  if (threadIdx.x < kDimension && block_minimum[threadIdx.x] != kNoIndex) {
+    atomicMin(&params.sample_origin[sample][threadIdx.x], block_minimum[threadIdx.x]);
+  }
+}
+
+// Keys to sort, and their points. Threads for points and for samples.
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    MakeSortKeysKernel(const __grid_constant__ VoxelizeParams params, const __grid_constant__ IndexBounds bounds,
+                       SortKeys<kDimension> layout, uint64_t* keys, int32_t* points) {
+  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (point < params.num_samples && params.sample_origin[point][0] == kNoIndex) {
+    // A sample without voxels; nobody else reads or writes its origin here.
+    for (int axis = 0; axis < kMaxDimension; ++axis) params.sample_origin[point][axis] = 0;
+  }
+  if (point >= params.num_points) return;
+  uint64_t key = layout.none();
+  if (params.point_to_voxel[point] == 0) {
+    const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
+    Axes coordinate = {0, 0, 0, 0};
+    IndexPoint<kDimension>(params, bounds, point, coordinate);
+#pragma unroll
+    for (int axis = 0; axis < kDimension; ++axis) coordinate[axis] -= params.sample_origin[sample][axis];
+    key = layout.Pack(sample, coordinate);
+  }
+  keys[point] = key;
+  points[point] = static_cast<int32_t>(point);
+}
+
+template <int kDimension>
+struct SortedPoints {
+  SortKeys<kDimension> layout;
+  const uint64_t* keys;
+  const int32_t* points;
+  int64_t num_points;
+
+  // Points without a voxel lie behind all others.
+  __device__ bool HasVoxel(int64_t i) const { return keys[i] != layout.none(); }
+  __device__ bool IsHead(int64_t i) const { return HasVoxel(i) && (i == 0 || keys[i] != keys[i - 1]); }
+};
+
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    CountVoxelsKernel(SortedPoints<kDimension> sorted, int64_t rows_a_run, int32_t* run_counts) {
+  const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
+  const int64_t end = min(begin + rows_a_run, sorted.num_points);
+  int64_t num_heads = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kBlockThreads) num_heads += sorted.IsHead(i) ? 1 : 0;
+  num_heads = BlockSum(num_heads);
+  if (threadIdx.x == 0) run_counts[blockIdx.x] = static_cast<int32_t>(num_heads);
+}
+
+// Writes what follows from the i-th of the sorted points, a point of `voxel`.
+template <int kDimension>
+__device__ void WriteSortedPoint(const VoxelizeParams& params, const SortedPoints<kDimension>& sorted, int64_t i,
+                                 bool is_head, int32_t voxel) {
+  const uint64_t key = sorted.keys[i];
+  const int32_t sample = sorted.layout.Sample(key);
+  const int32_t point = sorted.points[i];
+  const bool is_last = i + 1 == sorted.num_points || !sorted.HasVoxel(i + 1);
+  params.sorted_points[i] = point;
+  params.point_to_voxel[point] = voxel;
+  if (is_head) {
+    params.keys[voxel] = sorted.layout.ToMorton(key);
+    params.voxel_begin[voxel] = i;
+    const int32_t sample_before = i == 0 ? -1 : sorted.layout.Sample(sorted.keys[i - 1]);
+    for (int32_t s = sample_before + 1; s <= sample; ++s) params.sample_begin[s] = voxel;
+  }
+  if (is_last) {
+    params.voxel_begin[voxel + 1] = i + 1;
+    for (int32_t s = sample + 1; s <= params.num_samples; ++s) params.sample_begin[s] = voxel + 1;
+  }
+}
+
+template <int kDimension>
+__global__ void __launch_bounds__(kBlockThreads)
+    WriteVoxelsKernel(const __grid_constant__ VoxelizeParams params, SortedPoints<kDimension> sorted,
+                      int64_t rows_a_run, const int32_t* run_counts) {
+  const int64_t begin = int64_t{blockIdx.x} * rows_a_run;
+  const int64_t end = min(begin + rows_a_run, sorted.num_points);
+  auto num_before = static_cast<int32_t>(CountBeforeRun(run_counts));
+  for (int64_t tile = begin; tile < end; tile += kTileRows) {
+    bool is_head[kTileItems];
+    int32_t rank[kTileItems];
+#pragma unroll
+    for (int item = 0; item < kTileItems; ++item) {
+      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
+      is_head[item] = i < end && sorted.IsHead(i);
+    }
+    const int32_t num_heads = RankInTile(is_head, rank);
+#pragma unroll
+    for (int item = 0; item < kTileItems; ++item) {
+      const int64_t i = tile + item * kBlockThreads + threadIdx.x;
+      if (i >= end || !sorted.HasVoxel(i)) continue;
+      const int32_t voxel = num_before + rank[item] - (is_head[item] ? 0 : 1);
+      WriteSortedPoint(params, sorted, i, is_head[item], voxel);
+    }
+    num_before += num_heads;
+  }
+}
+
+// ---- Launchers -----------------------------------------------------------------------------------------------------
+
+struct Workspace {
+  explicit Workspace(const VoxelizeParams& params) {
+    cub::DoubleBuffer<uint64_t> no_keys;
+    cub::DoubleBuffer<int32_t> no_points;
+    // For all bits: fewer take no more. An error comes up again when the sort runs.
+    static_cast<void>(
+        cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_points, static_cast<int>(params.num_points)));
+    WorkspaceCutter cutter(params.workspace);
+    for (uint64_t*& buffer : keys) buffer = cutter.Take<uint64_t>(params.num_points);
+    for (int32_t*& buffer : points) buffer = cutter.Take<int32_t>(params.num_points);
+    run_counts = cutter.Take<int32_t>(kMaxRuns);
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    bytes = cutter.bytes();
+  }
+
+  uint64_t* keys[2];
+  int32_t* points[2];
+  int32_t* run_counts;
+  char* sort_scratch;
+  size_t sort_bytes = 0;
+  size_t bytes;
+};
+
+template <int kDimension>
+cudaError_t VoxelizePoints(const VoxelizeParams& params, cudaStream_t stream) {
+  const IndexBounds bounds = BoundsOf(params);
+  const SortKeys<kDimension> layout = SortKeysOf<kDimension>(params, bounds);
+  Workspace workspace(params);
+  cub::DoubleBuffer<uint64_t> keys(workspace.keys[0], workspace.keys[1]);
+  cub::DoubleBuffer<int32_t> points(workspace.points[0], workspace.points[1]);
+  IndexPointsKernel<kDimension><<<NumBlocks(params.num_points), kBlockThreads, 0, stream>>>(params, bounds);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  const unsigned num_blocks = NumBlocks(std::max<int64_t>(params.num_points, params.num_samples));
+  MakeSortKeysKernel<kDimension>
+      <<<num_blocks, kBlockThreads, 0, stream>>>(params, bounds, layout, keys.Current(), points.Current());
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, workspace.sort_bytes, keys, points,
+                                                          static_cast<int>(params.num_points), 0, layout.num_bits(),
+                                                          stream));
+  const SortedPoints<kDimension> sorted = {
+      .layout = layout, .keys = keys.Current(), .points = points.Current(), .num_points = params.num_points};
+  const TileRuns runs(params.num_points);
+  CountVoxelsKernel<kDimension>
+      <<<runs.num_runs, kBlockThreads, 0, stream>>>(sorted, runs.rows_a_run, workspace.run_counts);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  WriteVoxelsKernel<kDimension>
+      <<<runs.num_runs, kBlockThreads, 0, stream>>>(params, sorted, runs.rows_a_run, workspace.run_counts);
+  return LaunchStatus(stream);
+}
+
+}  // namespace
+
+size_t VoxelizeWorkspaceBytes(const VoxelizeParams& params) {
+  VoxelizeParams measured = params;
+  measured.workspace = nullptr;
+  return Workspace(measured).bytes;
+}
+
+cudaError_t Voxelize(const VoxelizeParams& params, cudaStream_t stream) {
+  const NvtxRange range("Voxelize");
+  ClearSamplesKernel<<<NumBlocks(params.num_samples + 1), kBlockThreads, 0, stream>>>(params);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  if (params.num_points == 0) return cudaSuccess;
+  return VisitDimension(params.dimension, [&](auto dimension) { return VoxelizePoints<dimension>(params, stream); });
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+// Reductions over all rows of each sample of a batch, channel by channel: global pooling, and the moments of instance
+// and group norms.
+//
+// A sample's rows are cut into parts that depend on their number alone, a part's rows are reduced in a fixed order, and
+// then the parts in theirs: deterministic, and the same whatever other samples the batch has.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/core/cuda_stream.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/pool_reduce.h"
+#include "kernels/core/thread_pool.h"
+
+namespace voxserve::kernels {
+
+struct SampleReduceParams {
+  int32_t num_samples = 0;
+  const int64_t* sample_begin = nullptr;  // [num_samples + 1] first row of each sample
+  PoolReduce reduce = PoolReduce::kMax;   // a sample without rows gives 0
+  int32_t channels = 0;
+  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
+  DType out_dtype = DType::kFloat32;  // dtype, or float32
+  const void* in = nullptr;           // rows in_pitch values apart
+  int64_t in_pitch = 0;
+  const float* centre = nullptr;  // [num_samples, channels]; values are (in - centre)^2 then. Null: in
+  void* out = nullptr;            // [num_samples, channels], rows out_pitch values apart
+  int64_t out_pitch = 0;
+  void* workspace = nullptr;  // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
+};
+static_assert(std::is_trivially_copyable_v<SampleReduceParams>);
+
+// The mean of each group of neighbouring channels for every one of its channels; with is_scale what a norm multiplies
+// by, weight / sqrt(mean + epsilon).
+struct GroupAverageParams {
+  int32_t num_samples = 0;
+  int32_t channels = 0;
+  int32_t num_groups = 1;  // divides channels
+  bool is_scale = false;
+  const float* weight = nullptr;  // [channels]; null: 1
+  float epsilon = 0;
+  float* values = nullptr;  // [num_samples, channels], in place
+};
+static_assert(std::is_trivially_copyable_v<GroupAverageParams>);
+
+namespace cpu {
+
+void SampleReduce(const SampleReduceParams& params, ThreadPool& pool);
+void GroupAverage(const GroupAverageParams& params);
+
+}  // namespace cpu
+
+namespace cuda {
+
+// Of num_samples and channels alone; a multiple of 256.
+size_t SampleReduceWorkspaceBytes(int32_t num_samples, int32_t channels);
+cudaError_t SampleReduce(const SampleReduceParams& params, cudaStream_t stream);
+cudaError_t GroupAverage(const GroupAverageParams& params, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels

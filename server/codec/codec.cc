@@ -1,0 +1,252 @@
+#include "server/codec/codec.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+namespace {
+
+// Labels and scores are sent as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
+
+constexpr uint32_t kMaxSweeps = 64;
+// A stream that falls silent keeps its sweeps for as long.
+constexpr absl::Duration kMaxSweepAge = absl::Minutes(1);
+// Of one stream's sweeps: 64 scans of 124,000 points with four float32 fields.
+constexpr int64_t kMaxSweepBytes = int64_t{128} << 20;
+
+absl::Status BadStream(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
+}
+
+// A time span that is to be more than 0.
+absl::StatusOr<absl::Duration> DecodeDuration(const char* name, const google::protobuf::Duration& message) {
+  constexpr int64_t kMostSeconds = 315'576'000'000;  // of a google.protobuf.Duration
+  const absl::Duration duration = absl::Seconds(message.seconds()) + absl::Nanoseconds(message.nanos());
+  const bool is_normal = message.seconds() >= 0 && message.seconds() <= kMostSeconds && message.nanos() >= 0 &&
+                         message.nanos() < 1'000'000'000;
+  if (!is_normal || duration <= absl::ZeroDuration()) {
+    return BadStream(absl::StrCat(name, " is ", message.seconds(), " s and ", message.nanos(),
+                                  " ns, must be more than 0 and a valid google.protobuf.Duration"));
+  }
+  return duration;
+}
+
+v1::ModelState EncodeState(ModelState state) {
+  switch (state) {
+    case ModelState::kLoading:
+      return v1::MODEL_STATE_LOADING;
+    case ModelState::kReady:
+      return v1::MODEL_STATE_READY;
+    case ModelState::kFailed:
+      break;
+  }
+  return v1::MODEL_STATE_FAILED;
+}
+
+void EncodeSegmentation(const InferResult& result, v1::Segmentation* segmentation) {
+  segmentation->set_labels(result.labels.data(), result.labels.size());
+  segmentation->set_bytes_per_label(result.bytes_per_label);
+  segmentation->set_ignore_label(result.ignore_label);
+  segmentation->set_num_classes(result.num_classes);
+  if (result.scores.empty()) return;
+  segmentation->set_scores(result.scores.data(), result.scores.size() * sizeof(float));
+}
+
+void EncodeDetections(const InferResult& result, v1::Detections* detections) {
+  for (const Box& box : result.boxes) {
+    v1::Box& out = *detections->add_boxes();
+    out.set_class_id(box.class_id);
+    out.set_score(box.score);
+    out.set_x(box.x);
+    out.set_y(box.y);
+    out.set_z(box.z);
+    out.set_length(box.length);
+    out.set_width(box.width);
+    out.set_height(box.height);
+    out.set_yaw(box.yaw);
+    out.set_velocity_x(box.velocity_x);
+    out.set_velocity_y(box.velocity_y);
+    const auto id = static_cast<size_t>(box.class_id);
+    if (id < result.class_names.size()) out.set_class_name(result.class_names[id]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message) {
+  PointCloudLayout layout;
+  layout.num_points = message->num_points();
+  layout.point_step = message->point_step();
+  layout.height = message->height() == 0 ? 1 : message->height();
+  layout.row_step = message->row_step();
+  layout.is_bigendian = message->is_bigendian();
+  layout.fields.reserve(message->fields_size());
+  for (v1::PointField& field : *message->mutable_fields()) {
+    layout.fields.push_back(
+        {.name = std::move(*field.mutable_name()),
+         .offset = field.offset(),
+         // Unknown numbers stay unknown: PointCloud::Create names them.
+         .type = static_cast<PointFieldType>(field.type() < 0 || field.type() > 255 ? 0 : field.type()),
+         .count = field.count() == 0 ? 1 : field.count(),
+         .scale = field.has_scale() ? field.scale() : 1.0,
+         .shift = field.shift()});
+  }
+  return PointCloud::Create(std::move(layout), std::move(*message->mutable_data()));
+}
+
+absl::Time StampOf(const v1::PointCloud& message) {
+  const auto& stamp = message.stamp();
+  const bool is_set = message.has_stamp() && (stamp.seconds() != 0 || stamp.nanos() != 0);
+  if (!is_set || stamp.nanos() < 0 || stamp.nanos() >= 1'000'000'000) return absl::InfinitePast();
+  return absl::FromUnixSeconds(stamp.seconds()) + absl::Nanoseconds(stamp.nanos());
+}
+
+int PriorityOf(uint32_t priority) {
+  return static_cast<int>(std::min<uint32_t>(priority, std::numeric_limits<int>::max()));
+}
+
+absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message) {
+  FarthestPoints sample{.num_points = message.num_points(), .start_index = message.start_index()};
+  if (message.has_seed()) sample.seed = message.seed();
+  switch (message.use()) {
+    case v1::FarthestPointSample::USE_UNSPECIFIED:
+    case v1::FarthestPointSample::USE_RETURN:
+      return sample;
+    case v1::FarthestPointSample::USE_NETWORK:
+      sample.restricts_network = true;
+      return sample;
+    default:
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat("sample.use is ", static_cast<int>(message.use()), ", must be RETURN (",
+                                         static_cast<int>(v1::FarthestPointSample::USE_RETURN), ") or NETWORK (",
+                                         static_cast<int>(v1::FarthestPointSample::USE_NETWORK), ")")),
+                        error_reason::kBadSample);
+  }
+}
+
+absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message) {
+  StreamSession::Config config;
+  config.model = message.model();
+  config.version = message.version();
+  config.return_scores = message.return_scores();
+  config.priority = PriorityOf(message.priority());
+  switch (message.policy()) {
+    case v1::STREAM_POLICY_UNSPECIFIED:
+    case v1::STREAM_POLICY_LATEST:
+      break;
+    case v1::STREAM_POLICY_QUEUE:
+      config.policy = StreamPolicy::kQueue;
+      break;
+    default:
+      return BadStream(absl::StrCat("policy is ", static_cast<int>(message.policy()), ", must be LATEST (",
+                                    static_cast<int>(v1::STREAM_POLICY_LATEST), ") or QUEUE (",
+                                    static_cast<int>(v1::STREAM_POLICY_QUEUE), ")"));
+  }
+  if (message.has_frame_timeout()) {
+    ASSIGN_OR_RETURN(config.frame_timeout, DecodeDuration("frame_timeout", message.frame_timeout()));
+  }
+  if (message.max_queued_frames() > StreamSession::kMaxQueuedFrames) {
+    return BadStream(absl::StrCat("max_queued_frames is ", message.max_queued_frames(), ", must be 1 to ",
+                                  StreamSession::kMaxQueuedFrames, ", or 0 for the default"));
+  }
+  if (message.max_queued_frames() != 0) config.max_queued_frames = static_cast<int>(message.max_queued_frames());
+  if (message.has_sample()) {
+    ASSIGN_OR_RETURN(config.sample, DecodeSample(message.sample()));
+    if (message.has_sweeps()) return BadStream("a sample is taken of whole scans; this stream accumulates sweeps");
+  }
+  if (!message.has_sweeps()) return config;
+
+  const v1::SweepAccumulation& sweeps = message.sweeps();
+  if (sweeps.num_sweeps() < 1 || sweeps.num_sweeps() > kMaxSweeps) {
+    return BadStream(absl::StrCat("sweeps.num_sweeps is ", sweeps.num_sweeps(), ", must be 1 to ", kMaxSweeps));
+  }
+  config.sweeps.emplace();
+  config.sweeps->num_sweeps = static_cast<int>(sweeps.num_sweeps());
+  config.sweeps->max_bytes = kMaxSweepBytes;
+  if (sweeps.has_max_age()) {
+    ASSIGN_OR_RETURN(config.sweeps->max_age, DecodeDuration("sweeps.max_age", sweeps.max_age()));
+    if (config.sweeps->max_age > kMaxSweepAge) {
+      return BadStream(absl::StrCat("sweeps.max_age is ", absl::FormatDuration(config.sweeps->max_age),
+                                    ", must be at most ", absl::FormatDuration(kMaxSweepAge)));
+    }
+  }
+  config.age_feature = sweeps.age_feature();
+  return config;
+}
+
+Pose DecodePose(const v1::Pose& message) {
+  return {.x = message.x(),
+          .y = message.y(),
+          .z = message.z(),
+          .qw = message.qw(),
+          .qx = message.qx(),
+          .qy = message.qy(),
+          .qz = message.qz()};
+}
+
+void EncodeResult(const InferResult& result, v1::InferResponse* response) {
+  response->set_model(result.model);
+  response->set_version(result.version);
+  response->set_device(result.device);
+
+  if (result.has_labels) EncodeSegmentation(result, response->mutable_segmentation());
+  if (result.has_boxes) EncodeDetections(result, response->mutable_detections());
+
+  v1::PointCounts& counts = *response->mutable_counts();
+  counts.set_used(result.counts.used);
+  counts.set_invalid(result.counts.invalid);
+  counts.set_out_of_range(result.counts.out_of_range);
+  counts.set_dropped(result.counts.dropped);
+  counts.set_voxels(result.counts.voxels);
+  counts.set_unsampled(result.counts.unsampled);
+  response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
+
+  for (const StageTime& stage : result.stages) AppendStage(stage.name.c_str(), stage.duration, response);
+}
+
+void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response) {
+  v1::StageDuration& stage = *response->add_stages();
+  stage.set_name(name);
+  stage.set_microseconds(absl::ToDoubleMicroseconds(duration));
+}
+
+void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {
+  message->set_name(info.name);
+  message->set_version(info.version);
+  message->set_state(EncodeState(info.state));
+  for (const std::string& problem : info.problems) message->add_problems(problem);
+  message->set_description(info.description);
+  for (const ClassInfo& info_class : info.classes) {
+    v1::ClassInfo& out = *message->add_classes();
+    out.set_id(info_class.id);
+    out.set_name(info_class.name);
+    out.set_color_rgb(info_class.color_rgb);
+  }
+  message->set_ignore_label(info.ignore_label);
+  for (const FeatureInfo& feature : info.features) {
+    v1::FeatureInfo& out = *message->add_features();
+    out.set_name(feature.name);
+    out.set_unit(feature.unit);
+    if (feature.has_default) out.set_default_value(feature.default_value);
+  }
+  message->set_max_points(info.max_points);
+  for (const float size : info.voxel_size) message->add_voxel_size(size);
+  message->set_num_parameters(info.num_parameters);
+  message->set_device(info.device);
+  message->set_digest(info.digest);
+  message->set_priority_levels(static_cast<uint32_t>(info.priority_levels));
+  message->set_has_scores(info.has_scores);
+  message->set_has_labels(info.has_labels);
+  message->set_has_boxes(info.has_boxes);
+  message->set_has_velocities(info.has_velocities);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,47 @@
+#pragma once
+
+// Between the wire's messages and the engine's types. Pure functions, any thread; nothing here waits.
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/serving/engine.h"
+#include "engine/serving/streams/stream_session.h"
+#include "engine/tensor/point_cloud.h"
+#include "engine/tensor/sweep.h"
+#include "voxserve/v1/inference.pb.h"
+#include "voxserve/v1/point_cloud.pb.h"
+
+namespace voxserve {
+
+// Takes the points out of the message (its `data` is empty afterwards), so that they are not copied. INVALID_ARGUMENT
+// with the reasons of PointCloud::Create.
+absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message);
+
+// When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
+// for "unknown") or says nonsense.
+absl::Time StampOf(const v1::PointCloud& message);
+
+// As InferTask wants it: levels beyond any model's stay beyond.
+int PriorityOf(uint32_t priority);
+
+// INVALID_ARGUMENT (BAD_SAMPLE) for a use that there is not. What the cloud can have is the engine's to know.
+absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
+
+// INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE as above), naming the field, its value and what is allowed. Models
+// are the engine's to know.
+absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
+
+// Unchecked.
+Pose DecodePose(const v1::Pose& message);
+
+// Fills everything but request_id and the server's own stages, which the caller puts around. Labels and boxes that the
+// model has are there even where they are none; what it has not is absent.
+void EncodeResult(const InferResult& result, v1::InferResponse* response);
+
+void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response);
+
+void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message);
+
+}  // namespace voxserve

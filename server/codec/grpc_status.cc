@@ -1,0 +1,63 @@
+#include "server/codec/grpc_status.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engine/base/error_reason.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace voxserve {
+namespace {
+
+// Non-ASCII bytes travel as three, and the details repeat the message in base64: 1,500 bytes stay under 8 KiB.
+constexpr size_t kMaxMessageBytes = 1500;
+
+std::string Shortened(absl::string_view message) {
+  if (message.size() <= kMaxMessageBytes) return std::string(message);
+  size_t end = kMaxMessageBytes;
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+  return absl::StrCat(message.substr(0, end), "... (", message.size() - end, " bytes more)");
+}
+
+}  // namespace
+
+google::rpc::Status ToRpcStatus(const absl::Status& status) {
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(Shortened(status.message()));
+  google::rpc::ErrorInfo info;
+  const std::string reason = ReasonOf(status);
+  info.set_reason(reason.empty() ? absl::StatusCodeToString(status.code()) : reason);
+  info.set_domain(std::string(kErrorDomain));
+  details.add_details()->PackFrom(info);
+
+  const absl::Duration delay = RetryDelayOf(status);
+  if (delay != absl::InfiniteDuration()) {
+    const int64_t nanos = absl::ToInt64Nanoseconds(std::max(delay, absl::ZeroDuration()));
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(nanos / 1'000'000'000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+    details.add_details()->PackFrom(retry);
+  }
+  return details;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status details = ToRpcStatus(status);
+  // The numbers of absl::StatusCode are gRPC's.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), details.message(), details.SerializeAsString());
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* context) {
+  const absl::Duration delay = RetryDelayOf(status);
+  if (!status.ok() && delay != absl::InfiniteDuration()) {
+    const int64_t milliseconds = absl::ToInt64Milliseconds(std::max(delay, absl::ZeroDuration()));
+    context->AddTrailingMetadata(kRetryPushbackTrailer, absl::StrCat(milliseconds));
+  }
+  return ToGrpcStatus(status);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,420 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/metrics/recent_rate.h"
+
+namespace voxserve {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+using prometheus::BuildHistogram;
+
+constexpr std::string_view kUnknown = "_unknown";
+
+// Why a cloud did not run. Each has a series from the start, so that rates see the first event.
+constexpr std::string_view kDropReasons[] = {"superseded", "unmeetable", "given_up", "expired",
+                                             "cancelled",  "queue_full", "draining"};
+
+std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
+  for (const auto& label : metric.label) {
+    if (label.name == name) return label.value;
+  }
+  return "";
+}
+
+std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
+
+}  // namespace
+
+Metrics::Metrics(std::function<absl::Time()> now)
+    : now_(std::move(now)),
+      requests_total_(BuildCounter()
+                          .Name("voxserve_requests_total")
+                          .Help("Requests by status code; models that are not there are _unknown")
+                          .Register(registry_)),
+      frames_total_(BuildCounter()
+                        .Name("voxserve_frames_total")
+                        .Help("Point clouds answered with OK; its rate is the frames per second")
+                        .Register(registry_)),
+      points_total_(BuildCounter()
+                        .Name("voxserve_points_total")
+                        .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
+                              "limit), unsampled (left out by a sample that the network was to see)")
+                        .Register(registry_)),
+      boxes_total_(BuildCounter()
+                       .Name("voxserve_boxes_total")
+                       .Help("Boxes in answers of models that have boxes")
+                       .Register(registry_)),
+      frames_dropped_total_(
+          BuildCounter()
+              .Name("voxserve_frames_dropped_total")
+              .Help("Point clouds that did not run, by reason: superseded, unmeetable, given_up, expired, "
+                    "cancelled, queue_full, draining")
+              .Register(registry_)),
+      negative_frame_ages_total_(BuildCounter()
+                                     .Name("voxserve_frame_age_negative_total")
+                                     .Help("Point clouds whose stamp lies in the future: clocks disagree")
+                                     .Register(registry_)),
+      grid_fallbacks_total_(BuildCounter()
+                                .Name("voxserve_grid_fallbacks_total")
+                                .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
+                                .Register(registry_)),
+      geometry_fallbacks_total_(BuildCounter()
+                                    .Name("voxserve_geometry_fallbacks_total")
+                                    .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
+                                    .Register(registry_)),
+      plan_cache_hits_total_(BuildCounter()
+                                 .Name("voxserve_plan_cache_hits_total")
+                                 .Help("Models that found a tuned plan when they were loaded")
+                                 .Register(registry_)),
+      plan_cache_misses_total_(BuildCounter()
+                                   .Name("voxserve_plan_cache_misses_total")
+                                   .Help("Models that found no tuned plan that fits when they were loaded")
+                                   .Register(registry_)),
+      device_busy_seconds_total_(BuildCounter()
+                                     .Name("voxserve_device_busy_seconds_total")
+                                     .Help("Time that a device's stream spent working")
+                                     .Register(registry_)),
+      request_duration_seconds_(BuildHistogram()
+                                    .Name("voxserve_request_duration_seconds")
+                                    .Help("From a parsed request to its answer, of requests answered with OK")
+                                    .Register(registry_)),
+      refusal_duration_seconds_(BuildHistogram()
+                                    .Name("voxserve_refusal_duration_seconds")
+                                    .Help("From a parsed Infer request to its status, of requests that were not let in")
+                                    .Register(registry_)),
+      stage_duration_seconds_(BuildHistogram()
+                                  .Name("voxserve_stage_duration_seconds")
+                                  .Help("Time of each stage: queue, decode, copy_in, sample, voxelize, geometry, "
+                                        "features, head, copy_out, encode")
+                                  .Register(registry_)),
+      frame_age_seconds_(BuildHistogram()
+                             .Name("voxserve_frame_age_seconds")
+                             .Help("From the sensor's stamp to the answer; clocks are assumed synchronised")
+                             .Register(registry_)),
+      batch_requests_(BuildHistogram().Name("voxserve_batch_requests").Help("Requests in a batch").Register(registry_)),
+      batch_points_(BuildHistogram().Name("voxserve_batch_points").Help("Points in a batch").Register(registry_)),
+      batch_voxels_(
+          BuildHistogram().Name("voxserve_batch_voxels").Help("Occupied voxels in a batch").Register(registry_)),
+      latency_prediction_error_ratio_(BuildHistogram()
+                                          .Name("voxserve_latency_prediction_error_ratio")
+                                          .Help("|predicted - actual| / actual of a batch's time")
+                                          .Register(registry_)),
+      queue_depth_(BuildGauge().Name("voxserve_queue_depth").Help("Requests waiting").Register(registry_)),
+      streams_(BuildGauge().Name("voxserve_streams").Help("Streams that are open").Register(registry_)),
+      device_memory_bytes_(BuildGauge()
+                               .Name("voxserve_device_memory_bytes")
+                               .Help("Bytes that a device's context holds, by kind")
+                               .Register(registry_)),
+      model_ready_(BuildGauge()
+                       .Name("voxserve_model_ready")
+                       .Help("1 where the version answers requests, 0 where it is loading or failed")
+                       .Register(registry_)),
+      plan_info_(BuildGauge()
+                     .Name("voxserve_plan_info")
+                     .Help("Always 1; where the plan comes from by which the model runs on the device: default, "
+                           "model (its plans folder), plan_dir, tuned (a search in this process)")
+                     .Register(registry_)),
+      build_info_(BuildGauge()
+                      .Name("voxserve_build_info")
+                      .Help("Always 1; the version and what it computes on (cpu, cuda)")
+                      .Register(registry_)),
+      grid_fallbacks_(grid_fallbacks_total_.Add({})),
+      geometry_fallbacks_(geometry_fallbacks_total_.Add({})),
+      plan_cache_hits_(plan_cache_hits_total_.Add({})),
+      plan_cache_misses_(plan_cache_misses_total_.Add({})) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::SetBuildInfo(std::string_view version, std::string_view backend) {
+  build_info_.Add({{"version", std::string(version)}, {"backend", std::string(backend)}}).Set(1);
+}
+
+void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCode code, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model, code);
+  // An answer names its version, which may have been unloaded meanwhile; a refusal repeats what the client asked for.
+  const bool is_version_known =
+      IsListed(model, version) || (code == absl::StatusCode::kOk && metrics.label != kUnknown);
+  requests_total_
+      .Add({{"model", metrics.label},
+            {"version", is_version_known ? absl::StrCat(version) : std::string(kUnknown)},
+            {"code", CodeName(code)}})
+      .Increment();
+  if (code != absl::StatusCode::kOk) {
+    ++metrics.failures[CodeName(code)];
+    return;
+  }
+  const absl::Time now = now_();
+  metrics.frames.Increment();
+  metrics.recent_frames.Add(now);
+  metrics.request_duration.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent_latency.Observe(absl::ToDoubleSeconds(duration), now);
+}
+
+void Metrics::OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model, code);
+  metrics.refusal_duration.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent_refusals.Observe(absl::ToDoubleSeconds(duration), now_());
+}
+
+void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  if (age < absl::ZeroDuration()) {
+    metrics.negative_ages.Increment();
+    return;
+  }
+  metrics.frame_age.Observe(absl::ToDoubleSeconds(age));
+  metrics.recent_frame_age.Observe(absl::ToDoubleSeconds(age), now_());
+}
+
+void Metrics::OnStreamOpened(std::string_view model) { AddStreams(model, 1); }
+
+void Metrics::OnStreamClosed(std::string_view model) { AddStreams(model, -1); }
+
+void Metrics::AddStreams(std::string_view model, int64_t change) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.open_streams += change;
+  if (metrics.streams != nullptr) metrics.streams->Set(static_cast<double>(metrics.open_streams));
+}
+
+void Metrics::OnStage(std::string_view model, std::string_view stage, absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  StageMetrics& metrics = StageOf(Of(model), stage);
+  metrics.total.Observe(absl::ToDoubleSeconds(duration));
+  metrics.recent.Observe(absl::ToDoubleSeconds(duration), now_());
+}
+
+void Metrics::OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  const absl::Time now = now_();
+  metrics.batch_requests.Observe(static_cast<double>(requests));
+  metrics.batch_points.Observe(static_cast<double>(points));
+  metrics.batch_voxels.Observe(static_cast<double>(voxels));
+  metrics.recent_batch_requests.Observe(static_cast<double>(requests), now);
+  metrics.recent_batch_points.Observe(static_cast<double>(points), now);
+  metrics.recent_batch_voxels.Observe(static_cast<double>(voxels), now);
+}
+
+void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) {
+  if (actual <= absl::ZeroDuration()) return;  // has no ratio
+  const double ratio = std::abs(absl::FDivDuration(predicted - actual, actual));
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.prediction_error.Observe(ratio);
+  metrics.recent_prediction_error.Observe(ratio, now_());
+}
+
+void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.used.Increment(static_cast<double>(counts.used));
+  metrics.invalid.Increment(static_cast<double>(counts.invalid));
+  metrics.out_of_range.Increment(static_cast<double>(counts.out_of_range));
+  metrics.dropped_points.Increment(static_cast<double>(counts.dropped));
+  metrics.unsampled.Increment(static_cast<double>(counts.unsampled));
+}
+
+void Metrics::OnBoxes(std::string_view model, int64_t boxes) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  if (metrics.boxes == nullptr) metrics.boxes = &boxes_total_.Add({{"model", metrics.label}});
+  metrics.boxes->Increment(static_cast<double>(boxes));
+}
+
+void Metrics::OnDropped(std::string_view model, std::string_view reason) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  auto found = metrics.dropped.find(reason);
+  if (found == metrics.dropped.end()) {
+    prometheus::Counter& total = frames_dropped_total_.Add({{"model", metrics.label}, {"reason", std::string(reason)}});
+    found = metrics.dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}}).first;
+  }
+  found->second.total.Increment();
+  found->second.recent.Add(now_());
+}
+
+void Metrics::OnQueueDepth(std::string_view model, int64_t tasks) {
+  absl::MutexLock lock(&mutex_);
+  ModelMetrics& metrics = Of(model);
+  metrics.queue_tasks = tasks;
+  if (metrics.queue_depth != nullptr) metrics.queue_depth->Set(static_cast<double>(tasks));
+}
+
+void Metrics::OnModelState(std::string_view model, int64_t version, bool ready) {
+  const std::string name(model);
+  absl::MutexLock lock(&mutex_);
+  listed_versions_[name].insert(version);
+  ModelMetrics& metrics = Of(model);  // from now on its series stand at 0, so that rates see the first event
+  metrics.queue_depth = &queue_depth_.Add({{"model", name}});
+  metrics.queue_depth->Set(static_cast<double>(metrics.queue_tasks));
+  metrics.streams = &streams_.Add({{"model", name}});
+  metrics.streams->Set(static_cast<double>(metrics.open_streams));
+  model_ready_.Add({{"model", name}, {"version", absl::StrCat(version)}}).Set(ready ? 1 : 0);
+  PublishPlans(name);
+}
+
+void Metrics::OnModelRemoved(std::string_view model, int64_t version) {
+  const std::string name(model);
+  absl::MutexLock lock(&mutex_);
+  if (!IsListed(model, version)) return;
+  listed_versions_[name].erase(version);
+  model_ready_.Remove(&model_ready_.Add({{"model", name}, {"version", absl::StrCat(version)}}));
+  for (auto& [device, plans] : plans_[name]) plans.source_of_version.erase(version);
+  PublishPlans(name);
+  if (!listed_versions_[name].empty()) return;
+  listed_versions_.erase(name);
+  ModelMetrics& metrics = Of(model);
+  queue_depth_.Remove(std::exchange(metrics.queue_depth, nullptr));
+  streams_.Remove(std::exchange(metrics.streams, nullptr));
+}
+
+void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
+
+void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
+
+void Metrics::OnPlanLookup(bool found) { (found ? plan_cache_hits_ : plan_cache_misses_).Increment(); }
+
+void Metrics::OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) {
+  const std::string name(model);
+  absl::MutexLock lock(&mutex_);
+  plans_[name][std::string(device)].source_of_version[version] = std::string(source);
+  PublishPlans(name);
+}
+
+void Metrics::PublishPlans(const std::string& model) {
+  for (auto& [device, plans] : plans_[model]) {
+    std::set<std::string> sources;
+    for (const auto& [version, source] : plans.source_of_version) {
+      if (IsListed(model, version)) sources.insert(source);
+    }
+    const auto series_of = [&, &device = device](const std::string& source) -> prometheus::Gauge& {
+      return plan_info_.Add({{"model", model}, {"device", device}, {"source", source}});
+    };
+    for (const std::string& source : plans.published) {
+      if (!sources.contains(source)) plan_info_.Remove(&series_of(source));
+    }
+    for (const std::string& source : sources) series_of(source).Set(1);
+    plans.published = std::move(sources);
+  }
+}
+
+bool Metrics::IsListed(std::string_view model, int64_t version) const {
+  const auto versions = listed_versions_.find(model);
+  return versions != listed_versions_.end() && versions->second.contains(version);
+}
+
+void Metrics::OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) {
+  device_busy_seconds_total_.Add({{"device", std::string(device)}, {"stream", std::string(stream)}})
+      .Increment(absl::ToDoubleSeconds(duration));
+}
+
+void Metrics::OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) {
+  device_memory_bytes_.Add({{"device", std::string(device)}, {"kind", std::string(kind)}})
+      .Set(static_cast<double>(bytes));
+}
+
+std::string Metrics::Text() const {
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, registry_.Collect());
+  return std::move(text).str();
+}
+
+ModelStatistics Metrics::StatisticsOf(std::string_view model) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = models_.find(model);
+  if (found == models_.end()) return {};
+  ModelStatistics statistics = found->second->Statistics(now_());
+  if (const auto by_device = plans_.find(model); by_device != plans_.end()) {
+    for (const auto& [device, plans] : by_device->second) {
+      for (const auto& [version, source] : plans.source_of_version) {
+        if (IsListed(model, version)) statistics.plans.push_back({version, device, source});
+      }
+    }
+  }
+  return statistics;
+}
+
+std::vector<DeviceStatistics> Metrics::DeviceStatisticsByName() const {
+  std::map<std::string, DeviceStatistics> devices;
+  for (const auto& family : device_busy_seconds_total_.Collect()) {
+    for (const auto& metric : family.metric) {
+      devices[LabelOf(metric, "device")].busy_seconds += metric.counter.value;
+    }
+  }
+  for (const auto& family : device_memory_bytes_.Collect()) {
+    for (const auto& metric : family.metric) {
+      devices[LabelOf(metric, "device")].memory_bytes.emplace_back(LabelOf(metric, "kind"),
+                                                                   std::llround(metric.gauge.value));
+    }
+  }
+  std::vector<DeviceStatistics> statistics;
+  for (auto& [name, device] : devices) {
+    device.device = name;
+    std::sort(device.memory_bytes.begin(), device.memory_bytes.end());
+    statistics.push_back(std::move(device));
+  }
+  return statistics;
+}
+
+ModelMetrics& Metrics::Of(std::string_view model, absl::StatusCode code) {
+  // What is asked of a model that was unloaded is no longer that model's.
+  const bool is_gone = code == absl::StatusCode::kNotFound && !listed_versions_.contains(model);
+  return Of(is_gone ? kUnknown : model);
+}
+
+ModelMetrics& Metrics::Of(std::string_view model) {
+  if (const auto found = models_.find(model); found != models_.end()) return *found->second;
+  if (listed_versions_.find(model) == listed_versions_.end()) {
+    if (const auto found = models_.find(kUnknown); found != models_.end()) return *found->second;
+    model = kUnknown;
+  }
+  const std::string label(model);
+  const auto points = [&](const char* fate) -> prometheus::Counter& {
+    return points_total_.Add({{"model", label}, {"fate", fate}});
+  };
+  auto metrics = std::make_unique<ModelMetrics>(
+      ModelMetrics{.label = label,
+                   .frames = frames_total_.Add({{"model", label}}),
+                   .used = points("used"),
+                   .invalid = points("invalid"),
+                   .out_of_range = points("out_of_range"),
+                   .dropped_points = points("dropped"),
+                   .unsampled = points("unsampled"),
+                   .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
+                   .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .refusal_duration = refusal_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),
+                   .batch_requests = batch_requests_.Add({{"model", label}}, RequestBuckets()),
+                   .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),
+                   .batch_voxels = batch_voxels_.Add({{"model", label}}, SizeBuckets()),
+                   .prediction_error = latency_prediction_error_ratio_.Add({{"model", label}}, ErrorRatioBuckets())});
+  for (const std::string_view reason : kDropReasons) {
+    prometheus::Counter& total = frames_dropped_total_.Add({{"model", label}, {"reason", std::string(reason)}});
+    metrics->dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}});
+  }
+  return *models_.emplace(label, std::move(metrics)).first->second;
+}
+
+StageMetrics& Metrics::StageOf(ModelMetrics& metrics, std::string_view stage) {
+  for (StageMetrics& one : metrics.stages) {
+    if (one.name == stage) return one;
+  }
+  prometheus::Histogram& total =
+      stage_duration_seconds_.Add({{"model", metrics.label}, {"stage", std::string(stage)}}, DurationBuckets());
+  return metrics.stages.emplace_back(StageMetrics{.name = std::string(stage), .total = total});
+}
+
+}  // namespace voxserve

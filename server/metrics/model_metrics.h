@@ -1,0 +1,113 @@
+#pragma once
+
+// What is counted of one model: its Prometheus series, looked up once, and what the status page says of the last
+// minute. Not thread-safe: Metrics locks.
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics/recent_histogram.h"
+#include "server/metrics/recent_rate.h"
+
+namespace voxserve {
+
+// Upper ends of the histograms' buckets.
+const prometheus::Histogram::BucketBoundaries& DurationBuckets();    // seconds
+const prometheus::Histogram::BucketBoundaries& RequestBuckets();     // of a batch
+const prometheus::Histogram::BucketBoundaries& SizeBuckets();        // points, voxels
+const prometheus::Histogram::BucketBoundaries& ErrorRatioBuckets();  // |predicted - actual| / actual
+
+// What the status page says of a model. Distributions are those of the last minute, counts those since the process
+// started.
+struct ModelStatistics {
+  struct Dropped {
+    std::string reason;
+    int64_t total = 0;
+    int64_t last_minute = 0;
+  };
+  struct Plan {
+    int64_t version = 0;
+    std::string device;
+    std::string source;
+  };
+
+  int64_t frames = 0;
+  int64_t boxes = 0;
+  int64_t queue_depth = 0;
+  int64_t streams = 0;                                              // open now
+  std::vector<int64_t> frames_history;                              // per second of the last minute, oldest first
+  Distribution latency_seconds;                                     // from request to answer, of those answered with OK
+  Distribution refusal_seconds;                                     // from request to status, of those not let in
+  std::vector<std::pair<std::string, Distribution>> stage_seconds;  // in the order in which a request meets them
+  Distribution frame_age_seconds;                                   // of clouds with a stamp
+  int64_t negative_ages = 0;
+  Distribution batch_requests;
+  Distribution batch_points;
+  Distribution batch_voxels;
+  Distribution prediction_error;                          // |predicted - actual| / actual
+  std::vector<std::pair<std::string, int64_t>> failures;  // requests by code, those without an answer of OK
+  std::vector<Dropped> dropped;                           // that did not run, by reason
+  std::vector<Plan> plans;                                // of the versions that are listed
+};
+
+struct StageMetrics {
+  std::string name;
+  prometheus::Histogram& total;
+  RecentHistogram recent{&DurationBuckets()};
+};
+
+struct ModelMetrics {
+  struct Dropped {
+    prometheus::Counter& total;
+    RecentRate recent;
+  };
+
+  std::string label;
+  prometheus::Counter& frames;
+  prometheus::Counter& used;
+  prometheus::Counter& invalid;
+  prometheus::Counter& out_of_range;
+  prometheus::Counter& dropped_points;
+  prometheus::Counter& unsampled;
+  prometheus::Counter& negative_ages;
+  prometheus::Histogram& request_duration;
+  prometheus::Histogram& refusal_duration;
+  prometheus::Histogram& frame_age;
+  prometheus::Histogram& batch_requests;
+  prometheus::Histogram& batch_points;
+  prometheus::Histogram& batch_voxels;
+  prometheus::Histogram& prediction_error;
+  std::map<std::string, Dropped, std::less<>> dropped = {};  // by reason
+  std::vector<StageMetrics> stages = {};
+  prometheus::Counter* boxes = nullptr;  // of a model that has answered with boxes, or with none where it could
+
+  // Without a series while the model is not listed.
+  int64_t queue_tasks = 0;
+  int64_t open_streams = 0;
+  prometheus::Gauge* queue_depth = nullptr;
+  prometheus::Gauge* streams = nullptr;
+
+  // For the status page.
+  std::map<std::string, int64_t> failures = {};  // by code
+  RecentRate recent_frames = {};
+  RecentHistogram recent_latency{&DurationBuckets()};
+  RecentHistogram recent_refusals{&DurationBuckets()};
+  RecentHistogram recent_frame_age{&DurationBuckets()};
+  RecentHistogram recent_batch_requests{&RequestBuckets()};
+  RecentHistogram recent_batch_points{&SizeBuckets()};
+  RecentHistogram recent_batch_voxels{&SizeBuckets()};
+  RecentHistogram recent_prediction_error{&ErrorRatioBuckets()};
+
+  // All but the plans.
+  ModelStatistics Statistics(absl::Time now) const;
+};
+
+}  // namespace voxserve

@@ -1,0 +1,127 @@
+#include "server/services/request_telemetry.h"
+
+#include <chrono>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "server/codec/codec.h"
+
+namespace voxserve {
+namespace {
+
+// Of a response's message beside what Answer measures: the stage that it appends then, and a frame's envelope.
+constexpr int64_t kEnvelopeBytes = 64;
+
+// Faults of the caller are news; faults of the server are warnings. A stream's frame that a newer one supersedes is
+// neither.
+LogLevel LevelOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kAborted:
+      return LogLevel::kDebug;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+      return LogLevel::kInfo;
+    default:
+      return LogLevel::kWarning;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message) {
+  const absl::Time start = absl::Now();
+  num_points_ = message->num_points();
+  stamp_ = StampOf(*message);
+  sensor_frame_ = message->frame_id();
+  absl::StatusOr<PointCloud> cloud = DecodeCloud(message);
+  decode_time_ = absl::Now() - start;
+  return cloud;
+}
+
+absl::StatusOr<int64_t> RequestTelemetry::Answer(const InferResult& result, v1::InferResponse* response) {
+  const absl::Time encode_start = absl::Now();
+  AppendStage("decode", decode_time_, response);
+  EncodeResult(result, response);
+  const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
+  absl::Status refused;
+  if (bytes > options_.max_message_bytes) {
+    refused = WithReason(absl::ResourceExhaustedError(
+                             absl::StrCat("the response takes ", bytes, " bytes, more than the server's limit of ",
+                                          options_.max_message_bytes, " (--max_message_bytes)")),
+                         error_reason::kResponseTooLarge);
+  } else {
+    refused = options_.limits->HoldAnswer(bytes);
+  }
+  if (!refused.ok()) {
+    response->Clear();
+    Fail(refused);
+    return refused;
+  }
+  const absl::Time now = absl::Now();
+  const absl::Duration encode_time = now - encode_start;
+  AppendStage("encode", encode_time, response);
+
+  Metrics& metrics = *options_.metrics;
+  metrics.OnStage(result.model, "decode", decode_time_);
+  metrics.OnStage(result.model, "encode", encode_time);
+  metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
+  if (result.has_boxes) metrics.OnBoxes(result.model, static_cast<int64_t>(result.boxes.size()));
+  if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
+  Log(LogLevel::kDebug, "answered",
+      {{"model", result.model},
+       {"version", result.version},
+       {"points", num_points_},
+       {"voxels", result.counts.voxels},
+       {"ms", absl::ToDoubleMilliseconds(now - started_)},
+       {"request_id", Clipped(names_.request_id)},
+       {"frame_id", Clipped(sensor_frame_)},
+       {"peer", names_.peer}});
+  return bytes;
+}
+
+// The log comes first, so that its time counts too.
+void RequestTelemetry::Fail(const absl::Status& status) const {
+  LogFailure(status);
+  options_.metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
+}
+
+void RequestTelemetry::Refuse(const absl::Status& status) const {
+  Fail(status);
+  options_.metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
+}
+
+// An overload refuses thousands of requests a second for one reason; metrics count them all.
+void RequestTelemetry::LogFailure(const absl::Status& status) const {
+  const std::string reason = ReasonOf(status);
+  const LogLevel level = LevelOf(status.code());
+  const std::optional<int64_t> num_left_out = options_.failure_log->Admit(reason);
+  if (!num_left_out.has_value()) return;
+  if (*num_left_out > 0) Log(level, "not answered, and not logged", {{"reason", reason}, {"requests", *num_left_out}});
+  Log(level, "not answered",
+      {{"model", Clipped(names_.model)},
+       {"version", names_.version},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"reason", reason},
+       {"message", Clipped(status.message())},
+       {"points", num_points_},
+       {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
+       {"request_id", Clipped(names_.request_id)},
+       {"peer", names_.peer}});
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+std::string Clipped(absl::string_view text) {
+  constexpr size_t kMaxBytes = 128;
+  return text.size() <= kMaxBytes ? std::string(text) : absl::StrCat(text.substr(0, kMaxBytes), "...");
+}
+
+}  // namespace voxserve

@@ -1,0 +1,238 @@
+// Compiled programs against an interpreter of graphs: whatever the compiler folds, fuses, places or reuses must not
+// show.
+
+#include "engine/compiler/compiler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/engine/compiler/program_comparison.h"
+
+namespace voxserve {
+namespace {
+
+int CountSteps(const Graph& graph) { return static_cast<int>(Compile(graph, Plan(), {}).steps.size()); }
+
+class CompilerTest : public testing::TestWithParam<support::Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, CompilerTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(1);
+  const int stem = b.Relu(b.Norm(b.Submanifold(0, 8, false)));
+  const int block = b.Norm(b.Submanifold(stem, 8, true));
+  const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(block, stem)), 3, true));
+  // voxel features, two convolutions, linear, argmax and the two outputs
+  EXPECT_EQ(CountSteps(graph), 7);
+  ExpectEqual(GetParam(), graph, 1, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, EveryActivationCostsNoStep) {
+  SKIP_WITHOUT(GetParam());
+  using kernels::ActivationFunction;
+  for (const kernels::Activation& activation :
+       {kernels::Activation(ActivationFunction::kLeakyRelu, 0.25f), kernels::Activation(ActivationFunction::kSigmoid),
+        kernels::Activation(ActivationFunction::kGelu), kernels::Activation(ActivationFunction::kSilu),
+        kernels::Activation(ActivationFunction::kTanh)}) {
+    GraphBuilder b(9);
+    const int stem = b.Activation(b.Norm(b.Submanifold(0, 8, false)), activation);
+    const int block = b.Norm(b.Submanifold(stem, 8, true));
+    const int sum = b.Activation(b.Sum(block, stem), activation);
+    const Graph graph = b.Finish(b.Linear(b.Activation(b.Linear(sum, 7, true), activation), 3, true));
+    EXPECT_EQ(CountSteps(graph), 8);
+    ExpectEqual(GetParam(), graph, 9, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), graph, 9, Dataflow::kGatherGemmScatter);
+  }
+}
+
+TEST_P(CompilerTest, OfTwoSummandsTheLaterOneAbsorbsTheSum) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(2);
+  const int stem = b.Submanifold(0, 4, false);
+  const int main = b.Norm(b.Submanifold(stem, 8, false));
+  const int shortcut = b.Norm(b.Linear(stem, 8, false));
+  const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(main, shortcut)), 3, true));
+  EXPECT_EQ(CountSteps(graph), 8);
+  ExpectEqual(GetParam(), graph, 2, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(3);
+  const int conv = b.Submanifold(0, 6, true);
+  const int norm = b.Norm(conv);  // conv is read by norm and by the sum
+  const Graph graph = b.Finish(b.Linear(b.Sum(b.Relu(norm), conv), 3, false));
+  ExpectEqual(GetParam(), graph, 3, Dataflow::kFetchOnDemand);
+}
+
+// As where others name a node for its sites alone: its level is made, and it keeps nothing from being fused.
+TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(10);
+  const int conv = b.Submanifold(0, 6, true);
+  const int down = b.Down(conv, 8);
+  b.Concat({down, b.Norm(down)});
+  const Graph graph = b.Finish(b.Linear(b.Relu(conv), 3, false));
+  const Program program = Compile(graph, Plan(), {});
+  // voxel features, convolution, linear, argmax and the two outputs
+  EXPECT_EQ(program.steps.size(), 6u);
+  EXPECT_EQ(program.convs.size(), 1u);
+  EXPECT_EQ(program.rulebooks.size(), 1u);
+  EXPECT_EQ(program.levels.size(), 2u);
+  for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0);
+  ExpectEqual(GetParam(), graph, 10, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, SumOfAValueWithItself) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(4);
+  const int conv = b.Submanifold(0, 6, true);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Sum(conv, conv), 3, false)), 4, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(5);
+  const int skip = b.Relu(b.Submanifold(0, 5, true));  // odd channels: columns that are not aligned
+  const int down = b.Down(skip, 8);
+  const int up = b.Relu(b.Up(down, down, 7));
+  const int inner = b.Concat({up, skip});
+  const int outer = b.Concat({b.Submanifold(inner, 3, false), inner});
+  const Graph graph = b.Finish(b.Linear(outer, 4, true));
+  // voxel features, skip, down, up, conv, linear, argmax, two outputs: no copy
+  EXPECT_EQ(CountSteps(graph), 9);
+  ExpectEqual(GetParam(), graph, 5, Dataflow::kFetchOnDemand);
+}
+
+TEST_P(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
+  SKIP_WITHOUT(GetParam());
+  GraphBuilder b(6);
+  const int conv = b.Submanifold(0, 5, true);
+  const int twice = b.Concat({conv, 0, conv});  // conv twice, and the voxels' own features
+  const int again = b.Concat({b.Relu(twice), conv});
+  const Graph graph = b.Finish(b.Linear(again, 4, true));
+  ExpectEqual(GetParam(), graph, 6, Dataflow::kFetchOnDemand);
+}
+
+// Layers that scores alone need may stand after the labels in the file: memory of the labels' logits is not theirs yet.
+TEST_P(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
+  SKIP_WITHOUT(GetParam());
+  for (const bool labels_first : {true, false}) {
+    GraphBuilder b(8);
+    const int conv = b.Submanifold(0, 32, true);
+    if (labels_first) b.AddLabels(b.Linear(conv, 3, true));
+    b.AddScores(b.Linear(b.Relu(b.Linear(conv, 3, true)), 3, true));
+    if (!labels_first) b.AddLabels(b.Linear(conv, 3, true));
+    ExpectEqual(GetParam(), b.FinishOutputs(), 8, Dataflow::kFetchOnDemand);
+  }
+}
+
+TEST(CompilerLabelTest, CanBeWide) {
+  GraphBuilder b(7);
+  const Graph graph = b.Finish(b.Linear(0, 3, true));
+  EXPECT_EQ(Compile(graph, Plan(), {.bytes_per_label = 2}).label_dtype, DType::kUint16);
+  EXPECT_EQ(Compile(graph, Plan(), {}).label_dtype, DType::kUint8);
+}
+
+class RandomGraphTest : public testing::TestWithParam<std::tuple<support::Device, uint32_t>> {};
+
+TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
+  const auto [device, seed] = GetParam();
+  SKIP_WITHOUT(device);
+  std::mt19937 random(seed);
+  const auto pick = [&](int count) { return std::uniform_int_distribution<int>(0, count - 1)(random); };
+  const kernels::CoordinateRule rules[] = {kernels::CoordinateRule::kFloor, kernels::CoordinateRule::kPadded,
+                                           kernels::CoordinateRule::kExpand};
+  GraphBuilder b(seed, rules[seed % 3]);
+  const int down = b.Down(b.Submanifold(0, 6, true), 6);
+  std::vector<int> nodes = {0, down - 1, down};
+  for (int i = 0; i < 25; ++i) {
+    const int input = nodes[static_cast<size_t>(pick(static_cast<int>(nodes.size())))];
+    std::vector<int> alike, same_level;
+    for (const int node : nodes) {
+      if (b.Level(node) == b.Level(input)) same_level.push_back(node);
+      if (b.Level(node) == b.Level(input) && b.Channels(node) == b.Channels(input)) alike.push_back(node);
+    }
+    const int channels = 1 + pick(9);
+    const kernels::PoolReduce reduce = pick(2) == 0 ? kernels::PoolReduce::kMax : kernels::PoolReduce::kAverage;
+    switch (pick(14)) {
+      case 0:
+        nodes.push_back(b.Submanifold(input, channels, pick(2) == 0));
+        break;
+      case 1:
+        nodes.push_back(b.Norm(input));
+        break;
+      case 2:
+        nodes.push_back(b.Relu(input));
+        break;
+      case 3:
+      case 4:
+        nodes.push_back(b.Sum(input, alike[static_cast<size_t>(pick(static_cast<int>(alike.size())))]));
+        break;
+      case 5:
+        nodes.push_back(b.Concat({input, same_level[static_cast<size_t>(pick(static_cast<int>(same_level.size())))]}));
+        break;
+      case 6:
+        nodes.push_back(b.Linear(input, channels, pick(2) == 0));
+        break;
+      case 7:
+        nodes.push_back(b.Activation(
+            input,
+            {kernels::ActivationFunction(1 + pick(static_cast<int>(kernels::ActivationFunction::kTanh))), 0.5f}));
+        break;
+      case 8:
+        nodes.push_back(b.PoolSubmanifold(input, reduce));
+        break;
+      case 9:
+        nodes.push_back(b.Level(input) == kFine ? b.PoolDown(input, reduce) : b.Unpool(input, down, reduce));
+        break;
+      case 10:
+        nodes.push_back(b.SampleNorm(input, pick(2), pick(2) == 0));
+        break;
+      case 11: {
+        const int global = b.Linear(b.GlobalPool(input, reduce), b.Channels(input), true);
+        const auto function = pick(2) == 0 ? BroadcastOp::Function::kAdd : BroadcastOp::Function::kConcat;
+        nodes.push_back(b.Broadcast(input, global, function));
+        break;
+      }
+      case 12: {  // values stay within bounds: a sum of huge ones would lose its digits
+        const int gate = b.Activation(b.GlobalPool(input, reduce), kernels::ActivationFunction::kSigmoid);
+        nodes.push_back(b.Broadcast(input, gate, BroadcastOp::Function::kMultiply));
+        break;
+      }
+      default:
+        nodes.push_back(b.Level(input) == kFine ? b.Down(input, channels) : b.Up(input, down, channels));
+    }
+  }
+  // The last two nodes of each level feed the head, so that most of the graph is read.
+  int fine = 0, coarse = down;
+  for (const int node : nodes) (b.Level(node) == kFine ? fine : coarse) = node;
+  const int trunk = b.Concat({fine, b.Up(coarse, down, 4)});
+  if (pick(2) == 0) {
+    b.AddLabels(b.Linear(trunk, 5, true));
+    b.AddScores(b.Linear(b.Relu(b.Linear(trunk, 7, true)), 5, true));
+  } else {
+    b.AddScores(b.Linear(trunk, 5, true));
+    b.AddLabels(b.Linear(b.Norm(fine), 5, true));
+  }
+  const Graph graph = b.FinishOutputs();
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand);
+  ExpectEqual(device, graph, seed, Dataflow::kGatherGemmScatter);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
+  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Combine(support::AllDevices(), testing::Range(100u, 160u)),
+                         [](const auto& seed) {
+                           return (std::get<0>(seed.param) == support::Device::kCpu ? "Cpu" : "Cuda") +
+                                  std::to_string(std::get<1>(seed.param));
+                         });
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,85 @@
+#include "engine/compiler/plan_table.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/compiler/program.h"
+
+namespace voxserve {
+namespace {
+
+constexpr ConvPlan kFused = {
+    .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kFetchOnDemand, .block_rows = 64};
+constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
+
+// Three convolutions: one on a rulebook of its own, two on one that the last walks swapped.
+Program MakeProgram() {
+  Program program;
+  program.rulebooks = {{}, {.first_conv = 1}, {.swap_of = 1, .first_conv = 2}};
+  program.convs = {{.node = "a", .rulebook = 0, .is_on_cuda = true, .fetch_on_demand_rows = {64, 128}},
+                   {.node = "b", .rulebook = 1, .is_on_cuda = true, .fetch_on_demand_rows = {64}},
+                   {.node = "c", .rulebook = 2, .is_on_cuda = true, .fetch_on_demand_rows = {}}};
+  return program;
+}
+
+TEST(PlanTableTest, NearestBucketServesBetweenAndBeyond) {
+  const Program program = MakeProgram();
+  ConvPlan small = kGrouped, large = kGrouped;
+  small.grouping.epsilon = 0.1;
+  large.grouping.epsilon = 0.9;
+  const PlanTable table(program, {{.min_voxels = 100, .max_voxels = 1000, .plan = {.fallback = small}},
+                                  {.min_voxels = 1000, .max_voxels = 2000, .plan = {.fallback = large}}});
+  for (const int64_t voxels : {0, 99, 100, 999}) EXPECT_EQ(table.ForVoxels(voxels)[0], small) << voxels;
+  for (const int64_t voxels : {1000, 1999, 2000, 1 << 30}) EXPECT_EQ(table.ForVoxels(voxels)[0], large) << voxels;
+}
+
+TEST(PlanTableTest, OfAProgramWithoutConvolutionsIsEmpty) { EXPECT_TRUE(PlanTable().ForVoxels(7).empty()); }
+
+TEST(PlanTableTest, NodesHaveTheirOwnPlanOrTheFallback) {
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"b", kFused}}}}});
+  EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
+  EXPECT_EQ(table.ForVoxels(5)[1], kFused);
+}
+
+TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
+  ConvPlan odd = kFused;
+  odd.block_rows = 96;
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"a", odd}, {"c", kFused}}}}});
+  EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
+  EXPECT_EQ(table.ForVoxels(5)[2], kGrouped);
+  // Nor does a fallback of that kind stop it.
+  const PlanTable fused(MakeProgram(), {{.plan = {.fallback = kFused}}});
+  EXPECT_EQ(fused.ForVoxels(5)[0], kFused);
+  EXPECT_EQ(fused.ForVoxels(5)[2].dataflow, Dataflow::kGatherGemmScatter);
+  EXPECT_EQ(fused.ForVoxels(5)[2].block_rows, 0);
+}
+
+TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
+  Program program = MakeProgram();
+  using Forms = std::vector<RulebookForms>;
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
+            (Forms{{.pairs = true}, {.pairs = true}, {}}));
+  // "c" is not served: its rulebook has pairs too.
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
+            (Forms{{.neighbours = true}, {.pairs = true, .neighbours = true}, {}}));
+  program.convs[2].fetch_on_demand_rows = {64};
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
+            (Forms{{.neighbours = true}, {.neighbours = true, .swapped_neighbours = true}, {}}));
+  EXPECT_EQ(PlanTable(program, {{.max_voxels = 10, .plan = {.fallback = kFused}},
+                                {.min_voxels = 10, .plan = {.fallback = kGrouped}}})
+                .forms()[0],
+            (RulebookForms{.pairs = true, .neighbours = true}));
+}
+
+TEST(PlanTableTest, PoolsReadNeighboursWhateverThePlan) {
+  Program program = MakeProgram();
+  program.rulebooks[0].is_pooled = true;
+  program.rulebooks[2].is_pooled = true;
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
+            (std::vector<RulebookForms>{
+                {.pairs = true, .neighbours = true}, {.pairs = true, .swapped_neighbours = true}, {}}));
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,114 @@
+#pragma once
+
+// A compiled program beside the interpreter of its graph.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/graph_interpreter.h"
+
+namespace voxserve {
+
+// On the CPU with any dataflow and search; on a GPU in float32 with what it has of them.
+inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points, Dataflow dataflow,
+                        kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
+  const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+  ASSERT_TRUE(cloud.ok());
+  Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
+  const auto runner = DeviceRunner::Create({.device = device});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto program = (*runner)->Compile(graph, variant);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchOutput output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  EXPECT_EQ(output.grid_fallbacks > 0, map_search == kernels::MapSearch::kGrid && max_grid_bytes == 0);
+  const SampleOutput& sample = output.samples[0];
+  ASSERT_TRUE(sample.status.ok()) << sample.status;
+
+  Interpreter interpreter(graph, points);
+  const int argmax = std::holds_alternative<ArgmaxOp>(graph.nodes[static_cast<size_t>(graph.labels_output)].op)
+                         ? graph.labels_output
+                         : graph.nodes[static_cast<size_t>(graph.labels_output)].inputs[0];
+  const int labelled = graph.nodes[static_cast<size_t>(argmax)].inputs[0];
+  const auto classes = static_cast<size_t>(graph.num_classes);
+  ASSERT_EQ(sample.scores.size(), points.size() * classes);
+  ASSERT_EQ(sample.labels.size(), points.size());
+  for (size_t i = 0; i < points.size(); ++i) {
+    const std::optional<std::vector<double>> row = interpreter.EvaluateAt(graph.scores_output, i);
+    for (size_t c = 0; c < classes; ++c) {
+      const double expected = row ? (*row)[c] : 0.0;
+      ASSERT_NEAR(sample.scores[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected))) << i << " " << c;
+    }
+    if (!row) {
+      EXPECT_EQ(sample.labels[i], 255) << i;
+      continue;
+    }
+    std::vector<double> values = *interpreter.EvaluateAt(labelled, i);
+    const auto best = std::max_element(values.begin(), values.end());
+    const auto label = best - values.begin();
+    const double best_value = *best;
+    *best = -std::numeric_limits<double>::infinity();
+    const double second = *std::max_element(values.begin(), values.end());
+    if (best_value - second > 1e-3 * std::max(1.0, std::abs(best_value))) {
+      EXPECT_EQ(sample.labels[i], label) << i;
+    }
+  }
+}
+
+// On a GPU without room to make the maps: what the CPU makes for it has all that the program's steps read.
+inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
+  // Two million points in few voxels: the maps would be made for two million voxels.
+  const auto& range_max = graph.voxelize_op().range_max;
+  std::mt19937 random(60);
+  std::uniform_real_distribution<float> unit(0, 1);
+  std::vector<float> values;
+  for (int i = 0; i < 2'000'000; ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * range_max[axis]);
+    values.push_back(unit(random));
+  }
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
+  const auto run = [&](int64_t limit) {
+    BatchOutput output;
+    const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
+    output.status = runner.status();
+    if (!runner.ok()) return output;
+    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
+    output.status = program.status();
+    return program.ok() ? (*runner)->Run(*program, {&cloud}, true) : std::move(output);
+  };
+  const BatchOutput expected = run(0);
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  EXPECT_FALSE(expected.geometry_on_cpu);
+  bool fell_back = false;
+  for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / 4) {
+    const BatchOutput output = run(limit);
+    if (!output.status.ok()) {
+      ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
+      continue;
+    }
+    ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
+    fell_back = true;
+    const std::vector<float>& scores = output.samples[0].scores;
+    ASSERT_EQ(scores.size(), expected.samples[0].scores.size());
+    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores[i], 1e-2f) << i;
+  }
+  EXPECT_TRUE(fell_back);
+}
+
+// Of one point a voxel.
+inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
+                        kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
+  ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), dataflow, map_search, max_grid_bytes);
+}
+
+}  // namespace voxserve

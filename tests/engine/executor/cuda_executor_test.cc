@@ -1,0 +1,203 @@
+// What a GPU's executor promises about memory: sizes from nothing to millions of points, limits, no leaks.
+
+#include "engine/executor/cuda_executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// Points of a disc of ground around the sensor, as dense as a spinning LiDAR makes it: a voxel holds a point or two.
+PointCloud Ground(int64_t num_points, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> unit(0, 1);
+  std::vector<float> values;
+  const float radius = 0.03f * std::sqrt(static_cast<float>(num_points));
+  for (int64_t i = 0; i < num_points; ++i) {
+    const float r = radius * std::sqrt(unit(random)), angle = 6.2831853f * unit(random);
+    values.insert(values.end(), {r * std::cos(angle), r * std::sin(angle), 0.1f * unit(random), unit(random)});
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(num_points));
+}
+
+class CudaExecutorTest : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(support::Device::kCuda); }
+
+  void Start(int64_t device_memory_limit) {
+    program_ = Program();
+    auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = device_memory_limit});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    const auto model = LoadMinkUNetModel();
+    ASSERT_TRUE(model.ok()) << model.status();
+    auto program =
+        runner_->Compile(model->graph, {.precision = ModelConfig::Precision::kFloat16, .plan = kDefaultCudaConvPlan});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
+  BatchOutput Run(const PointCloud& cloud) { return runner_->Run(program_, {&cloud}, false); }
+
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;
+};
+
+TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
+  Start(0);
+  for (const int64_t num_points : {0, 1, 2, 3, 33, 1000, 2'000'000, 7, 0}) {
+    SCOPED_TRACE(num_points);
+    const BatchOutput output = Run(Ground(num_points, 5));
+    ASSERT_TRUE(output.status.ok()) << output.status;
+    ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
+    EXPECT_EQ(output.samples[0].labels.size(), static_cast<size_t>(num_points));
+    EXPECT_EQ(output.samples[0].counts.used, num_points);
+    for (const uint8_t label : output.samples[0].labels) ASSERT_LT(label, 12);
+    EXPECT_FALSE(output.geometry_on_cpu);
+  }
+}
+
+// One convolution after the other by fetch-on-demand, the rest as they are: a wrong one is named.
+TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEitherDataflow) {
+  Start(0);
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const auto scores_by = [&](const PlanTable& plans) {
+    BatchOutput output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    return output.samples.empty() ? std::vector<float>() : std::move(output.samples[0].scores);
+  };
+  const std::vector<float> expected = scores_by(program_.default_plans);
+  ConvPlan fused = kDefaultCudaConvPlan;
+  fused.dataflow = Dataflow::kFetchOnDemand;
+  int num_served = 0;
+  for (const ProgramConv& conv : program_.convs) {
+    if (conv.fetch_on_demand_rows.empty()) continue;
+    ++num_served;
+    for (const int32_t rows : {0, conv.fetch_on_demand_rows.back()}) {
+      fused.block_rows = rows;
+      const Plan plan{.fallback = kDefaultCudaConvPlan, .by_node = {{conv.node, fused}}};
+      const std::vector<float> scores = scores_by(PlanTable(program_, {{.plan = plan}}));
+      ASSERT_EQ(scores.size(), expected.size());
+      float largest_error = 0;
+      for (size_t i = 0; i < scores.size(); ++i) {
+        largest_error = std::max(largest_error, std::abs(scores[i] - expected[i]));
+      }
+      EXPECT_LE(largest_error, 0.2f) << conv.node << " " << conv.in_channels << " -> " << conv.out_channels
+                                     << " channels, rulebook " << conv.rulebook << ", " << rows << " rows";
+    }
+  }
+  EXPECT_GT(num_served, 0);
+}
+
+TEST_F(CudaExecutorTest, ThousandScansOfChangingSizeLeaveThePoolWhereItWas) {
+  Start(768 * kMiB);
+  std::vector<PointCloud> clouds;
+  for (const int64_t num_points : {20'000, 1, 60'000, 500, 0, 90'000, 7'000, 33'000}) {
+    clouds.push_back(Ground(num_points, static_cast<uint32_t>(num_points)));
+  }
+  // The second round makes one block of what the first one took in several.
+  const auto warm_up = [&] {
+    for (int i = 0; i < 16; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i) % clouds.size()]).status.ok());
+  };
+  warm_up();
+  const DevicePool& pool = *runner_->device().pool;
+  const int64_t used = pool.used_bytes();
+  ASSERT_TRUE(runner_->context().cuda->stream.view().Synchronize().ok());
+  const auto reserved = pool.reserved_bytes();
+  ASSERT_TRUE(reserved.ok());
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Run(clouds[static_cast<size_t>(i * 5) % clouds.size()]).status.ok()) << i;
+  EXPECT_EQ(pool.used_bytes(), used);
+  EXPECT_EQ(*pool.reserved_bytes(), *reserved);
+
+  // Nor does one that runs out of memory half-way leave anything behind.
+  const PointCloud huge = Ground(3'000'000, 9);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ReasonOf(Run(huge).status), error_reason::kOutOfMemory);
+    warm_up();
+    EXPECT_EQ(pool.used_bytes(), used);
+  }
+}
+
+TEST_F(CudaExecutorTest, SaysWhatABatchNeededWhateverTheContextKeeps) {
+  Start(0);
+  const PointCloud small = Ground(30'000, 1), large = Ground(300'000, 2);
+  const BatchBytes before = Run(small).bytes;
+  const BatchBytes most = Run(large).bytes;
+  const BatchBytes after = Run(small).bytes;
+  EXPECT_EQ(after.points, before.points);
+  EXPECT_EQ(after.features, before.features);
+  // In proportion, or nearly.
+  EXPECT_GT(most.points, 8 * before.points);
+  EXPECT_LT(most.points, 11 * before.points);
+  EXPECT_GT(most.features, 5 * before.features);
+  EXPECT_LE(most.total(), runner_->executor().allocated_bytes() + 2 * DeviceArena::kBlockBytes);
+}
+
+TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
+  Start(192 * kMiB);
+  const PointCloud small = Ground(5'000, 1), large = Ground(1'500'000, 2);
+  const BatchOutput before = Run(small);
+  ASSERT_TRUE(before.status.ok()) << before.status;
+  const BatchOutput refused = Run(large);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted) << refused.status;
+  EXPECT_EQ(ReasonOf(refused.status), error_reason::kOutOfMemory);
+  EXPECT_THAT(std::string(refused.status.message()), testing::HasSubstr("bytes are in use"));
+  const BatchOutput after = Run(small);
+  ASSERT_TRUE(after.status.ok()) << after.status;
+  EXPECT_EQ(after.samples[0].labels, before.samples[0].labels);
+  EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
+}
+
+// Maps are made for what the points could become; a cloud of many points a voxel then fits by its exact sizes alone.
+TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  std::vector<float> points;
+  for (int copy = 0; copy < 12; ++copy) points.insert(points.end(), scan->points.begin(), scan->points.end());
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), points.size() / 4);
+  const SampleInput input{.cloud = &cloud, .sample = FarthestPoints{.num_points = 64, .seed = 1}};
+  const auto run = [&] { return runner_->executor().Run(program_, {&input, 1}, {}, {}); };
+  Start(0);
+  const BatchOutput expected = run();
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  EXPECT_FALSE(expected.geometry_on_cpu);
+  bool fell_back = false;
+  for (int64_t limit = 128 * kMiB; limit < 8192 * kMiB && !fell_back; limit += limit / 4) {
+    Start(limit);
+    if (HasFatalFailure()) return;
+    const BatchOutput output = run();
+    if (!output.status.ok()) {
+      ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
+      continue;
+    }
+    ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
+    fell_back = true;
+    EXPECT_EQ(output.samples[0].sampled_points.size(), 64u);
+    EXPECT_EQ(output.samples[0].sampled_points, expected.samples[0].sampled_points);
+    // Rows are in another order, and so are sums.
+    int64_t different = 0;
+    for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {
+      different += output.samples[0].labels[i] != expected.samples[0].labels[i];
+    }
+    EXPECT_LE(different, static_cast<int64_t>(cloud.num_points()) / 1000);
+  }
+  EXPECT_TRUE(fell_back);
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,387 @@
+// Heads of detection in networks: boxes of compiled programs beside those of the interpreter's images, which the
+// kernels' own tests hold to plain implementations.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "engine/executor/batch_checks.h"
+#include "engine/ops/boxes/decode_boxes.h"
+#include "engine/ops/boxes/nms.h"
+#include "engine/ops/image/conv2d.h"
+#include "kernels/boxes/rotated_nms.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/graph_interpreter.h"
+
+namespace voxserve {
+namespace {
+
+using kernels::CenterHeadConvention;
+
+constexpr kernels::Conv2dGeometry kSame3x3 = {.kernel_size = {3, 3}, .padding = {1, 1}};
+
+class DetectionNetworkTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, DetectionNetworkTest, support::AllDevices(), support::DeviceName);
+
+// A branch of a head, as CenterPoint has them.
+int Branch(GraphBuilder& b, int shared, int channels) {
+  return b.Conv2d(b.Relu(b.Norm(b.Conv2d(shared, kSame3x3, 4, true))), kSame3x3, channels, true);
+}
+
+int CenterTask(GraphBuilder& b, int shared, CenterHeadConvention convention, const std::vector<int>& class_ids,
+               bool has_velocity) {
+  kernels::CenterHead head{.convention = convention,
+                           .num_classes = static_cast<int32_t>(class_ids.size()),
+                           .score_threshold = 0.3f,
+                           .center_min = {-20, -20, -20},
+                           .center_max = {20, 20, 20},
+                           .max_boxes = 40};
+  std::copy(class_ids.begin(), class_ids.end(), head.class_ids.begin());
+  std::vector<int> images;
+  for (const int channels : {head.num_classes, 2, 1, 3, 2}) images.push_back(Branch(b, shared, channels));
+  if (has_velocity) images.push_back(Branch(b, shared, 2));
+  return b.CenterHead(images, head);
+}
+
+int AnchorTask(GraphBuilder& b, int bev) {
+  kernels::AnchorHeadParams head{.num_classes = 2,
+                                 .class_ids = {3, 1},
+                                 .num_anchors = 3,
+                                 .direction_offset = 0.7f,
+                                 .score_threshold = 0.4f,
+                                 .max_boxes = 30};
+  head.anchors[0] = {.size = {2, 1, 1}, .bottom = -1};
+  head.anchors[1] = {.size = {2, 1, 1}, .bottom = -1, .yaw = 1.57f};
+  head.anchors[2] = {.size = {0.5f, 0.4f, 1.5f}, .bottom = 0.5f};
+  const int scores = b.Linear(bev, 6, true), residuals = b.Linear(bev, 21, true), directions = b.Linear(bev, 6, true);
+  return b.AnchorHead({scores, residuals, directions}, head);
+}
+
+int Bev(GraphBuilder& b) { return b.ToBev(b.Relu(b.Submanifold(0, 6, true))); }
+
+// The interpreter's images through the kernels of the CPU.
+class ExpectedBoxes {
+ public:
+  ExpectedBoxes(const Graph& graph, const Points& points) : graph_(graph), interpreter_(graph, points) {}
+
+  std::vector<float> Kept() {
+    const GraphNode& nms = Node(graph_.boxes_output);
+    const auto& op = std::get<NmsOp>(nms.op);
+    kernels::RotatedNmsParams params{.num_samples = 1,
+                                     .num_inputs = static_cast<int32_t>(nms.inputs.size()),
+                                     .iou_threshold = op.iou_threshold,
+                                     .max_boxes_in = op.max_boxes_in,
+                                     .max_boxes_out = op.max_boxes_out};
+    std::vector<std::vector<float>> decoded;
+    for (const int input : nms.inputs) decoded.push_back(Decoded(Node(input)));
+    for (size_t i = 0; i < decoded.size(); ++i) {
+      params.inputs[i] = {.boxes = decoded[i].data(), .max_boxes = Node(nms.inputs[i]).max_boxes};
+    }
+    EXPECT_EQ(kernels::NmsRows(params), nms.max_boxes);
+    std::vector<float> kept(static_cast<size_t>(nms.max_boxes) * kernels::kBoxPitch);
+    params.boxes = kept.data();
+    kernels::cpu::RotatedNms(params, pool_);
+    return kept;
+  }
+
+ private:
+  const GraphNode& Node(int node) const { return graph_.nodes[static_cast<size_t>(node)]; }
+
+  kernels::ImageChannels Image(int node) {
+    std::vector<float> values;
+    for (const auto& [cell, row] : interpreter_.Evaluate(node)) values.insert(values.end(), row.begin(), row.end());
+    images_.push_back(std::move(values));
+    return {.data = images_.back().data(), .pitch = Node(node).channels};
+  }
+
+  std::vector<float> Decoded(const GraphNode& node) {
+    std::vector<float> boxes(static_cast<size_t>(node.max_boxes) * kernels::kBoxPitch);
+    if (const auto* center = std::get_if<CenterHeadDecodeOp>(&node.op)) {
+      kernels::CenterHeadParams params{.num_samples = 1, .num_heads = 1};
+      kernels::CenterHead& head = params.heads[0];
+      head = center->head;
+      head.heatmap = Image(node.inputs[0]);
+      head.center = Image(node.inputs[1]);
+      head.height = Image(node.inputs[2]);
+      head.dim = Image(node.inputs[3]);
+      head.rot = Image(node.inputs[4]);
+      if (center->has_velocity) head.vel = Image(node.inputs[5]);
+      head.boxes = boxes.data();
+      kernels::cpu::DecodeCenterHeads(params, pool_);
+    } else {
+      kernels::AnchorHeadParams params = std::get<AnchorHeadDecodeOp>(node.op).head;
+      params.num_samples = 1;
+      params.scores = Image(node.inputs[0]);
+      params.residuals = Image(node.inputs[1]);
+      params.directions = Image(node.inputs[2]);
+      params.boxes = boxes.data();
+      kernels::cpu::DecodeAnchorHead(params, pool_);
+    }
+    return boxes;
+  }
+
+  const Graph& graph_;
+  Interpreter interpreter_;
+  kernels::ThreadPool pool_{1};
+  std::vector<std::vector<float>> images_;
+};
+
+std::array<float, kernels::kBoxColumns> ValuesOf(const Box& box) {
+  return {box.x,
+          box.y,
+          box.z,
+          box.length,
+          box.width,
+          box.height,
+          box.yaw,
+          box.velocity_x,
+          box.velocity_y,
+          box.score,
+          static_cast<float>(box.class_id)};
+}
+
+// rows: of box_rows.h.
+void ExpectBoxes(const std::vector<Box>& boxes, const std::vector<float>& rows) {
+  size_t count = 0;
+  while (count * kernels::kBoxPitch < rows.size() &&
+         rows[count * kernels::kBoxPitch + kernels::kBoxScore] != kernels::kNoBox) {
+    ++count;
+  }
+  EXPECT_GT(count, 3u);
+  ASSERT_EQ(boxes.size(), count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto values = ValuesOf(boxes[i]);
+    for (size_t column = 0; column < values.size(); ++column) {
+      const float expected = rows[i * kernels::kBoxPitch + column];
+      double difference = double{values[column]} - expected;
+      if (column == kernels::kBoxYaw) difference = std::remainder(difference, 2 * M_PI);
+      ASSERT_LE(std::abs(difference), 1e-3 * std::max(1.0f, std::abs(expected))) << "box " << i << " column " << column;
+    }
+  }
+}
+
+PointCloud Cloud(const Points& points) {
+  return *PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
+}
+
+void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed) {
+  const Points points = RandomPoints(seed);
+  const PointCloud cloud = Cloud(points);
+  const auto runner = DeviceRunner::Create({.device = device});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const std::vector<float> expected = ExpectedBoxes(graph, points).Kept();
+  for (const bool merges_conv2ds : {false, true}) {
+    const auto program = (*runner)->Compile(graph, {.device = device, .merges_conv2ds = merges_conv2ds});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_TRUE(program->has_boxes);
+    const BatchOutput output = (*runner)->Run(*program, {&cloud}, false);
+    ASSERT_TRUE(output.status.ok()) << output.status;
+    ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
+    ExpectBoxes(output.samples[0].boxes, expected);
+  }
+}
+
+Graph CenterPoint(uint32_t seed) {
+  GraphBuilder b(seed);
+  const int shared = b.Relu(b.Norm(b.Conv2d(Bev(b), kSame3x3, 8, true)));
+  const int first = CenterTask(b, shared, CenterHeadConvention::kOpenPcdet, {4}, true);
+  const int second = CenterTask(b, shared, CenterHeadConvention::kDet3d, {1, 0}, true);
+  const int third = CenterTask(b, shared, CenterHeadConvention::kOpenPcdet, {2, 3}, false);
+  return b.FinishBoxes(b.Nms({first, second, third}, {.iou_threshold = 0.2f, .max_boxes_in = 30, .max_boxes_out = 12}),
+                       5);
+}
+
+TEST_P(DetectionNetworkTest, CenterPointsTasks) {
+  for (const uint32_t seed : {1u, 2u, 3u}) ExpectEqual(GetParam(), CenterPoint(seed), seed);
+}
+
+TEST_P(DetectionNetworkTest, SecondsAnchors) {
+  for (const uint32_t seed : {4u, 5u}) {
+    GraphBuilder b(seed);
+    const int boxes = AnchorTask(b, Bev(b));
+    ExpectEqual(GetParam(), b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.01f, .max_boxes_out = 20}), 4), seed);
+  }
+}
+
+TEST_P(DetectionNetworkTest, HeadsOfBothKinds) {
+  GraphBuilder b(6);
+  const int bev = Bev(b);
+  const int anchors = AnchorTask(b, bev);
+  const int center = CenterTask(b, bev, CenterHeadConvention::kDet3d, {0}, false);
+  ExpectEqual(GetParam(), b.FinishBoxes(b.Nms({anchors, center}, {.iou_threshold = 0.5f, .max_boxes_out = 9}), 4), 6);
+}
+
+TEST_P(DetectionNetworkTest, CenterPointsTasksAreDecodedTogether) {
+  const Program program = Compile(CenterPoint(7), Plan(), {});
+  int decoded = 0, suppressed = 0;
+  for (const auto& step : program.steps) {
+    decoded += dynamic_cast<const DecodeCenterHeadsStep*>(step.get()) != nullptr ? 1 : 0;
+    suppressed += dynamic_cast<const NmsStep*>(step.get()) != nullptr ? 1 : 0;
+  }
+  EXPECT_EQ(decoded, 1);
+  EXPECT_EQ(suppressed, 1);
+}
+
+TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
+  const std::vector<PointCloud> clouds = {Cloud(RandomPoints(1)), Cloud(RandomPoints(2)), Cloud({{3, 2, 1, 0.5f}}),
+                                          Cloud(RandomPoints(1))};
+  std::vector<const PointCloud*> batch;
+  for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
+  const auto runner = DeviceRunner::Create({.device = GetParam()});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  Variant variant{.device = GetParam(), .is_deterministic = true};
+  if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
+  const auto program = (*runner)->Compile(CenterPoint(8), variant);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchOutput together = (*runner)->Run(*program, batch, false);
+  ASSERT_TRUE(together.status.ok()) << together.status;
+  for (size_t i = 0; i < clouds.size(); ++i) {
+    SCOPED_TRACE(i);
+    const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, false);
+    ASSERT_TRUE(alone.status.ok()) << alone.status;
+    const std::vector<Box>&expected = alone.samples[0].boxes, &boxes = together.samples[i].boxes;
+    ASSERT_FALSE(expected.empty());
+    ASSERT_EQ(boxes.size(), expected.size());
+    for (size_t box = 0; box < boxes.size(); ++box) {
+      for (size_t column = 0; column < kernels::kBoxColumns; ++column) {
+        EXPECT_NEAR(ValuesOf(boxes[box])[column], ValuesOf(expected[box])[column], 1e-4) << box << " " << column;
+      }
+    }
+  }
+}
+
+// What the budget of a batch counts for a sample is what it takes.
+TEST(DetectionMemoryTest, SamplesTakeOfAGpuWhatTheProgramSays) {
+  SKIP_WITHOUT(support::Device::kCuda);
+  const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const PointCloud cloud = Cloud({{3, 2, 1, 0.5f}});
+  for (const bool has_anchors : {false, true}) {
+    SCOPED_TRACE(has_anchors ? "anchors" : "center");
+    GraphBuilder b(31);
+    const int boxes =
+        has_anchors ? AnchorTask(b, Bev(b)) : CenterTask(b, Bev(b), CenterHeadConvention::kDet3d, {0}, true);
+    const Graph graph = b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4);
+    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto features_of = [&](size_t num_samples) {
+      const BatchOutput output = (*runner)->Run(*program, std::vector<const PointCloud*>(num_samples, &cloud), false);
+      EXPECT_TRUE(output.status.ok()) << output.status;
+      return output.bytes.features;
+    };
+    // A voxel each is next to nothing; what arrays are rounded up to is in a single sample's bytes already.
+    const int64_t one = features_of(1);
+    for (const int64_t num_samples : {2, 7, 24}) {
+      const int64_t taken = features_of(static_cast<size_t>(num_samples));
+      EXPECT_LE(taken, num_samples * program->sample_bytes + one / 4) << num_samples;
+      EXPECT_GE(taken, num_samples * program->sample_bytes * 9 / 10) << num_samples;
+    }
+  }
+}
+
+// The same without a GPU to ask: the scratch of every step is in what a sample takes, once.
+TEST(DetectionMemoryTest, ASamplesBytesHaveTheScratchOfItsSteps) {
+  if constexpr (!kernels::kHasCuda) GTEST_SKIP() << "built without CUDA";
+  GraphBuilder b(32);
+  const int boxes = AnchorTask(b, b.ToBev(b.Linear(0, 4, true)));
+  const Graph graph = b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4);
+  const int64_t of_buffers = Compile(graph, Plan(), {}).sample_bytes;
+  const Program program = Compile(graph, Plan(), {.on_cuda = true});
+  const int64_t of_scratch = program.sample_bytes - of_buffers;
+  EXPECT_GT(of_buffers, 0);
+  if constexpr (kernels::kHasCuda) {
+    kernels::AnchorHeadParams decoder;
+    for (const GraphNode& node : graph.nodes) {
+      if (const auto* op = std::get_if<AnchorHeadDecodeOp>(&node.op)) decoder = op->head;
+    }
+    decoder.num_samples = 1;
+    EXPECT_GE(of_scratch, static_cast<int64_t>(kernels::cuda::AnchorHeadWorkspaceBytes(decoder)));
+    EXPECT_GE(of_scratch, static_cast<int64_t>(kernels::cuda::RotatedNmsWorkspaceBytes(
+                              {.num_samples = 1,
+                               .num_inputs = 1,
+                               .inputs = {{{.boxes = nullptr, .max_boxes = decoder.max_boxes}}},
+                               .max_boxes_out = 10})));
+  }
+  for (const int64_t num_samples : {1, 4, 9}) {
+    const int64_t bytes = BytesOfSamples(program, num_samples, /*on_cuda=*/true);
+    EXPECT_LE(bytes, num_samples * program.sample_bytes) << num_samples;
+    EXPECT_GE(bytes, num_samples * program.sample_bytes * 9 / 10) << num_samples;
+  }
+}
+
+// A convolution that the CPU's library refuses: groups that do not divide the channels, which no model that loads has.
+TEST(RefusedConvolutionTest, FailsTheLoadAndARequestButNotTheProcess) {
+  const auto runner = DeviceRunner::Create({});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  GraphBuilder b(33);
+  const int image = b.Conv2d(b.ToBev(b.Linear(0, 3, true)), kSame3x3, 56, true);
+  const int boxes = AnchorTask(b, image);
+  Program program = Compile(b.FinishBoxes(b.Nms({boxes}, {.iou_threshold = 0.2f, .max_boxes_out = 10}), 4), Plan(), {});
+  EXPECT_TRUE(program.Check().ok()) << program.Check();
+  const PointCloud cloud = Cloud(RandomPoints(33));
+  EXPECT_TRUE((*runner)->Run(program, {&cloud}, false).status.ok());
+
+  const auto is_conv = [](const std::unique_ptr<Step>& step) {
+    return dynamic_cast<const Conv2dStep*>(step.get()) != nullptr;
+  };
+  const auto conv = std::find_if(program.steps.begin(), program.steps.end(), is_conv);
+  ASSERT_NE(conv, program.steps.end());
+  const Conv2dStep::Options& good = static_cast<const Conv2dStep&>(**conv).options();
+  Conv2dStep::Options options{.in = good.in,
+                              .out = good.out,
+                              .in_rows = good.in_rows,
+                              .in_columns = good.in_columns,
+                              .geometry = good.geometry};
+  options.geometry.groups = 7;
+  ASSERT_NE(options.in.channels % 7, 0);
+  const std::vector<float> weights(static_cast<size_t>(options.in.channels / 7) * 56 * 9, 1.0f);
+  const std::string name = (*conv)->name;
+  *conv = std::make_unique<Conv2dStep>(std::move(options), weights);
+  (*conv)->name = name;
+  (*conv)->is_for_all = true;
+  const absl::Status checked = program.Check();
+  EXPECT_EQ(checked.code(), absl::StatusCode::kInternal) << checked;
+  EXPECT_THAT(std::string(checked.message()), testing::HasSubstr("step \"" + name + "\""));
+  const BatchOutput refused = (*runner)->Run(program, {&cloud}, false);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInternal) << refused.status;
+  EXPECT_EQ(ReasonOf(refused.status), error_reason::kInternal);
+  EXPECT_TRUE(refused.samples.empty());
+}
+
+// Of float16 features. A head reads images of one type: where something else reads one of them, none is float32.
+TEST(DetectionProgramTest, ImagesStayFloat32WhereDecodersAloneReadThem) {
+  for (const bool is_read_again : {false, true}) {
+    GraphBuilder b(20);
+    const int bev = b.ToBev(b.Linear(0, 4, true));
+    const int heatmap = b.Conv2d(bev, kSame3x3, 2, true);
+    std::vector<int> images = {heatmap, b.Conv2d(is_read_again ? heatmap : bev, kSame3x3, 2, true)};
+    for (const int channels : {1, 3, 2}) images.push_back(b.Conv2d(bev, kSame3x3, channels, true));
+    const int decoded = b.CenterHead(images, {.num_classes = 2, .class_ids = {0, 1}, .max_boxes = 8});
+    const int nms = b.Nms({decoded}, {.iou_threshold = 0.5f, .max_boxes_in = 8, .max_boxes_out = 4});
+    const Program program = Compile(b.FinishBoxes(nms, 2), Plan(), {.dtype = kernels::DType::kFloat16});
+    int num_convs = 0;
+    for (const auto& step : program.steps) {
+      const auto* const conv = dynamic_cast<const Conv2dStep*>(step.get());
+      if (conv == nullptr) continue;
+      ++num_convs;
+      EXPECT_EQ(program.buffers[static_cast<size_t>(conv->options().out.buffer)].dtype,
+                is_read_again ? kernels::DType::kFloat16 : kernels::DType::kFloat32);
+    }
+    EXPECT_EQ(num_convs, 5);
+  }
+}
+
+}  // namespace
+}  // namespace voxserve

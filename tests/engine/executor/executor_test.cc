@@ -1,0 +1,202 @@
+// What the executor promises about batches whose samples are not all good.
+
+#include "engine/executor/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+using testing::IsEmpty;
+
+PointCloud Cloud(const std::vector<float>& xyzi) {
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
+}
+
+class ExecutorTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(GetParam());
+    auto runner = DeviceRunner::Create({.device = GetParam()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    const auto model = LoadMinkUNetModel();
+    ASSERT_TRUE(model.ok()) << model.status();
+    Variant variant{.device = GetParam()};
+    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
+    auto program = runner_->Compile(model->graph, variant);
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
+  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
+    return runner_->Run(program_, clouds, true, limits);
+  }
+
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, ExecutorTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
+  const PointCloud two = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
+  const PointCloud three = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
+  const RunLimits limits{.max_batch_voxels = 4};
+  const BatchOutput refused = Run({&two, &three}, limits);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kOutOfRange) << refused.status;
+  EXPECT_THAT(refused.samples, IsEmpty());
+  const BatchOutput whole = Run({&two, &two}, limits);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels.size(), 3u) << "one sample is its own batch";
+  // What it needed, where that is counted.
+  EXPECT_EQ(whole.bytes.points > 0 && whole.bytes.features > 0 && whole.bytes.fixed > 0,
+            GetParam() == support::Device::kCuda);
+}
+
+TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
+  const PointCloud good = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
+  const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f, 2, 0, 0, 0.3f});
+  const float xyz[] = {1, 2, 3};
+  const PointCloud lacking = *PointCloud::FromFloats({"x", "y", "z"}, xyz, 1);
+  const RunLimits limits{.max_voxels = 2};
+  const BatchOutput alone = Run({&good}, limits);
+  const BatchOutput batch = Run({&good, &lacking, &large, &good}, limits);
+  ASSERT_TRUE(alone.status.ok() && batch.status.ok());
+  ASSERT_EQ(batch.samples.size(), 4u);
+  EXPECT_EQ(ReasonOf(batch.samples[1].status), error_reason::kMissingField);
+  EXPECT_EQ(ReasonOf(batch.samples[2].status), error_reason::kTooManyVoxels);
+  EXPECT_THAT(batch.samples[1].labels, IsEmpty());
+  EXPECT_THAT(batch.samples[2].scores, IsEmpty());
+  for (const size_t i : {0u, 3u}) {
+    ASSERT_TRUE(batch.samples[i].status.ok()) << batch.samples[i].status;
+    EXPECT_EQ(batch.samples[i].labels, alone.samples[0].labels);
+    for (size_t j = 0; j < alone.samples[0].scores.size(); ++j) {
+      EXPECT_NEAR(batch.samples[i].scores[j], alone.samples[0].scores[j], 1e-4f);
+    }
+  }
+}
+
+TEST_P(ExecutorTest, RefusedCloudCostsNoNetwork) {
+  const PointCloud large = Cloud({0, 0, 0, 0.1f, 1, 0, 0, 0.2f});
+  const BatchOutput output = Run({&large}, {.max_voxels = 1});
+  ASSERT_TRUE(output.status.ok());
+  EXPECT_EQ(ReasonOf(output.samples[0].status), error_reason::kTooManyVoxels);
+  for (const StageTime& stage : output.stages) EXPECT_NE(stage.name, "features");
+}
+
+// A network of coordinates alone: 3 x 1 x 3 cells and stride 2 on the first axis, which at the last site of the last
+// axis ask for one more than a key can hold.
+Program HalvesTheFirstAxis() {
+  Program program;
+  program.voxelize.rounding = kernels::VoxelRounding::kFloor;
+  program.voxelize.origin = kernels::VoxelOrigin::kZero;
+  program.voxelize.axes = {"x", "y", "z"};
+  program.levels.resize(2);
+  program.levels[1].parent = 0;
+  program.levels[1].from.rule = kernels::CoordinateRule::kExpand;
+  program.levels[1].from.geometry = {.kernel_size = {3, 1, 3, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 1, 0}};
+  program.segments = {{.levels = {1}}};
+  return program;
+}
+
+TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
+  program_ = HalvesTheFirstAxis();
+  const float last = static_cast<float>(kernels::CoordinateKey(3).max_coordinate());
+  const PointCloud good = Cloud({0, 0, last - 1, 0.1f});
+  const PointCloud beyond = Cloud({0, 0, last, 0.1f, 2, 0, 0, 0.1f});
+  const BatchOutput batch = Run({&good, &beyond, &good}, RunLimits());
+  ASSERT_TRUE(batch.status.ok()) << batch.status;
+  EXPECT_TRUE(batch.samples[0].status.ok()) << batch.samples[0].status;
+  EXPECT_TRUE(batch.samples[2].status.ok()) << batch.samples[2].status;
+  EXPECT_EQ(batch.samples[1].status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(batch.samples[1].status), error_reason::kCoordinateLimits);
+  EXPECT_THAT(batch.samples[1].status.message(),
+              testing::HasSubstr("asks 1 times for sites outside -130944 to 130943"));
+
+  const BatchOutput alone = Run({&beyond}, RunLimits());
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  EXPECT_EQ(ReasonOf(alone.samples[0].status), error_reason::kCoordinateLimits);
+  for (const StageTime& stage : alone.stages) EXPECT_NE(stage.name, "features");
+}
+
+TEST_P(ExecutorTest, NoSampleAtAll) {
+  const BatchOutput output = Run({}, RunLimits());
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  EXPECT_THAT(output.samples, IsEmpty());
+}
+
+TEST_P(ExecutorTest, MoreSamplesThanAKeyHoldsAreRefused) {
+  const PointCloud one = Cloud({0, 0, 0, 0.1f});
+  const std::vector<const PointCloud*> clouds(1025, &one);
+  EXPECT_EQ(Run(clouds, RunLimits()).status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(ExecutorTest, MemoryIsKeptFromBatchToBatchAndNotMore) {
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const PointCloud small = Cloud({0, 0, 0, 0.1f});
+  // A GPU's arena makes one block of several when the second batch begins.
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
+  const int64_t bytes = runner_->executor().allocated_bytes();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Run({&small}, RunLimits()).status.ok());
+  ASSERT_TRUE(Run({&scan->cloud}, RunLimits()).status.ok());
+  EXPECT_EQ(runner_->executor().allocated_bytes(), bytes);
+}
+
+// The plan follows from the number of voxels, and every plan gives the same labels.
+TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
+  const auto scan = LoadGoldenScan("pandaset_063");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const BatchOutput expected = Run({&scan->cloud}, {});
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  const bool on_cuda = GetParam() == support::Device::kCuda;
+  ConvPlan other = on_cuda ? kDefaultCudaConvPlan : ConvPlan();
+  other.map_search = kernels::MapSearch::kGrid;
+  other.block_rows = on_cuda ? 0 : 64;
+  other.grouping.grouping = kernels::Grouping::kSeparate;
+  const int64_t voxels = expected.samples[0].counts.voxels;
+  // A grid of no size is counted where it was asked for: that shows which plan ran.
+  const RunLimits limits{.max_grid_bytes = 0};
+  const PlanTable other_above(program_,
+                              {{.max_voxels = voxels, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}},
+                               {.min_voxels = voxels, .plan = {.fallback = other}}});
+  const PlanTable other_below(
+      program_, {{.max_voxels = voxels + 1, .plan = {.fallback = other}},
+                 {.min_voxels = voxels + 1, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}}});
+  const PlanTable* const default_plans = &program_.default_plans;
+  for (const PlanTable* plans : {&other_above, &other_below, default_plans}) {
+    for (int run = 0; run < 2; ++run) {  // a GPU guesses the first time how many voxels there will be
+      const BatchOutput output =
+          runner_->Run(program_, {&scan->cloud}, true, limits, {.plans = plans, .times_convs = true});
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      if (run > 0 || !on_cuda) {
+        EXPECT_EQ(output.grid_fallbacks > 0, plans != default_plans);
+      }
+      int64_t different = 0;
+      for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {
+        different += output.samples[0].labels[i] != expected.samples[0].labels[i];
+      }
+      EXPECT_LE(different, 5);
+      ASSERT_EQ(output.conv_times.size(), program_.convs.size());
+      for (const absl::Duration time : output.conv_times) EXPECT_GT(time, absl::ZeroDuration());
+      ASSERT_EQ(output.rulebook_sizes.size(), program_.rulebooks.size());
+      EXPECT_EQ(output.rulebook_sizes[0].size(), 27u);
+      EXPECT_EQ(output.rulebook_sizes[0][13], voxels);  // a submanifold convolution's centre
+    }
+  }
+  EXPECT_TRUE(Run({&scan->cloud}, {}).conv_times.empty());
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,99 @@
+#pragma once
+
+// Runs a model, as its files say it, in every way that a device has of computing it, and compares the points' scores.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/model_loader.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/executor/conv_network.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+
+// As a model repository's loader reads it.
+inline absl::StatusOr<Graph> LoadTestGraph(const testing::TestModel& model) {
+  const testing::TemporaryFolder folder;
+  model.WriteTo(folder.path());
+  return LoadGraph(folder.path() / "1");
+}
+
+// A point in the middle of every voxel, with its features: the cloud of a ConvNetwork's voxels.
+inline PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
+  std::vector<std::string> fields(ConvNetwork::kFields, ConvNetwork::kFields + dimension);
+  for (int c = 0; c < channels; ++c) fields.push_back(absl::StrCat("f", c));
+  std::vector<float> values;
+  for (const auto& [site, row] : voxels) {
+    for (int axis = 0; axis < dimension; ++axis)
+      values.push_back(static_cast<float>(site[static_cast<size_t>(axis)]) + 0.5f);
+    for (const double value : row) values.push_back(static_cast<float>(value));
+  }
+  return *PointCloud::FromFloats(fields, values.data(), voxels.size());
+}
+
+inline std::vector<Variant> VariantsOf(support::Device device) {
+  using kernels::MapSearch;
+  if (device == support::Device::kCpu) {
+    return {{.name = "FetchOnDemand", .plan = {.map_search = MapSearch::kMerge}},
+            {.name = "GatherGemmScatter",
+             .plan = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter}},
+            {.name = "Grid", .plan = {.map_search = MapSearch::kGrid}}};
+  }
+  Variant hash{.name = "Hash", .device = device, .plan = kDefaultCudaConvPlan};
+  Variant grid = hash;
+  grid.name = "Grid";
+  grid.plan.map_search = MapSearch::kGrid;
+  grid.plan.grouping.grouping = kernels::Grouping::kSymmetric;
+  Variant half = hash;
+  half.name = "HalfFetchOnDemand";
+  half.precision = ModelConfig::Precision::kFloat16;
+  half.plan.dataflow = Dataflow::kFetchOnDemand;
+  return {hash, grid, half};
+}
+
+// A cloud and the scores of its points, point after point.
+struct ScoredCloud {
+  PointCloud cloud;
+  std::vector<double> scores;
+};
+
+// All samples in one batch. Scores are near where they differ by less than a float32's or, in half precision, float16's
+// rounding of the largest of all.
+inline void ExpectScores(support::Device device, const testing::TestModel& model,
+                         const std::vector<ScoredCloud>& samples) {
+  SCOPED_TRACE(model.graph);
+  const absl::StatusOr<Graph> graph = LoadTestGraph(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<const PointCloud*> batch;
+  double largest = 1;
+  for (const ScoredCloud& sample : samples) {
+    batch.push_back(&sample.cloud);
+    for (const double value : sample.scores) largest = std::max(largest, std::abs(value));
+  }
+  const auto runner = DeviceRunner::Create({.device = device});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (const Variant& variant : VariantsOf(device)) {
+    SCOPED_TRACE(variant.name);
+    const auto program = (*runner)->Compile(*graph, variant, 2);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const BatchOutput output = (*runner)->Run(*program, batch, true);
+    ASSERT_TRUE(output.status.ok()) << output.status;
+    const double tolerance = (variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 1e-4) * largest;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
+      const std::vector<float>& scores = output.samples[i].scores;
+      ASSERT_EQ(scores.size(), samples[i].scores.size());
+      for (size_t j = 0; j < scores.size(); ++j) {
+        ASSERT_NEAR(scores[j], samples[i].scores[j], tolerance) << "sample " << i << ", value " << j;
+      }
+    }
+  }
+}
+
+}  // namespace voxserve

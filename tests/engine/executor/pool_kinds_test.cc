@@ -1,0 +1,85 @@
+// Every kind of pool, through the loader, the compiler and a device, against loops written from the definitions:
+// per-axis kernels, strides, dilations and paddings in 1 to 4 dimensions, in batches whose samples are each compared
+// with themselves alone.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+
+#include "tests/engine/executor/conv_network_run.h"
+
+namespace voxserve {
+namespace {
+
+constexpr Place kOnes = {1, 1, 1, 1};
+constexpr int kInputs = -1;  // a pool's channels are its input's
+
+ConvShape PoolOf(ConvShape shape, Draw& draw) {
+  shape.reduce = draw.Reduce();
+  return shape;
+}
+
+class PoolKindsTest : public ::testing::TestWithParam<DrawnNetwork> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(std::get<0>(GetParam())); }
+
+  void Run(bool has_grid, const std::function<std::string(ConvNetwork&, Draw&)>& build) {
+    const auto [device, dimension, seed] = GetParam();
+    ExpectDrawnNetwork(device, dimension, seed, has_grid, build);
+  }
+
+  // Down by one of the rules, which `shape` fits.
+  static std::string Down(ConvNetwork& network, Draw& draw, bool has_grid, ConvShape& shape, int out_channels) {
+    if (has_grid) {
+      const auto reduce = shape.reduce;
+      shape = network.Fitting("voxels", draw.PaddedBox());
+      shape.reduce = reduce;
+      return network.Padded("voxels", shape, out_channels);
+    }
+    return draw.Up(0, 1) == 0 ? network.Floor("voxels", shape, out_channels)
+                              : network.Expand("voxels", shape, out_channels, std::nullopt);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Seeds, PoolKindsTest, DrawnNetworks(), NameOfDrawn);
+
+TEST_P(PoolKindsTest, OverNeighbours) {
+  Run(false, [](ConvNetwork& network, Draw& draw) {
+    const std::string pooled = network.Submanifold("voxels", PoolOf(draw.Box(kOnes), draw), kInputs);
+    const std::string mixed = network.Submanifold(pooled, draw.Box(kOnes), 5);
+    return network.Submanifold(mixed, PoolOf(draw.Box(kOnes), draw), kInputs);
+  });
+}
+
+TEST_P(PoolKindsTest, StridedAndBack) {
+  for (const bool has_grid : {false, true}) {
+    Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
+      ConvShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
+      const std::string down = Down(network, draw, has_grid, shape, kInputs);
+      const std::string mixed = network.Submanifold(down, draw.Box(kOnes), 5);
+      return network.Inverse(mixed, down, "voxels", PoolOf(shape, draw), kInputs, 1);
+    });
+  }
+}
+
+// spconv's indice_key: either may name the other.
+TEST_P(PoolKindsTest, ConvolutionsAndPoolsInvertEachOther) {
+  for (const bool has_grid : {false, true}) {
+    Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
+      ConvShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
+      const std::string down = Down(network, draw, has_grid, shape, kInputs);
+      const std::string mixed = network.Submanifold(down, draw.Box(kOnes), 6);
+      shape.reduce.reset();
+      return network.Inverse(mixed, down, "voxels", shape, 4, draw.Up(1, 2));
+    });
+    Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
+      ConvShape shape = draw.Box(draw.Axes(1, 3));
+      const std::string down = Down(network, draw, has_grid, shape, 5);
+      return network.Inverse(down, down, "voxels", PoolOf(shape, draw), kInputs, 1);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,115 @@
+// Convolutions of every kind in 1 to 4 dimensions as spconv made them (spconv_cases.h), each written as a model that
+// runs through the loader, the compiler and a device: the same sites, and the same rows to a float's rounding.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/engine/executor/spconv_cases.h"
+
+namespace voxserve {
+namespace {
+
+class SpconvConvolutionsTest : public ::testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  // Calls run with each stored case of a kind, and a model that has its voxels and its first node, "conv".
+  static void ForEach(SpconvCase::Kind kind, const std::string& kind_text, size_t num_cases,
+                      const std::function<void(const SpconvCase&, testing::TestModel)>& run) {
+    const auto cases = ReadSpconvCases();
+    ASSERT_TRUE(cases.ok()) << cases.status();
+    size_t num_run = 0;
+    for (const SpconvCase& one : *cases) {
+      if (one.kind != kind) continue;
+      ++num_run;
+      SCOPED_TRACE(one.name);
+      testing::TestModel model{.graph = Voxels(one.in)};
+      const std::string geometry =
+          kind == SpconvCase::kSubmanifold
+              ? absl::StrCat("kernel_size: ", AxesText(one.geometry.kernel_size, one.geometry.dimension),
+                             " dilation: ", AxesText(one.geometry.dilation, one.geometry.dimension))
+              : GeometryText(one.geometry);
+      if (kind == SpconvCase::kInverseOfPool) {
+        absl::StrAppend(&model.graph, "nodes { name: \"conv\" inputs: \"voxels\" pool { ", kind_text, " ", geometry,
+                        " } }\n");
+      } else {
+        AddConv("conv", "voxels", absl::StrCat(kind_text, " ", geometry), one.weight, &model);
+      }
+      ASSERT_NO_FATAL_FAILURE(run(one, model));
+    }
+    EXPECT_EQ(num_run, num_cases);
+  }
+
+  static void AddConv(const std::string& name, const std::string& input, const std::string& text,
+                      const support::NpyArray& weight, testing::TestModel* model) {
+    absl::StrAppend(&model->graph, "nodes { name: \"", name, "\" inputs: \"", input, "\" sparse_conv { ", text,
+                    " out_channels: ", weight.shape[2], " } }\n");
+    model->weights[name + ".weight"] = testing::FloatTensor(weight.shape, weight.values<float>());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, SpconvConvolutionsTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(SpconvConvolutionsTest, Submanifold) {
+  ForEach(SpconvCase::kSubmanifold, "kind: KIND_SUBMANIFOLD", 36,
+          [](const SpconvCase& one, const testing::TestModel& model) {
+            ExpectAtVoxels(GetParam(), model, "conv", one.in, one.out.samples);
+          });
+}
+
+TEST_P(SpconvConvolutionsTest, Strided) {
+  ForEach(SpconvCase::kStrided, "kind: KIND_STRIDED rule: RULE_PADDED", 70,
+          [](const SpconvCase& one, const testing::TestModel& model) {
+            ExpectThroughVoxels(GetParam(), model, "conv", one.in, one.geometry, MadeBy::kStrided, one.out.channels,
+                                one.out.samples);
+          });
+}
+
+TEST_P(SpconvConvolutionsTest, Transposed) {
+  ForEach(SpconvCase::kTransposed, "kind: KIND_TRANSPOSED", 64,
+          [](const SpconvCase& one, const testing::TestModel& model) {
+            ExpectThroughVoxels(GetParam(), model, "conv", one.in, one.geometry, MadeBy::kTransposed, one.out.channels,
+                                one.out.samples);
+          });
+}
+
+TEST_P(SpconvConvolutionsTest, Inverse) {
+  ForEach(SpconvCase::kInverse, "kind: KIND_STRIDED rule: RULE_PADDED", 32,
+          [](const SpconvCase& one, testing::TestModel model) {
+            AddConv("inverse", "conv", "kind: KIND_INVERSE paired_with: \"conv\"", one.back_weight, &model);
+            ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "inverse", one.in, one.out.samples));
+            model.graph += Outputs("inverse");
+            ExpectSites(GetParam(), model, "conv", one.in, one.middle);
+          });
+}
+
+// spconv's shape leaves the dilation out: a crop to it leaves spconv's sites.
+TEST_P(SpconvConvolutionsTest, DilatedTransposedWithACrop) {
+  ForEach(SpconvCase::kDilatedTransposed, "kind: KIND_TRANSPOSED", 24,
+          [](const SpconvCase& one, testing::TestModel model) {
+            const std::vector<int64_t> zeros(one.out.shape.size(), 0);
+            absl::StrAppend(&model.graph,
+                            "nodes { name: \"cropped\" inputs: \"conv\" crop { lower_bound: ", AxesText(zeros),
+                            " upper_bound: ", AxesText(one.out.shape), " } }\n");
+            ExpectThroughVoxels(GetParam(), model, "cropped", one.in, one.geometry, MadeBy::kTransposed,
+                                one.out.channels, one.out.samples);
+          });
+}
+
+// SparseMaxPool's indice_key, which an inverse convolution names. spconv's maxima begin at 0.
+TEST_P(SpconvConvolutionsTest, InverseOfAPool) {
+  ForEach(SpconvCase::kInverseOfPool, "reduce: REDUCE_MAX kind: KIND_STRIDED rule: RULE_PADDED", 24,
+          [](const SpconvCase& one, testing::TestModel model) {
+            model.graph += "nodes { name: \"relu\" inputs: \"conv\" activation { function: FUNCTION_RELU } }\n";
+            AddConv("inverse", "relu", "kind: KIND_INVERSE paired_with: \"conv\"", one.back_weight, &model);
+            ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "inverse", one.in, one.out.samples));
+            model.graph += Outputs("inverse");
+            ExpectSites(GetParam(), model, "conv", one.in, one.middle);
+          });
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,55 @@
+#pragma once
+
+// Networks that are broken in one place, and exactly what their owner is told.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/problems.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+
+inline absl::StatusOr<Graph> Load(const testing::TestModel& model) {
+  const testing::TemporaryFolder folder;
+  model.WriteTo(folder.path());
+  return LoadGraph(folder.path() / "1");
+}
+
+// A change of SmallModel.
+struct BrokenModel {
+  std::string name;
+  std::function<void(testing::TestModel&)> change;
+  std::vector<std::string> problems;
+};
+
+inline void PrintTo(const BrokenModel& broken, std::ostream* out) { *out << broken.name; }
+
+inline void ExpectToldExactly(const BrokenModel& broken) {
+  testing::TestModel model = testing::SmallModel();
+  broken.change(model);
+  const absl::StatusOr<Graph> graph = Load(model);
+  EXPECT_EQ(graph.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(graph.status()), error_reason::kBadModel);
+  EXPECT_THAT(ProblemsOf(graph.status()), ::testing::ElementsAreArray(broken.problems));
+}
+
+// A change that replaces text of the graph.
+inline std::function<void(testing::TestModel&)> Text(const std::string& from, const std::string& to) {
+  return [=](testing::TestModel& model) { model.Replace(from, to); };
+}
+
+// A change that appends text to the graph.
+inline std::function<void(testing::TestModel&)> Append(const std::string& text) {
+  return [=](testing::TestModel& model) { model.graph += text; };
+}
+
+inline std::string NameOf(const ::testing::TestParamInfo<BrokenModel>& info) { return info.param.name; }
+
+}  // namespace voxserve

@@ -1,0 +1,106 @@
+// What networks with broken unions, crops and prunes are told.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/engine/model/broken_model.h"
+
+namespace voxserve {
+namespace {
+
+class BrokenSitesTest : public ::testing::TestWithParam<BrokenModel> {};
+
+TEST_P(BrokenSitesTest, IsToldExactly) { ExpectToldExactly(GetParam()); }
+
+// A node "next" of these inputs, after others.
+std::function<void(testing::TestModel&)> Next(const std::string& inputs, const std::string& op,
+                                              const std::string& others = "") {
+  return Append(absl::StrCat(others, "nodes { name: \"next\" inputs: [", inputs, "] ", op, " }"));
+}
+
+constexpr char kGlobal[] = "nodes { name: \"global\" inputs: \"relu\" global_pool { reduce: REDUCE_SUM } } ";
+
+INSTANTIATE_TEST_SUITE_P(
+    Unions, BrokenSitesTest,
+    ::testing::Values(BrokenModel{"Units",
+                                  Next("\"relu\", \"down\"", "concat { sites: SITES_UNION }"),
+                                  {"node \"next\": its inputs \"relu\" and \"down\" are on sites of different units"}},
+                      BrokenModel{"Channels",
+                                  Next("\"relu\", \"voxels\"", "add { sites: SITES_UNION }"),
+                                  {"node \"next\": adds 4 channels of \"relu\" and 2 of \"voxels\""}},
+                      BrokenModel{"Samples",
+                                  Next("\"relu\", \"global\"", "add { sites: SITES_UNION }", kGlobal),
+                                  {"node \"next\": its input \"global\" has a row a sample; SITES_UNION is of sites"}},
+                      BrokenModel{
+                          "Labels",
+                          Next("\"relu\", \"best\"", "concat { sites: SITES_UNION }"),
+                          {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}},
+                      BrokenModel{"OneInput",
+                                  Next("\"relu\"", "concat { sites: SITES_UNION }"),
+                                  {"node \"next\": has 1 inputs; it needs 2 or more"}},
+                      BrokenModel{"ThreeInputs",
+                                  Next("\"relu\", \"conv\", \"norm\"", "add { sites: SITES_UNION }"),
+                                  {"node \"next\": has 3 inputs; it needs 2"}},
+                      BrokenModel{"SameSites",
+                                  Next("\"relu\", \"part\"", "add { sites: SITES_SAME }",
+                                       "nodes { name: \"part\" inputs: \"relu\" crop { lower_bound: [1, 1, 1] } } "),
+                                  {"node \"next\": its inputs \"relu\" and \"part\" are on different sites"}}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Crops, BrokenSitesTest,
+    ::testing::Values(
+        BrokenModel{
+            "NoBounds", Next("\"relu\"", "crop {}"), {"node \"next\": has neither lower_bound nor upper_bound"}},
+        BrokenModel{"LowerLength",
+                    Next("\"relu\"", "crop { lower_bound: [1, 2] upper_bound: [3, 4, 5] }"),
+                    {"node \"next\": lower_bound has 2 values; the network has 3 axes"}},
+        BrokenModel{"UpperLength",
+                    Next("\"relu\"", "crop { upper_bound: [3, 4, 5, 6] }"),
+                    {"node \"next\": upper_bound has 4 values; the network has 3 axes"}},
+        BrokenModel{"LowerIsNotBelow",
+                    Next("\"relu\"", "crop { lower_bound: [1, 4, -2] upper_bound: [3, 4, -3] }"),
+                    {"node \"next\": lower_bound[1] 4 is not below upper_bound[1] 4",
+                     "node \"next\": lower_bound[2] -2 is not below upper_bound[2] -3"}},
+        BrokenModel{"OfSamples",
+                    Next("\"global\"", "crop { lower_bound: [1, 1, 1] }", kGlobal),
+                    {"node \"next\": its input \"global\" has a row a sample; it needs sites"}},
+        BrokenModel{"OfLabels",
+                    Next("\"best\"", "crop { lower_bound: [1, 1, 1] }"),
+                    {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}},
+        BrokenModel{"OutputOffTheVoxels",
+                    [](testing::TestModel& model) {
+                      model.graph += "nodes { name: \"part\" inputs: \"head\" crop { lower_bound: [1, 1, 1] } }";
+                      model.Replace("inputs: [\"head\"] argmax", "inputs: [\"part\"] argmax");
+                    },
+                    {"node \"labels\": its first input \"best\" is not on the voxelize's sites"}}),
+    NameOf);
+
+INSTANTIATE_TEST_SUITE_P(
+    Prunes, BrokenSitesTest,
+    ::testing::Values(
+        BrokenModel{"NoScores", Next("\"relu\"", "prune {}"), {"node \"next\": has 1 inputs; it needs 2"}},
+        BrokenModel{"ScoreChannels",
+                    Next("\"relu\", \"voxels\"", "prune {}"),
+                    {"node \"next\": its second input \"voxels\" has 2 channels; a score is one"}},
+        BrokenModel{"ScoresOnOtherSites",
+                    [](testing::TestModel& model) {
+                      Next("\"relu\", \"score\"", "prune {}",
+                           "nodes { name: \"score\" inputs: \"down\" linear { out_channels: 1 } } ")(model);
+                      model.weights["score.weight"] = testing::FilledTensor({1, 3});
+                    },
+                    {"node \"next\": its scores \"score\" are not on the sites of \"relu\""}},
+        BrokenModel{"Threshold",
+                    [](testing::TestModel& model) {
+                      Next("\"relu\", \"score\"", "prune { threshold: nan }",
+                           "nodes { name: \"score\" inputs: \"relu\" linear { out_channels: 1 } } ")(model);
+                      model.weights["score.weight"] = testing::FilledTensor({1, 4});
+                    },
+                    {"node \"next\": threshold is nan; it must be finite"}},
+        BrokenModel{"ScoresAreLabels",
+                    Next("\"relu\", \"best\"", "prune {}"),
+                    {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
+    NameOf);
+
+}  // namespace
+}  // namespace voxserve

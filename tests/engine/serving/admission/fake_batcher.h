@@ -1,0 +1,110 @@
+#pragma once
+
+// A batcher of one model on a clock that stands still until a test moves it.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/serving/admission/batcher.h"
+#include "tests/engine/serving/admission/fake_model.h"
+#include "tests/engine/serving/silent_observer.h"
+
+namespace voxserve {
+
+// What the batcher tells; from any thread.
+class QueueObserver final : public SilentObserver {
+ public:
+  void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {
+    absl::MutexLock lock(&mutex_);
+    predictions.emplace_back(predicted, actual);
+  }
+  void OnDropped(std::string_view, std::string_view reason) override {
+    absl::MutexLock lock(&mutex_);
+    dropped.emplace_back(reason);
+  }
+  void OnQueueDepth(std::string_view model, int64_t tasks) override {
+    absl::MutexLock lock(&mutex_);
+    depth[std::string(model)] = tasks;
+  }
+
+  // For tests to read when no other thread writes.
+  std::vector<std::pair<absl::Duration, absl::Duration>> predictions;  // predicted, actual
+  std::vector<std::string> dropped;
+  std::map<std::string, int64_t> depth;
+
+ private:
+  absl::Mutex mutex_;
+};
+
+struct FakeBatcher {
+  struct Options {
+    int64_t max_queue_requests = 1000;
+    int64_t max_queue_bytes = 1'000'000'000;
+    std::vector<int> num_workers = {1};
+    MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
+  };
+  struct TaskOptions {
+    int64_t points = 1;
+    absl::Duration timeout = absl::Milliseconds(900);  // infinite: no deadline
+    int priority = 0;
+    std::shared_ptr<ServedModel> model;  // null: the batcher's
+  };
+
+  FakeBatcher() : FakeBatcher(Options()) {}
+  explicit FakeBatcher(Options options, ModelConfig::Batching batching = {})
+      : model(FakeModel("m", batching, static_cast<int>(options.num_workers.size()))),
+        batcher({.max_queue_requests = options.max_queue_requests,
+                 .max_queue_bytes = options.max_queue_bytes,
+                 .num_workers = std::move(options.num_workers),
+                 .max_batch_bytes = std::move(options.max_batch_bytes),
+                 .observer = &observer,
+                 .now = [this] { return clock.now(); },
+                 .has_timer = false}) {}
+
+  Batcher* operator->() { return &batcher; }
+
+  // 2 ms a batch and 4 ms a request, exactly, times `slowdown`.
+  void Teach(double slowdown = 1) { TeachModel(*model, slowdown); }
+  static void TeachModel(ServedModel& model, double slowdown = 1) {
+    for (const auto& latency : model.latency) {
+      for (int i = 0; i < 200; ++i) {
+        const int64_t requests = 1 + i % 8;
+        latency->Observe({.requests = requests},
+                         absl::Milliseconds(slowdown * (2 + 4.0 * static_cast<double>(requests))));
+      }
+    }
+  }
+
+  QueuedTask Task(uint64_t ticket, const TaskOptions& options) {
+    QueuedTask task = FakeTask(ticket, options.model ? options.model : model, &answer(ticket), options.points);
+    task.task.priority = options.priority;
+    task.task.deadline = clock.now() + options.timeout;
+    return task;
+  }
+  QueuedTask Task(uint64_t ticket) { return Task(ticket, TaskOptions()); }
+  absl::Status Push(uint64_t ticket, const TaskOptions& options) {
+    QueuedTask task = Task(ticket, options);
+    return batcher.Push(task);
+  }
+  absl::Status Push(uint64_t ticket) { return Push(ticket, TaskOptions()); }
+
+  // Tickets of the next batch, which never ends.
+  std::vector<uint64_t> Pop(size_t device = 0) {
+    std::vector<uint64_t> tickets;
+    for (const QueuedTask& task : batcher.TryPop(device).tasks) tickets.push_back(task.ticket);
+    return tickets;
+  }
+
+  Answer& answer(uint64_t ticket) { return answers[ticket]; }
+
+  FakeClock clock;
+  QueueObserver observer;
+  std::map<uint64_t, Answer> answers;
+  std::shared_ptr<ServedModel> model;
+  Batcher batcher;
+};
+
+}  // namespace voxserve

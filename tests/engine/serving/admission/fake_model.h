@@ -1,0 +1,61 @@
+#pragma once
+
+// Models without a network, their tasks, and a clock that tests move, for tests of what waits and what is predicted.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "engine/serving/admission/task_queue.h"
+#include "engine/serving/models/model_table.h"
+
+namespace voxserve {
+
+inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", ModelConfig::Batching batching = {},
+                                              int num_devices = 1) {
+  auto model = std::make_shared<ServedModel>();
+  model->info.name = name;
+  model->info.version = 1;
+  model->info.priority_levels = batching.priority_levels;
+  model->batching = batching;
+  for (int i = 0; i < num_devices; ++i) {
+    model->latency.push_back(std::make_unique<LatencyModel>());
+    model->room.push_back(std::make_unique<MemoryModel>());
+  }
+  return model;
+}
+
+class FakeClock {
+ public:
+  absl::Time now() const { return now_; }
+  void Advance(absl::Duration duration) { now_ += duration; }
+  void AdvanceTo(absl::Time time) { now_ = std::max(now_, time); }
+
+ private:
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+};
+
+// What happened to a task: nothing yet, or the status of its one answer.
+struct Answer {
+  int calls = 0;
+  absl::Status status;
+};
+
+// A cloud of so many points of 4 bytes.
+inline QueuedTask FakeTask(uint64_t ticket, const ModelHandle& model, Answer* answer, int64_t num_points = 1) {
+  QueuedTask queued;
+  queued.ticket = ticket;
+  queued.model = model;
+  queued.task.model = model->info.name;
+  const std::vector<float> points(static_cast<size_t>(num_points));
+  queued.task.cloud = *PointCloud::FromFloats({"x"}, points.data(), static_cast<uint64_t>(num_points));
+  queued.task.done = [answer](const absl::StatusOr<InferResult>& result) {
+    ++answer->calls;
+    answer->status = result.status();
+  };
+  return queued;
+}
+
+}  // namespace voxserve

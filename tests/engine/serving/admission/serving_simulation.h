@@ -1,0 +1,244 @@
+#pragma once
+
+// A Batcher with its workers on devices that exist in simulated time alone: arrivals by seed, batches that take
+// t = a + d * points, streams that share their device. Seconds of service pass in milliseconds.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "engine/serving/admission/batcher.h"
+#include "tests/engine/serving/admission/fake_model.h"
+
+namespace voxserve {
+
+class ServingSimulation {
+ public:
+  struct Options {
+    int num_devices = 1;
+    int streams_per_device = 1;
+    // What two or more streams that run side by side get done, beside what one does.
+    double overlap_gain = 1;
+    absl::Duration per_batch = absl::Microseconds(1067);
+    absl::Duration per_cloud = absl::Microseconds(3133);  // of kPoints points
+    double noise = 0.05;                                  // of the logarithm of a batch's time
+    double hiccup_probability = 0;                        // of a batch, which takes 3 times as long
+    int64_t max_queue_requests = 4096;
+    ModelConfig::Batching batching;
+    uint64_t seed = 1;
+  };
+  static constexpr int64_t kPoints = 124'000;
+
+  struct Load {
+    double rate = 0;  // requests a second, Poisson
+    absl::Duration timeout = absl::Milliseconds(50);
+    double size_spread = 0;  // clouds have kPoints * (1 +- spread)
+  };
+
+  struct Counts {
+    int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;  // dropped: admitted, and refused later
+    int64_t batches = 0, most_waiting = 0;
+    absl::Duration longest_wait;  // of those that ran
+    absl::Duration span;
+
+    int64_t ended() const { return met + late + dropped; }  // of those admitted
+    double goodput() const { return static_cast<double>(met) / absl::ToDoubleSeconds(span); }
+    double met_share() const { return static_cast<double>(met) / static_cast<double>(std::max<int64_t>(1, ended())); }
+    std::string ToString() const {
+      return absl::StrCat("sent ", sent, " refused ", refused, " met ", met, " late ", late, " dropped ", dropped,
+                          " batches ", batches, " goodput ", goodput(), " of admitted ", met_share());
+    }
+  };
+
+  explicit ServingSimulation(Options options)
+      : options_(std::move(options)),
+        random_(options_.seed),
+        model_(FakeModel("m", options_.batching, options_.num_devices)),
+        devices_(static_cast<size_t>(options_.num_devices)),
+        batcher_({.max_queue_requests = options_.max_queue_requests,
+                  .max_queue_bytes = int64_t{1} << 40,
+                  .num_workers = std::vector<int>(devices_.size(), options_.streams_per_device),
+                  .now = [this] { return clock_.now(); },
+                  .has_timer = false}) {}
+
+  // Batches take so many times as long from now on.
+  void SetSlowdown(double slowdown) { slowdown_ = slowdown; }
+  LatencyModel& latency(size_t device) { return *model_->latency[device]; }
+  Batcher& batcher() { return batcher_; }
+
+  // As a warm-up does.
+  void Seed() {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      for (const int requests : {1, 1, 2, 4}) {
+        latency(i).Observe({.points = kPoints * requests, .voxels = kPoints * requests * 3 / 4, .requests = requests},
+                           options_.per_batch + requests * options_.per_cloud);
+      }
+    }
+  }
+
+  // What happens to the requests that are sent in the next `span`, each counted when it ends.
+  Counts Run(const Load& load, absl::Duration span) {
+    counts_ = {.span = span};
+    const absl::Time end = clock_.now() + span;
+    absl::Time arrival = NextArrival(load);
+    while (true) {
+      absl::Time next = std::min(arrival, batcher_.NextExpiry());
+      for (const Device& device : devices_) next = std::min(next, NextEnd(device));
+      if (next >= end) break;
+      MoveTo(next);
+      batcher_.ExpireDue();
+      if (next == arrival) {
+        Send(load);
+        arrival = NextArrival(load);
+      }
+      EndBatches();
+      StartBatches();
+    }
+    MoveTo(end);
+    return counts_;
+  }
+
+  // `outstanding` clients, each of which sends its next request when it has its answer.
+  Counts RunClosed(int outstanding, absl::Duration span) {
+    closed_load_ = std::make_unique<Load>(Load{.timeout = absl::Seconds(10)});
+    for (int i = 0; i < outstanding; ++i) Send(*closed_load_);
+    StartBatches();
+    const Counts counts = Run({.rate = 0}, span);
+    closed_load_.reset();
+    return counts;
+  }
+
+ private:
+  struct Running {
+    Batch batch;
+    double work = 0;  // seconds of the device that are left
+  };
+  struct Device {
+    std::vector<Running> running;
+  };
+
+  double Rate(const Device& device) const {
+    const double count = static_cast<double>(device.running.size());
+    return (count > 1 ? options_.overlap_gain : 1) / count;
+  }
+
+  absl::Time NextArrival(const Load& load) {
+    if (load.rate <= 0) return absl::InfiniteFuture();
+    return clock_.now() + absl::Seconds(std::exponential_distribution<>(load.rate)(random_));
+  }
+
+  absl::Time NextEnd(const Device& device) const {
+    absl::Time end = absl::InfiniteFuture();
+    for (const Running& running : device.running) {
+      end = std::min(end, clock_.now() + absl::Seconds(std::max(0.0, running.work) / Rate(device)));
+    }
+    return end;
+  }
+
+  void MoveTo(absl::Time time) {
+    const double passed = absl::ToDoubleSeconds(time - clock_.now());
+    for (Device& device : devices_) {
+      if (device.running.empty()) continue;
+      const double done = passed * Rate(device);
+      for (Running& running : device.running) running.work -= done;
+    }
+    clock_.AdvanceTo(time);
+  }
+
+  void Send(const Load& load) {
+    const double factor = 1 + load.size_spread * std::uniform_real_distribution<>(-1, 1)(random_);
+    QueuedTask task;
+    task.ticket = next_ticket_++;
+    task.model = model_;
+    task.task.model = "m";
+    // One byte of a field that nobody reads stands for a point.
+    task.task.cloud = CloudOf(static_cast<uint64_t>(kPoints * factor));
+    const absl::Time deadline = clock_.now() + load.timeout;
+    task.task.deadline = deadline;
+    task.task.done = [this, deadline](const absl::StatusOr<InferResult>& result) {
+      if (!result.ok()) {
+        ++counts_.dropped;
+      } else if (clock_.now() <= deadline) {
+        ++counts_.met;
+      } else {
+        ++counts_.late;
+      }
+    };
+    ++counts_.sent;
+    counts_.refused += !batcher_.Push(task).ok();
+  }
+
+  static PointCloud CloudOf(uint64_t num_points) {
+    static const auto* const clouds = new std::vector<PointCloud>(MakeClouds());
+    return (*clouds)[std::min(clouds->size() - 1, num_points * 100 / kPoints)];
+  }
+  // Of 0, 1, 2, ... hundredths of kPoints.
+  static std::vector<PointCloud> MakeClouds() {
+    std::vector<PointCloud> clouds;
+    for (uint64_t i = 0; i <= 300; ++i) {
+      const uint64_t num_points = i * kPoints / 100;
+      clouds.push_back(*PointCloud::Create(
+          {.num_points = num_points, .point_step = 1, .fields = {{.name = "x", .type = PointFieldType::kUint8}}},
+          std::string(num_points, '\0')));
+    }
+    return clouds;
+  }
+
+  void EndBatches() {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      std::vector<Running>& running = devices_[i].running;
+      for (size_t k = 0; k < running.size();) {
+        if (running[k].work > 1e-9) {
+          ++k;
+          continue;
+        }
+        const Batch batch = std::move(running[k].batch);
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(k));
+        for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
+        batcher_.Finished(batch, {batch.points * 3 / 4});
+        if (closed_load_) {
+          for (size_t task = 0; task < batch.tasks.size(); ++task) Send(*closed_load_);
+        }
+      }
+    }
+  }
+
+  void StartBatches() {
+    // The least busy device first, as Pop has it.
+    for (int stream = 0; stream < options_.streams_per_device; ++stream) {
+      for (size_t i = 0; i < devices_.size(); ++i) {
+        if (devices_[i].running.size() > static_cast<size_t>(stream)) continue;
+        Batch batch = batcher_.TryPop(i);
+        if (batch.tasks.empty()) continue;
+        ++counts_.batches;
+        for (const QueuedTask& task : batch.tasks) {
+          counts_.longest_wait = std::max(counts_.longest_wait, clock_.now() - task.enqueued);
+        }
+        const double points = static_cast<double>(batch.points) / kPoints;
+        double seconds = absl::ToDoubleSeconds(options_.per_batch + points * options_.per_cloud) * slowdown_;
+        seconds *= std::exp(std::normal_distribution<>(0, options_.noise)(random_));
+        if (std::uniform_real_distribution<>()(random_) < options_.hiccup_probability) seconds *= 3;
+        devices_[i].running.push_back({.batch = std::move(batch), .work = seconds});
+      }
+    }
+  }
+
+  const Options options_;
+  std::mt19937_64 random_;
+  FakeClock clock_;
+  std::shared_ptr<ServedModel> model_;
+  std::vector<Device> devices_;
+  double slowdown_ = 1;
+  uint64_t next_ticket_ = 1;
+  Counts counts_;
+  std::unique_ptr<Load> closed_load_;
+  Batcher batcher_;
+};
+
+}  // namespace voxserve

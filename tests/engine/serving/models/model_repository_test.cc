@@ -1,0 +1,156 @@
+#include "engine/serving/models/model_repository.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/base/error_reason.h"
+#include "engine/model/problems.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using voxserve::testing::SmallModel;
+using voxserve::testing::TemporaryFolder;
+using voxserve::testing::TestModel;
+using voxserve::testing::WriteFile;
+
+TEST(ScanRepositoryTest, ListsModelsAndVersionsInOrder) {
+  const TemporaryFolder root;
+  for (const char* const folder : {"b/2", "b/10", "b/1", "a/9223372036854775807"}) {
+    fs::create_directories(root.path() / folder);
+  }
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok()) << listing.status().message();
+  ASSERT_EQ(listing->models.size(), 2U);
+  EXPECT_EQ(listing->models[0].name, "a");
+  EXPECT_THAT(listing->models[0].versions, ElementsAre(9223372036854775807));
+  EXPECT_EQ(listing->models[1].name, "b");
+  EXPECT_THAT(listing->models[1].versions, ElementsAre(1, 2, 10));
+  EXPECT_THAT(listing->warnings, IsEmpty());
+}
+
+TEST(ScanRepositoryTest, PassesOverWhatIsNoVersionAndSaysSo) {
+  const TemporaryFolder root;
+  for (const char* const folder :
+       {"m/1", "m/0", "m/01", "m/-1", "m/1.5", "m/9223372036854775808", "m/draft", "m/.hidden", ".git/1", "empty"}) {
+    fs::create_directories(root.path() / folder);
+  }
+  WriteFile(root.path() / "README.md", "text");
+  WriteFile(root.path() / "m/config.textproto", "");
+  WriteFile(root.path() / "m/2", "a file");
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok());
+  ASSERT_EQ(listing->models.size(), 1U);
+  EXPECT_THAT(listing->models[0].versions, ElementsAre(1));
+  const std::string passed_over = " is no version (1, 2, 3, ...) and was passed over";
+  EXPECT_THAT(listing->warnings,
+              ElementsAre(HasSubstr("empty\" holds no version (1, 2, 3, ...) and was passed over"),
+                          HasSubstr("m\": \"-1\"" + passed_over), HasSubstr("\"0\"" + passed_over),
+                          HasSubstr("\"01\"" + passed_over), HasSubstr("\"1.5\"" + passed_over),
+                          HasSubstr("\"9223372036854775808\"" + passed_over), HasSubstr("\"draft\"" + passed_over)));
+}
+
+TEST(ScanRepositoryTest, AModelFolderIsNoRepository) {
+  const TemporaryFolder root;
+  SmallModel().WriteTo(root.path());
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok());
+  EXPECT_THAT(listing->models, IsEmpty());
+  EXPECT_THAT(listing->warnings,
+              ElementsAre(HasSubstr("1\" is a version itself; the repository is the folder above the model's")));
+}
+
+TEST(ScanRepositoryTest, FollowsLinksToFolders) {
+  const TemporaryFolder root;
+  fs::create_directories(root.path() / "..data/m/1");
+  fs::create_directory_symlink(root.path() / "..data/m", root.path() / "linked");
+  fs::create_directory_symlink(root.path() / "nowhere", root.path() / "dangling");
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok());
+  ASSERT_EQ(listing->models.size(), 1U);
+  EXPECT_EQ(listing->models[0].name, "linked");
+}
+
+TEST(ScanRepositoryTest, AnEmptyRepositoryIsFine) {
+  const TemporaryFolder root;
+  const absl::StatusOr<RepositoryListing> listing = ScanRepository(root.path());
+  ASSERT_TRUE(listing.ok());
+  EXPECT_THAT(listing->models, IsEmpty());
+}
+
+TEST(ScanRepositoryTest, NotAFolder) {
+  const TemporaryFolder root;
+  WriteFile(root.path() / "file", "");
+  EXPECT_EQ(ScanRepository(root.path() / "file").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ScanRepository(root.path() / "none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ScanRepository("").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ScanModelTest, FindsOneModelAndNamesTheOthers) {
+  const TemporaryFolder root;
+  for (const char* const folder : {"b/2", "b/1", "a/7", "empty"}) fs::create_directories(root.path() / folder);
+  const absl::StatusOr<ModelFolder> model = ScanModel(root.path(), "b");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->name, "b");
+  EXPECT_THAT(model->versions, ElementsAre(1, 2));
+  for (const char* const name : {"c", "empty", "B"}) {
+    const absl::Status status = ScanModel(root.path(), name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(ReasonOf(status), error_reason::kModelNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("there is a, b"));
+  }
+  EXPECT_EQ(ScanModel(root.path() / "none", "b").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(IsModelNameTest, IsOnePartOfAPath) {
+  for (const char* const name : {"a", "minkunet", "a.b", "a b", "a..", "\xc3\xbc"}) {
+    EXPECT_TRUE(IsModelName(name)) << name;
+  }
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("..a"), std::string(".git"), std::string("/"),
+        std::string("/a"), std::string("a/"), std::string("a/b"), std::string("a\0", 2), std::string("\0", 1)}) {
+    EXPECT_FALSE(IsModelName(name)) << name;
+  }
+}
+
+TEST(FingerprintTest, ChangesWithEachFileAndWithNothingElse) {
+  const TemporaryFolder root;
+  TestModel model = SmallModel();
+  model.config = "max_points: 9";
+  model.WriteTo(root.path(), 1);
+  model.WriteTo(root.path(), 2);
+  std::string before = FingerprintOf(root.path(), 1);
+  EXPECT_EQ(FingerprintOf(root.path(), 1), before);
+  EXPECT_NE(FingerprintOf(root.path(), 2), before);
+  for (const char* const other : {"1/plans/gpu.textproto", "1/notes", "2/model.textproto", "notes"}) {
+    WriteFile(root.path() / other, "text");
+    EXPECT_EQ(FingerprintOf(root.path(), 1), before) << other;
+  }
+  for (const char* const file : {"1/model.textproto", "1/weights.safetensors", "config.textproto"}) {
+    // Another file in the old one's place, of the same size and time.
+    const auto time = fs::last_write_time(root.path() / file);
+    fs::copy_file(root.path() / file, root.path() / "copy");
+    fs::last_write_time(root.path() / "copy", time);
+    fs::rename(root.path() / "copy", root.path() / file);
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+    WriteFile(root.path() / file, "longer than it was: the same file");
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+    fs::remove(root.path() / file);
+    EXPECT_NE(FingerprintOf(root.path(), 1), before) << file;
+    before = FingerprintOf(root.path(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace voxserve

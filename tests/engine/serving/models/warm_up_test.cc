@@ -1,0 +1,96 @@
+#include "engine/serving/models/warm_up.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+
+namespace voxserve {
+namespace {
+
+class WarmUpTest : public testing::TestWithParam<support::Device> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam()); }
+
+  // By the demo's network with another voxelize node.
+  static absl::Status Run(const RunLimits& limits, int64_t max_points, bool has_range) {
+    auto runner = *DeviceRunner::Create({.device = GetParam()});
+    const auto model = LoadMinkUNetModel();
+    EXPECT_TRUE(model.ok()) << model.status();
+    Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+    program.voxelize.has_range = has_range;
+    program.voxelize.range_min = {100, 100, 100, 0};
+    program.voxelize.range_max = {101, 101, 101, 0};
+    DeviceArbiter shared;
+    MemoryModel room;
+    LatencyModel latency;
+    const ArbitratedContext shared_context(shared, runner->context().cuda.get());
+    const absl::Status status =
+        WarmUp(program, nullptr, limits, max_points, shared, runner->executor(), room, &latency);
+    // What a GPU's runs took is known from then on; clouds that are refused, as all are of more voxels, tell nothing.
+    EXPECT_EQ(room.Expected(1000, 1000).points > 0, GetParam() == support::Device::kCuda && limits.max_voxels == 0);
+    return status;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, WarmUpTest, support::AllDevices(), support::DeviceName);
+
+TEST_P(WarmUpTest, RunsWhateverTheModelsLimitsAre) {
+  EXPECT_TRUE(Run({}, 2000, false).ok());
+  EXPECT_TRUE(Run({}, 1, false).ok());
+  EXPECT_TRUE(Run({.max_voxels = 3}, 2000, false).ok());
+  EXPECT_TRUE(Run({}, 2000, true).ok());
+}
+
+// Counts the runs of a sample of farthest points.
+class CountingExecutor final : public Executor {
+ public:
+  explicit CountingExecutor(Executor& executor) : executor_(executor) {}
+
+  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+                  const RunOptions& options) override {
+    BatchOutput output = executor_.Run(program, inputs, limits, options);
+    num_sampled += inputs[0].sample && output.status.ok() && output.samples[0].status.ok();
+    return output;
+  }
+  int64_t allocated_bytes() const override { return executor_.allocated_bytes(); }
+
+  int num_sampled = 0;
+
+ private:
+  Executor& executor_;
+};
+
+TEST_P(WarmUpTest, SamplesFarthestPointsWhereRequestsMay) {
+  auto runner = *DeviceRunner::Create({.device = GetParam()});
+  const auto model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+  DeviceArbiter shared;
+  MemoryModel room;
+  const ArbitratedContext shared_context(shared, runner->context().cuda.get());
+  CountingExecutor requests_may(runner->executor());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, requests_may, room, nullptr).ok());
+  EXPECT_EQ(requests_may.num_sampled, 9) << "one of each size";
+  program.voxelize.sample = FarthestPoints{.num_points = 10};
+  CountingExecutor samples_itself(runner->executor());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, samples_itself, room, nullptr).ok());
+  EXPECT_EQ(samples_itself.num_sampled, 0);
+}
+
+TEST_P(WarmUpTest, SaysWhatFailed) {
+  if (GetParam() == support::Device::kCpu) GTEST_SKIP() << "the CPU has no limit";
+  auto runner = *DeviceRunner::Create({.device = GetParam(), .device_memory_limit = int64_t{96} << 20});
+  const auto model = LoadMinkUNetModel();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
+  DeviceArbiter shared;
+  MemoryModel room;
+  LatencyModel latency;
+  const ArbitratedContext shared_context(shared, runner->context().cuda.get());
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), room, &latency).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,84 @@
+#pragma once
+
+// What the tests of detection's kernels share: rows of boxes on any device.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "kernels/boxes/box_rows.h"
+#include "tests/kernels/core/feature_testing.h"
+#include "tests/support/npz.h"
+#include "tests/support/paths.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::kernels {
+
+using BoxRow = std::vector<float>;  // [kBoxColumns]
+
+inline bool IsBox(const BoxRow& row) { return row[kBoxScore] != kNoBox; }
+
+// [samples * rows a sample], without their padding.
+inline std::vector<BoxRow> BoxRowsOf(const std::vector<float>& values) {
+  std::vector<BoxRow> rows;
+  for (size_t i = 0; i < values.size(); i += kBoxPitch) {
+    rows.emplace_back(values.begin() + static_cast<int64_t>(i), values.begin() + static_cast<int64_t>(i) + kBoxColumns);
+  }
+  return rows;
+}
+
+// Back, with padding that nobody should read.
+inline std::vector<float> ValuesOf(const std::vector<BoxRow>& rows) {
+  std::vector<float> values;
+  for (const BoxRow& row : rows) {
+    values.insert(values.end(), row.begin(), row.end());
+    values.resize(values.size() + kBoxPitch - kBoxColumns, NAN);
+  }
+  return values;
+}
+
+inline BoxRow NoBoxRow() {
+  BoxRow row(kBoxColumns, 0.0f);
+  row[kBoxScore] = kNoBox;
+  return row;
+}
+
+// Of a stored array [..., kBoxColumns].
+inline std::vector<BoxRow> BoxRowsOf(const support::NpyArray& array) {
+  const float* const values = array.data<float>();
+  std::vector<BoxRow> rows;
+  for (int64_t i = 0; i < array.num_elements(); i += kBoxColumns) {
+    rows.emplace_back(values + i, values + i + kBoxColumns);
+  }
+  return rows;
+}
+
+// Row by row and value by value; yaws may be a turn apart.
+inline void ExpectNearBoxes(const std::vector<BoxRow>& boxes, const std::vector<BoxRow>& expected) {
+  ASSERT_EQ(boxes.size(), expected.size());
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    for (size_t column = 0; column < kBoxColumns; ++column) {
+      double difference = double{boxes[i][column]} - expected[i][column];
+      if (column == kBoxYaw) difference = std::remainder(difference, 2 * std::numbers::pi);
+      ASSERT_LE(std::abs(difference), 2e-5 + 2e-6 * std::abs(expected[i][column]))
+          << "row " << i << " column " << column << ": " << boxes[i][column] << ", not " << expected[i][column];
+    }
+  }
+}
+
+inline const std::map<std::string, support::NpyArray>& GoldenHeads() {
+  static const auto* const golden = [] {
+    auto arrays = support::ReadNpz(support::SourceDir() + "/tests/golden/detection_heads.npz");
+    if (!arrays.ok()) ADD_FAILURE() << arrays.status().message();
+    return new std::map<std::string, support::NpyArray>(arrays.ok() ? *std::move(arrays)
+                                                                    : std::map<std::string, support::NpyArray>());
+  }();
+  return *golden;
+}
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,397 @@
+// Coordinate tables and map search on the GPU: against the stored definition, and against the CPU, whose own tests hold
+// it to loops over all sites. Pairs are compared as sites: the GPU has its rows in another order.
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/neighbour_search.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/coordinates/conv_cases.h"
+#include "tests/kernels/coordinates/device_sites.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::Device;
+using support::DeviceArray;
+using support::ExpectCudaSuccess;
+using support::TestStream;
+using testing::AllConvCases;
+using testing::ConvCase;
+using testing::Level;
+using testing::PairSites;
+using testing::RandomSites;
+using testing::RunOutputCoordinates;
+using testing::SitesOf;
+using testing::Sorted;
+using testing::ToMorton;
+using testing::VisitMorton;
+
+constexpr int64_t kMaxGridCells = 1 << 20;
+
+// A table over a level in memory of its own, and the grid's cells.
+class Table {
+ public:
+  Table(const Level& in, int32_t dimension, int32_t num_samples, MapSearch search,
+        int64_t max_grid_cells = kMaxGridCells)
+      : in_(in), cells_(Device::kCuda, std::vector<int32_t>(static_cast<size_t>(kMaxGridCells), -1)) {
+    cuda::CoordinateTableBuildParams params{.dimension = dimension,
+                                            .search = search,
+                                            .num_samples = num_samples,
+                                            .keys = in.keys.data(),
+                                            .capacity = in.capacity,
+                                            .num_keys = in.count.data(),
+                                            .grid_cells = search == MapSearch::kGrid ? cells_.data() : nullptr,
+                                            .max_grid_cells = search == MapSearch::kGrid ? max_grid_cells : 0};
+    memory_ = std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::CoordinateTableBytes(params));
+    params.memory = memory_->data();
+    ExpectCudaSuccess(cuda::BuildCoordinateTable(params, &view_, TestStream()));
+  }
+
+  const cuda::CoordinateTable& view() const { return view_; }
+  bool UsesGrid() const {
+    int32_t uses_grid = -1;
+    support::CopyFromDevice(Device::kCuda, &uses_grid, view_.uses_grid, sizeof(uses_grid));
+    EXPECT_TRUE(uses_grid == 0 || uses_grid == 1);
+    return uses_grid == 1;
+  }
+  // Whether ResetGrid leaves the cells as they were.
+  void Reset() const {
+    ExpectCudaSuccess(cuda::ResetGrid(view_, in_.keys.data(), in_.capacity, in_.count.data(), TestStream()));
+    const std::vector<int32_t> cells = cells_.ToHost();
+    EXPECT_EQ(std::count(cells.begin(), cells.end(), -1), static_cast<int64_t>(cells.size()));
+  }
+
+ private:
+  const Level& in_;
+  DeviceArray<int32_t> cells_;
+  std::unique_ptr<DeviceArray<char>> memory_;
+  cuda::CoordinateTable view_;
+};
+
+class NeighbourSearchCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
+
+  // [K, num_out]
+  std::vector<int32_t> Search(const ConvGeometry& geometry, const Table& table, const Level& out, bool same_sites) {
+    const auto num_offsets = static_cast<size_t>(geometry.NumOffsets());
+    const auto capacity = static_cast<size_t>(out.capacity);
+    const DeviceArray<int32_t> neighbours(Device::kCuda, num_offsets * capacity);
+    ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = geometry,
+                                              .table = table.view(),
+                                              .dimension = geometry.dimension,
+                                              .out_keys = out.keys.data(),
+                                              .out_capacity = out.capacity,
+                                              .num_out = out.count.data(),
+                                              .same_sites = same_sites,
+                                              .neighbours = neighbours.data()},
+                                             TestStream()));
+    const std::vector<int32_t> all = neighbours.ToHost();
+    std::vector<int32_t> found;
+    for (size_t k = 0; k < num_offsets; ++k) {
+      const auto first = all.begin() + static_cast<int64_t>(k * capacity);
+      found.insert(found.end(), first, first + static_cast<int64_t>(out.host.size()));
+    }
+    return found;
+  }
+
+  // With a hash table, with a grid, and with a grid that does not fit: all the same, and these pairs.
+  void ExpectPairs(const ConvGeometry& geometry, int32_t num_samples, const Level& in, const Level& out,
+                   bool same_sites, std::vector<PairSites> expected) {
+    const int32_t dimension = geometry.dimension;
+    const Table hash(in, dimension, num_samples, MapSearch::kHash);
+    const std::vector<int32_t> neighbours = Search(geometry, hash, out, same_sites);
+    std::vector<PairSites> pairs;
+    VisitMorton(dimension, [&](auto morton) {
+      for (size_t i = 0; i < neighbours.size(); ++i) {
+        ASSERT_GE(neighbours[i], -1);
+        if (neighbours[i] < 0) continue;
+        const uint64_t from = in.host.at(static_cast<size_t>(neighbours[i]));
+        const uint64_t to = out.host[i % out.host.size()];
+        const int32_t sample = morton.Sample(from) == morton.Sample(to) ? morton.Sample(from) : -1;
+        pairs.emplace_back(static_cast<int32_t>(i / out.host.size()), sample, morton.Unpack(from), morton.Unpack(to));
+      }
+    });
+    EXPECT_EQ(Sorted(pairs), Sorted(expected));
+    EXPECT_FALSE(hash.UsesGrid());
+
+    const Table grid(in, dimension, num_samples, MapSearch::kGrid);
+    EXPECT_EQ(Search(geometry, grid, out, same_sites), neighbours);
+    EXPECT_EQ(grid.UsesGrid(), grid_fits_);
+    grid.Reset();
+    const Table too_large(in, dimension, num_samples, MapSearch::kGrid, 0);
+    EXPECT_EQ(Search(geometry, too_large, out, same_sites), neighbours);
+    EXPECT_EQ(too_large.UsesGrid(), in.host.empty());
+    too_large.Reset();
+  }
+
+  // in: CoordinateKeys, ascending; out likewise, `in` itself for a submanifold convolution.
+  void ExpectTheCpusPairs(const ConvGeometry& geometry, int32_t num_samples, const std::vector<uint64_t>& in,
+                          const std::vector<uint64_t>& out) {
+    const bool same_sites = &in == &out;
+    ThreadPool pool(2);
+    const RulebookSearchParams params{.geometry = geometry,
+                                      .in_keys = in.data(),
+                                      .num_in = static_cast<int64_t>(in.size()),
+                                      .out_keys = out.data(),
+                                      .num_out = static_cast<int64_t>(out.size())};
+    Rulebook rulebook;
+    cpu::SearchRulebook(params, pool, rulebook);
+    const Level in_level(ToMorton(in, geometry.dimension));
+    const Level out_level(ToMorton(out, geometry.dimension));
+    ExpectPairs(geometry, num_samples, in_level, same_sites ? in_level : out_level, same_sites,
+                SitesOf(rulebook.View(), in, out, geometry.dimension));
+  }
+
+  bool grid_fits_ = true;  // in kMaxGridCells
+};
+
+TEST_F(NeighbourSearchCudaTest, AgreesWithTheDefinition) {
+  for (const ConvCase& c : AllConvCases()) {
+    SCOPED_TRACE(c.name);
+    const Level in(ToMorton(c.in_keys, c.geometry.dimension));
+    const Level strided_out(ToMorton(c.out_keys, c.geometry.dimension));
+    ExpectPairs(c.geometry, c.num_samples, in, c.is_submanifold ? in : strided_out, c.is_submanifold, c.pairs);
+  }
+}
+
+ConvGeometry Cube(int32_t size, int32_t stride) {
+  const int32_t padding = size % 2 == 1 ? size / 2 : 0;
+  return {.kernel_size = {size, size, size, 1},
+          .stride = {stride, stride, stride, 1},
+          .padding = {padding, padding, padding, 0}};
+}
+
+// Kernel volumes from 1 to 343: those with a kernel of their own, and those that take several launches.
+TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
+  const std::vector<uint64_t> in = RandomSites(3, 3, 20000, 40);
+  ThreadPool pool(2);
+  for (const int32_t size : {1, 2, 3, 4, 5, 7}) {
+    for (const int32_t stride : {1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << size << " " << stride);
+      const ConvGeometry geometry = Cube(size, stride);
+      if (stride == 1) ExpectTheCpusPairs(geometry, 3, in, in);
+      OutputCoordinatesParams params;
+      params.geometry = geometry;
+      params.num_samples = 3;
+      params.in_keys = in.data();
+      params.num_in = static_cast<int64_t>(in.size());
+      const std::vector<uint64_t> out = RunOutputCoordinates(params, pool);
+      ExpectTheCpusPairs(geometry, 3, in, out);
+    }
+  }
+}
+
+TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
+  grid_fits_ = false;
+  const CoordinateKey layout(3);
+  const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
+  const std::vector<uint64_t> in = Sorted(std::vector<uint64_t>{
+      layout.Pack(0, {0, 0, high, 0}), layout.Pack(0, {0, 1, low, 0}), layout.Pack(0, {high, high, high, 0}),
+      layout.Pack(1, {low, low, low, 0}), layout.Pack(1023, {high, high, high, 0})});
+  ExpectTheCpusPairs(
+      {.kernel_size = {1, 3, 3, 1}, .dilation = {1, 1, kCoordinateMargin, 1}, .padding = {0, 1, kCoordinateMargin, 0}},
+      kMaxSamples, in, in);
+  // Outputs whose inputs no key can hold, and one whose inputs it can.
+  const std::vector<uint64_t> out = Sorted(std::vector<uint64_t>{
+      layout.Pack(0, {high, high, high, 0}), layout.Pack(0, {0, 0, high / 2 + 1, 0}),
+      layout.Pack(1, {low / 2, low / 2, low / 2, 0}), layout.Pack(1023, {high / 2, high / 2, high / 2, 0})});
+  ExpectTheCpusPairs(Cube(3, 2), kMaxSamples, in, out);
+}
+
+TEST_F(NeighbourSearchCudaTest, ZeroRowsHaveNoNeighbours) {
+  const CoordinateKey layout(3);
+  const std::vector<uint64_t> none;
+  const std::vector<uint64_t> one = {layout.Pack(1, {-5, 0, 7, 0})};
+  ExpectTheCpusPairs(Cube(3, 1), 2, none, none);
+  ExpectTheCpusPairs(Cube(3, 2), 2, none, one);
+  ExpectTheCpusPairs(Cube(3, 2), 2, one, none);
+  ExpectTheCpusPairs(Cube(3, 1), 2, one, one);
+}
+
+// Many keys in few cells of memory: long runs of taken slots.
+TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
+  const CoordinateKey layout(1);
+  std::vector<uint64_t> in;
+  for (int32_t sample = 0; sample < kMaxSamples; ++sample) {
+    for (int32_t i = -8; i < 8; ++i) in.push_back(layout.Pack(sample, {i}));
+  }
+  const ConvGeometry geometry{.dimension = 1, .kernel_size = {5, 1, 1, 1}, .padding = {2, 0, 0, 0}};
+  ExpectTheCpusPairs(geometry, kMaxSamples, in, in);
+}
+
+// The tables and rulebooks of a network at once, more of them than a launch takes, against each one alone.
+TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
+  struct Rulebook {
+    size_t in;
+    size_t out;
+    ConvGeometry geometry;
+  };
+  std::vector<std::unique_ptr<Level>> levels;
+  for (const size_t count : {5000, 0, 1, 1700, 300}) {
+    levels.push_back(std::make_unique<Level>(ToMorton(RandomSites(3, 3, count, 24), 3)));
+  }
+  std::vector<Rulebook> rulebooks;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    for (const int32_t size : {1, 3, 5}) rulebooks.push_back({i, i, Cube(size, 1)});
+    for (const int32_t size : {2, 3, 4}) rulebooks.push_back({i, (i + 1) % levels.size(), Cube(size, 2)});
+  }
+
+  std::vector<cuda::CoordinateTableBuildParams> builds;
+  std::vector<std::unique_ptr<DeviceArray<char>>> memory;
+  const size_t num_tables = 35;  // each level has several
+  for (size_t i = 0; i < num_tables; ++i) {
+    const Level& level = *levels[i % levels.size()];
+    builds.push_back({.dimension = 3,
+                      .num_samples = 3,
+                      .keys = level.keys.data(),
+                      .capacity = level.capacity,
+                      .num_keys = level.count.data()});
+    memory.push_back(std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::CoordinateTableBytes(builds.back())));
+    builds.back().memory = memory.back()->data();
+  }
+  std::vector<cuda::CoordinateTable> tables(num_tables);
+  ExpectCudaSuccess(cuda::BuildCoordinateTables(builds, tables, TestStream()));
+
+  std::vector<NeighbourSearchParams> searches;
+  std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
+  for (size_t i = 0; i < rulebooks.size(); ++i) {
+    const Rulebook& rulebook = rulebooks[i];
+    const Level& out = *levels[rulebook.out];
+    neighbours.push_back(std::make_unique<DeviceArray<int32_t>>(
+        Device::kCuda, static_cast<size_t>(rulebook.geometry.NumOffsets() * out.capacity)));
+    searches.push_back({.geometry = rulebook.geometry,
+                        .table = tables[rulebook.in + levels.size() * (i % 7)],
+                        .out_keys = out.keys.data(),
+                        .out_capacity = out.capacity,
+                        .num_out = out.count.data(),
+                        .same_sites = rulebook.in == rulebook.out,
+                        .neighbours = neighbours.back()->data()});
+  }
+  ExpectCudaSuccess(cuda::SearchNeighbours(searches, TestStream()));
+  for (size_t i = 0; i < rulebooks.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Rulebook& rulebook = rulebooks[i];
+    const Level& out = *levels[rulebook.out];
+    const Table table(*levels[rulebook.in], 3, 3, MapSearch::kHash);
+    const std::vector<int32_t> expected = Search(rulebook.geometry, table, out, rulebook.in == rulebook.out);
+    const std::vector<int32_t> all = neighbours[i]->ToHost();
+    for (size_t at = 0; at < expected.size(); ++at) {
+      const size_t offset = at / out.host.size();
+      ASSERT_EQ(all[offset * static_cast<size_t>(out.capacity) + at % out.host.size()], expected[at]) << at;
+    }
+  }
+}
+
+TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
+  for (const int32_t dimension : {1, 2, 3, 4}) {
+    for (const int32_t stride : {1, 2, 4}) {
+      for (const size_t count : {0, 1, 4000}) {
+        SCOPED_TRACE(::testing::Message() << dimension << " " << stride << " " << count);
+        const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
+        const Level in(ToMorton(RandomSites(dimension, 3, count, extent), dimension));
+        OutputCoordinatesParams made;
+        made.geometry.dimension = dimension;
+        made.geometry.kernel_size = made.geometry.stride = {stride, stride, stride, stride};
+        ASSERT_TRUE(CellsAreBlocks(made.geometry));
+        made.num_samples = 3;
+        made.in_keys = in.keys.data();
+        made.num_in = made.out_capacity = in.capacity;
+        made.device_num_in = in.count.data();
+        const DeviceArray<uint64_t> out_keys(Device::kCuda, static_cast<size_t>(in.capacity));
+        const DeviceArray<int32_t> first_in_rows(Device::kCuda, static_cast<size_t>(in.capacity));
+        const DeviceArray<int64_t> num_out(Device::kCuda, 1);
+        const DeviceArray<int64_t> beyond(Device::kCuda, 3);
+        const DeviceArray<char> workspace(Device::kCuda, cuda::OutputCoordinatesWorkspaceBytes(made));
+        made.out_keys = out_keys.data();
+        made.first_in_rows = first_in_rows.data();
+        made.num_out = num_out.data();
+        made.num_beyond_limits = beyond.data();
+        made.workspace = workspace.data();
+        ExpectCudaSuccess(cuda::OutputCoordinates(made, TestStream()));
+
+        std::vector<uint64_t> out_host = out_keys.ToHost();
+        out_host.resize(static_cast<size_t>(num_out.ToHost()[0]));
+        const Level out(out_host);
+        const Table table(in, dimension, 3, MapSearch::kHash);
+        const std::vector<int32_t> expected = Search(made.geometry, table, out, false);
+        const auto capacity = static_cast<size_t>(in.capacity);
+        const DeviceArray<int32_t> neighbours(Device::kCuda,
+                                              static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
+        ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = made.geometry,
+                                                  .dimension = dimension,
+                                                  .out_keys = made.out_keys,
+                                                  .out_capacity = in.capacity,
+                                                  .num_out = made.num_out,
+                                                  .first_in_rows = made.first_in_rows,
+                                                  .in_keys = made.in_keys,
+                                                  .in_capacity = in.capacity,
+                                                  .num_in = in.count.data(),
+                                                  .neighbours = neighbours.data()},
+                                                 TestStream()));
+        const std::vector<int32_t> all = neighbours.ToHost();
+        for (size_t at = 0; at < expected.size(); ++at) {
+          const size_t offset = at / out_host.size();
+          ASSERT_EQ(all[offset * capacity + at % out_host.size()], expected[at]) << at;
+        }
+      }
+    }
+  }
+}
+
+// What is refused is refused on the host: these need no device, and their params point to no memory.
+TEST(CoordinateTableRefusalCudaTest, TablesOfTwoGridsOrTwoDimensionsAreRefused) {
+  constexpr size_t kNumTables = 35;  // the last ones in a launch of their own
+  const std::vector<cuda::CoordinateTableBuildParams> building(kNumTables, {.num_samples = 2, .capacity = 10});
+  std::vector<cuda::CoordinateTable> tables(kNumTables);
+  for (const size_t other : {size_t{1}, kNumTables - 1}) {
+    SCOPED_TRACE(other);
+    std::vector<cuda::CoordinateTableBuildParams> two_grids = building;
+    two_grids.front().search = two_grids[other].search = MapSearch::kGrid;
+    EXPECT_EQ(cuda::BuildCoordinateTables(two_grids, tables, TestStream()), cudaErrorInvalidValue);
+    std::vector<cuda::CoordinateTableBuildParams> two_dimensions = building;
+    two_dimensions[other].dimension = 2;
+    EXPECT_EQ(cuda::BuildCoordinateTables(two_dimensions, tables, TestStream()), cudaErrorInvalidValue);
+    support::Synchronize();
+  }
+}
+
+TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
+  const NeighbourSearchParams agreeing{.geometry = Cube(3, 1), .same_sites = true};
+  NeighbourSearchParams of_geometry = agreeing, of_params = agreeing, of_table = agreeing;
+  of_geometry.geometry.dimension = 2;
+  of_params.dimension = 2;
+  of_table.table.dimension = 2;
+  NeighbourSearchParams of_all = of_geometry;  // agrees with itself, not with others
+  of_all.dimension = of_all.table.dimension = 2;
+  const auto search = [](std::vector<NeighbourSearchParams> params, int64_t out_capacity) {
+    for (NeighbourSearchParams& one : params) one.out_capacity = out_capacity;
+    const cudaError_t status = cuda::SearchNeighbours(params, TestStream());
+    support::Synchronize();
+    return status;
+  };
+  for (const NeighbourSearchParams& disagreeing : {of_geometry, of_params, of_table}) {
+    SCOPED_TRACE(::testing::Message() << disagreeing.geometry.dimension << disagreeing.dimension
+                                      << disagreeing.table.dimension);
+    EXPECT_EQ(search({disagreeing}, 10), cudaErrorInvalidValue);
+    EXPECT_EQ(search({agreeing, disagreeing}, 10), cudaErrorInvalidValue);
+  }
+  EXPECT_EQ(search({agreeing, of_all}, 10), cudaErrorInvalidValue);
+
+  // Without rows nothing is launched, and what is not refused can be told.
+  EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
+  EXPECT_EQ(search({of_all}, 0), cudaSuccess);
+  const int32_t row = 0;
+  of_table.first_in_rows = &row;
+  EXPECT_EQ(search({agreeing, of_table}, 0), cudaSuccess) << "its table is not read";
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

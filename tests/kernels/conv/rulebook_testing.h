@@ -1,0 +1,98 @@
+#pragma once
+
+// What the tests of rulebooks and of what walks them share: random rulebooks, what their pairs say whatever the rows,
+// and the naive convolution that is the oracle of every dataflow.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/conv/rulebook.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+
+// Some increasing map from input to output rows for each offset, as translations of sorted coordinates give.
+inline Rulebook RandomRulebook(int32_t num_offsets, int64_t num_in, int64_t num_out, double density, Random& random) {
+  Rulebook rulebook{.num_out_rows = num_out, .num_in_rows = num_in};
+  const int64_t num_tiles = (num_out + kRulebookTileRows - 1) / kRulebookTileRows;
+  rulebook.tile_begin.resize(static_cast<size_t>((num_tiles + 1) * num_offsets));
+  rulebook.offset_begin.push_back(0);
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    int64_t in = 0;
+    for (int64_t out = 0; out <= num_out; ++out) {
+      if (out % kRulebookTileRows == 0 || out == num_out) {
+        const int64_t tile = (out + kRulebookTileRows - 1) / kRulebookTileRows;
+        rulebook.tile_begin[static_cast<size_t>(tile * num_offsets + k)] =
+            static_cast<int64_t>(rulebook.out_rows.size());
+      }
+      if (out == num_out) break;
+      while (in < num_in && random.Chance(0.3)) ++in;
+      if (in < num_in && random.Chance(density)) {
+        rulebook.in_rows.push_back(static_cast<int32_t>(in++));
+        rulebook.out_rows.push_back(static_cast<int32_t>(out));
+      }
+    }
+    rulebook.offset_begin.push_back(static_cast<int64_t>(rulebook.in_rows.size()));
+  }
+  return rulebook;
+}
+
+// weights: [K, in channels, out_channels]
+inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in, const std::vector<float>& weights,
+                                 int64_t out_channels, const std::vector<float>* bias, const Matrix* residual,
+                                 bool relu) {
+  Expected out(rulebook.num_out_rows, out_channels);
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
+      for (int64_t o = 0; o < out_channels; ++o) {
+        for (int64_t i = 0; i < in.channels; ++i) {
+          out.Add(rulebook.out_rows[p], o,
+                  double{in.at(rulebook.in_rows[p], i)} *
+                      weights[static_cast<size_t>((k * in.channels + i) * out_channels + o)]);
+        }
+      }
+    }
+  }
+  out.Finish(bias, residual, relu);
+  return out;
+}
+
+namespace testing {
+
+inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::vector<uint64_t>& in_keys,
+                                      const std::vector<uint64_t>& out_keys, int32_t dimension) {
+  const CoordinateKey layout(dimension);
+  std::vector<PairSites> sites;
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
+      const uint64_t in = in_keys.at(static_cast<size_t>(rulebook.in_rows[pair]));
+      const uint64_t out = out_keys.at(static_cast<size_t>(rulebook.out_rows[pair]));
+      // Samples never mix; -1 would stand in no expected pair.
+      const int32_t sample = layout.Sample(in) == layout.Sample(out) ? layout.Sample(in) : -1;
+      sites.emplace_back(k, sample, layout.Unpack(in), layout.Unpack(out));
+    }
+  }
+  return sites;
+}
+
+// What rulebook.h promises beyond the pairs: their order, and tile_begin. Empty, or what is wrong.
+inline std::string RulebookFlaw(const RulebookView& view) {
+  for (int32_t k = 0; k < view.num_offsets; ++k) {
+    for (int64_t pair = view.offset_begin[k] + 1; pair < view.offset_begin[k + 1]; ++pair) {
+      if (view.out_rows[pair] <= view.out_rows[pair - 1]) return "output rows of a cell do not ascend";
+      if (view.in_rows[pair] <= view.in_rows[pair - 1]) return "input rows of a cell do not ascend";
+    }
+    for (int64_t tile = 0; tile <= view.num_tiles(); ++tile) {
+      int64_t expected = view.offset_begin[k];
+      while (expected < view.offset_begin[k + 1] && view.out_rows[expected] < tile * kRulebookTileRows) ++expected;
+      if (view.tile_begin[tile * view.num_offsets + k] != expected) return "tile_begin is wrong";
+    }
+  }
+  return "";
+}
+
+}  // namespace testing
+}  // namespace voxserve::kernels

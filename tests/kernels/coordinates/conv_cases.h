@@ -1,0 +1,35 @@
+#pragma once
+
+// The cases of tests/oracles/geometry_oracle.py for output sites and rulebooks.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/coordinates/output_coordinates.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+
+namespace voxserve::kernels::testing {
+
+struct ConvCase {
+  std::string name;
+  bool is_submanifold = false;
+  CoordinateRule rule = CoordinateRule::kFloor;
+  ConvGeometry geometry;
+  int32_t num_samples = 0;
+  Axes shape = {};      // kPadded
+  Axes out_shape = {};  // kPadded
+  bool has_lower = false, has_upper = false;
+  Axes lower = {}, upper = {};
+  std::vector<uint64_t> in_keys;   // in no order
+  std::vector<uint64_t> out_keys;  // in no order
+  std::vector<PairSites> pairs;    // in no order
+
+  OutputCoordinatesParams OutputParams() const;
+};
+
+// Ends the test program where the file cannot be read: nothing could be tested.
+const std::vector<ConvCase>& AllConvCases();
+
+}  // namespace voxserve::kernels::testing

@@ -1,0 +1,90 @@
+#pragma once
+
+// Sites for tests of the GPU's coordinate kernels: random ones, their keys in the GPU's order, and a level of them in
+// its memory.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/coordinates/coordinate_key.h"
+#include "kernels/coordinates/morton_key.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::kernels::testing {
+
+using support::Device;
+using support::DeviceArray;
+
+inline constexpr int64_t kSlack = 37;  // rows between a count and its capacity
+
+template <typename T>
+std::vector<T> Sorted(std::vector<T> values) {
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+// Calls visit with the MortonKey of a dimension.
+template <typename Visitor>
+auto VisitMorton(int32_t dimension, const Visitor& visit) {
+  switch (dimension) {
+    case 1:
+      return visit(MortonKey<1>());
+    case 2:
+      return visit(MortonKey<2>());
+    case 3:
+      return visit(MortonKey<3>());
+    default:
+      return visit(MortonKey<4>());
+  }
+}
+
+// The same sites as ascending MortonKeys.
+inline std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys, int32_t dimension) {
+  const CoordinateKey layout(dimension);
+  VisitMorton(dimension, [&](auto morton) {
+    for (uint64_t& key : keys) key = morton.Pack(layout.Sample(key), layout.Unpack(key));
+  });
+  return Sorted(keys);
+}
+
+// Keys on the device, more of them than their count says: those past it are sites that are there already, so that
+// whoever reads them makes pairs that nobody expects.
+struct Level {
+  explicit Level(const std::vector<uint64_t>& morton_keys)
+      : host(morton_keys),
+        capacity(static_cast<int64_t>(morton_keys.size()) + kSlack),
+        keys(Device::kCuda, Padded(morton_keys)),
+        count(Device::kCuda, std::vector<int64_t>{static_cast<int64_t>(morton_keys.size())}) {}
+
+  std::vector<uint64_t> host;
+  int64_t capacity;
+  DeviceArray<uint64_t> keys;
+  DeviceArray<int64_t> count;
+
+ private:
+  static std::vector<uint64_t> Padded(std::vector<uint64_t> keys) {
+    keys.resize(keys.size() + static_cast<size_t>(kSlack), keys.empty() ? 77 : keys.front());
+    return keys;
+  }
+};
+
+// CoordinateKeys of different sites in a box around the origin.
+inline std::vector<uint64_t> RandomSites(int32_t dimension, int32_t num_samples, size_t count, int32_t extent) {
+  const CoordinateKey layout(dimension);
+  std::mt19937 random(11);
+  std::set<uint64_t> keys;
+  while (keys.size() < count) {
+    Axes site = {0, 0, 0, 0};
+    for (int axis = 0; axis < dimension; ++axis) {
+      site[axis] = static_cast<int32_t>(random() % static_cast<uint32_t>(extent)) - extent / 2;
+    }
+    keys.insert(layout.Pack(static_cast<int32_t>(random() % static_cast<uint32_t>(num_samples)), site));
+  }
+  return {keys.begin(), keys.end()};
+}
+
+}  // namespace voxserve::kernels::testing

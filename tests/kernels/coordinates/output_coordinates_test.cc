@@ -1,0 +1,300 @@
+#include "kernels/coordinates/output_coordinates.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/coordinates/conv_cases.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using testing::AllConvCases;
+using testing::ConvCase;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::RunOutputCoordinates;
+
+std::vector<uint64_t> Sorted(std::vector<uint64_t> keys) {
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::vector<ConvCase> StridedCases() {
+  std::vector<ConvCase> cases;
+  std::copy_if(AllConvCases().begin(), AllConvCases().end(), std::back_inserter(cases),
+               [](const ConvCase& c) { return !c.is_submanifold; });
+  return cases;
+}
+
+TEST(OutputCoordinatesTest, AgreeWithTheDefinition) {
+  ThreadPool alone(1), several(3);
+  for (const ConvCase& c : StridedCases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<uint64_t> in = Sorted(c.in_keys);
+    OutputCoordinatesParams params = c.OutputParams();
+    params.in_keys = in.data();
+    params.num_in = static_cast<int64_t>(in.size());
+    for (ThreadPool* pool : {&alone, &several}) {
+      std::vector<int64_t> num_beyond_limits;
+      const std::vector<uint64_t> out = RunOutputCoordinates(params, *pool, &num_beyond_limits);
+      EXPECT_EQ(out, Sorted(c.out_keys));
+      EXPECT_THAT(num_beyond_limits, Each(0));
+    }
+    if (c.rule == CoordinateRule::kPadded) {
+      Axes expected = {0, 0, 0, 0};
+      std::copy_n(c.out_shape.begin(), c.geometry.dimension, expected.begin());
+      EXPECT_EQ(OutputShape(c.geometry, c.shape), expected);
+    }
+  }
+}
+
+// A sample's outputs do not depend on its batch-mates.
+TEST(OutputCoordinatesTest, AreThoseOfEverySampleAlone) {
+  ThreadPool pool(1);
+  for (const ConvCase& c : StridedCases()) {
+    SCOPED_TRACE(c.name);
+    const CoordinateKey layout(c.geometry.dimension);
+    std::vector<uint64_t> together;
+    for (int32_t sample = 0; sample < c.num_samples; ++sample) {
+      std::vector<uint64_t> in;
+      for (const uint64_t key : Sorted(c.in_keys)) {
+        if (layout.Sample(key) == sample) in.push_back(layout.Pack(0, layout.Unpack(key)));
+      }
+      OutputCoordinatesParams params = c.OutputParams();
+      params.num_samples = 1;
+      params.in_keys = in.data();
+      params.num_in = static_cast<int64_t>(in.size());
+      for (const uint64_t key : RunOutputCoordinates(params, pool)) {
+        together.push_back(layout.Pack(sample, layout.Unpack(key)));
+      }
+    }
+    EXPECT_EQ(together, Sorted(c.out_keys));
+  }
+}
+
+OutputCoordinatesParams Line(CoordinateRule rule, int32_t kernel_size, int32_t stride, int32_t padding) {
+  OutputCoordinatesParams params;
+  params.rule = rule;
+  params.geometry.dimension = 1;
+  params.geometry.kernel_size[0] = kernel_size;
+  params.geometry.stride[0] = stride;
+  params.geometry.padding[0] = padding;
+  params.num_samples = 1;
+  return params;
+}
+
+TEST(OutputCoordinatesTest, FloorOfNegativesGoesDown) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {-3}), layout.Pack(0, {-2}), layout.Pack(0, {-1}),
+                                    layout.Pack(0, {0}), layout.Pack(0, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kFloor, 2, 2, 0);
+  params.in_keys = in.data();
+  params.num_in = 5;
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {-2}), layout.Pack(0, {-1}), layout.Pack(0, {0})));
+}
+
+TEST(OutputCoordinatesTest, SitesAtTheLimitsOfTheKeySurviveTheFloor) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
+  const std::vector<uint64_t> in = {layout.Pack(0, {low, high, low, 0}), layout.Pack(1023, {high, low, high, 0})};
+  OutputCoordinatesParams params;
+  params.geometry.stride = {1, 2, 3, 1};
+  params.num_samples = 1024;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_THAT(RunOutputCoordinates(params, pool), ElementsAre(layout.Pack(0, {low, high / 2, low / 3, 0}),
+                                                              layout.Pack(1023, {high, low / 2, high / 3, 0})));
+}
+
+// 3 x 1 x 3 cells, stride 2 on the first axis: an even first coordinate is read by one site, an odd one by two, each
+// with three on the last axis.
+OutputCoordinatesParams HalvesTheFirstAxis() {
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kExpand;
+  params.geometry.kernel_size = {3, 1, 3, 1};
+  params.geometry.padding = {1, 0, 1, 0};
+  params.geometry.stride = {2, 1, 1, 1};
+  params.has_lower = true;
+  params.lower = {-100, -100, -100, 0};
+  return params;
+}
+
+TEST(OutputCoordinatesTest, WhatNoKeyCanHoldIsCountedForItsSampleAndNotMade) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const int32_t high = layout.max_coordinate();
+  const std::vector<uint64_t> in = {layout.Pack(1, {0, 0, high, 0}), layout.Pack(2, {0, 0, 7, 0}),
+                                    layout.Pack(3, {1, 0, high, 0}), layout.Pack(3, {2, 0, high - 1, 0})};
+  OutputCoordinatesParams params = HalvesTheFirstAxis();
+  params.num_samples = 4;
+  params.in_keys = in.data();
+  params.num_in = 4;
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_THAT(
+      RunOutputCoordinates(params, pool, &num_beyond_limits),
+      ElementsAre(layout.Pack(1, {0, 0, high - 1, 0}), layout.Pack(1, {0, 0, high, 0}), layout.Pack(2, {0, 0, 6, 0}),
+                  layout.Pack(2, {0, 0, 7, 0}), layout.Pack(2, {0, 0, 8, 0}), layout.Pack(3, {0, 0, high - 1, 0}),
+                  layout.Pack(3, {0, 0, high, 0}), layout.Pack(3, {1, 0, high - 2, 0}),
+                  layout.Pack(3, {1, 0, high - 1, 0}), layout.Pack(3, {1, 0, high, 0})));
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 1, 0, 2));
+}
+
+// An axis beyond the limits is no site yet: a later axis may have none.
+TEST(OutputCoordinatesTest, WhatTheRuleRefusesIsNotCountedBeyondTheLimits) {
+  const CoordinateKey layout(3);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {layout.max_coordinate(), 0, 5, 0})};
+  OutputCoordinatesParams params = HalvesTheFirstAxis();
+  params.geometry.stride = {1, 1, 2, 1};
+  params.num_samples = 1;
+  params.in_keys = in.data();
+  params.num_in = 1;
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 4u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(2));
+  params.has_upper = true;
+  params.upper = {INT32_MAX, INT32_MAX, 3, 0};  // the last axis asks for 4 and 6
+  EXPECT_THAT(RunOutputCoordinates(params, pool, &num_beyond_limits), IsEmpty());
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0));
+}
+
+TEST(OutputCoordinatesTest, NothingFitsAShapeSmallerThanTheKernel) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {0}), layout.Pack(0, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kPadded, 5, 1, 0);
+  params.out_shape = OutputShape(params.geometry, {2, 0, 0, 0});
+  EXPECT_EQ(params.out_shape[0], 0);
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 0);
+  EXPECT_THAT(RunOutputCoordinates(params, pool), IsEmpty());
+}
+
+TEST(OutputCoordinatesTest, TransposedSitesStayWithinTheShape) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {0}), layout.Pack(0, {2}), layout.Pack(1, {1})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kTransposed, 3, 2, 1);
+  params.num_samples = 2;
+  params.in_keys = in.data();
+  params.num_in = 3;
+  const auto shape = TransposedShape(params.geometry, {3, 0, 0, 0}, {1, 0, 0, 0});
+  EXPECT_EQ(shape[0], 6);  // 2 * 2 - 2 + 2 + 1, and 1 more
+  params.out_shape[0] = 6;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 9);
+  // 2 * 0 + (-1..1) without -1; 2 * 2 + (-1..1); 2 * 1 + (-1..1).
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {0}), layout.Pack(0, {1}), layout.Pack(0, {3}), layout.Pack(0, {4}),
+                          layout.Pack(0, {5}), layout.Pack(1, {1}), layout.Pack(1, {2}), layout.Pack(1, {3})));
+  params.out_shape[0] = 4;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 8);  // two samples of four
+  EXPECT_EQ(RunOutputCoordinates(params, pool).size(), 6u);
+}
+
+TEST(OutputCoordinatesTest, GeneratedSitesAreThoseOfTheListedCells) {
+  const CoordinateKey layout(2);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {-1, 4}), layout.Pack(0, {0, 4})};
+  OutputCoordinatesParams params;
+  params.rule = CoordinateRule::kGenerative;
+  // A cross of 3 x 3: 1, 3, 4, 5 and 7 in its box; here without the 3.
+  params.geometry = {.dimension = 2, .kernel_size = {3, 3, 1, 1}, .padding = {1, 1, 0, 0}, .num_listed_cells = 4};
+  params.geometry.listed_cells = {1, 4, 5, 7};
+  params.num_samples = 1;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  EXPECT_THAT(RunOutputCoordinates(params, pool),
+              ElementsAre(layout.Pack(0, {-2, 4}), layout.Pack(0, {-1, 4}), layout.Pack(0, {-1, 5}),
+                          layout.Pack(0, {0, 4}), layout.Pack(0, {0, 5}), layout.Pack(0, {1, 4})));
+}
+
+TEST(OutputCoordinatesTest, GeneratedSitesThatNoKeyCanHoldAreCounted) {
+  const CoordinateKey layout(1);
+  ThreadPool pool(1);
+  const std::vector<uint64_t> in = {layout.Pack(0, {5}), layout.Pack(1, {layout.max_coordinate()})};
+  OutputCoordinatesParams params = Line(CoordinateRule::kGenerative, 3, 1, 1);
+  params.num_samples = 2;
+  params.in_keys = in.data();
+  params.num_in = 2;
+  std::vector<int64_t> num_beyond_limits;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 5u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 1));
+  params.geometry.stride[0] = 128;
+  EXPECT_EQ(RunOutputCoordinates(params, pool, &num_beyond_limits).size(), 3u);
+  EXPECT_THAT(num_beyond_limits, ElementsAre(0, 3));
+}
+
+TEST(OutputCoordinatesTest, CapacityFollowsKernelStrideAndDilation) {
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 5, 2, 2);
+  params.num_in = 10;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 30);  // every second cell
+  params.geometry.dilation[0] = 2;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 50);  // all cells reach even sites, none odd ones
+  params.geometry.stride[0] = 3;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 20);
+  params.rule = CoordinateRule::kFloor;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 10);
+  params.rule = CoordinateRule::kPadded;
+  params.out_shape[0] = 7;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 7);
+}
+
+TEST(OutputCoordinatesTest, ReachOfAChainOfLevelsBoundsWhatComesOfOneSite) {
+  ThreadPool pool(1);
+  std::mt19937 random(11);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  int num_tight = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    OutputReach reach;
+    // All sites of a stretch, so that what one of them reaches is what every place of it can.
+    const CoordinateKey layout(1);
+    const int32_t site = 1000 + trial;
+    std::vector<uint64_t> keys = {layout.Pack(0, {site, 0, 0, 0})};
+    for (int level = draw(1, 4); level > 0; --level) {
+      OutputCoordinatesParams params =
+          Line(draw(0, 3) == 0 ? CoordinateRule::kFloor : CoordinateRule::kPadded, draw(1, 5), draw(1, 3), draw(0, 2));
+      params.geometry.dilation[0] = draw(1, 2);
+      params.out_shape[0] = 4000;
+      params.num_samples = 1;
+      params.in_keys = keys.data();
+      params.num_in = static_cast<int64_t>(keys.size());
+      reach = reach.Then(params);
+      std::vector<int64_t> beyond;
+      keys = RunOutputCoordinates(params, pool, &beyond);
+      ASSERT_LE(static_cast<int64_t>(keys.size()), reach.OutputsAnInput()) << "trial " << trial;
+      if (keys.empty()) break;
+      num_tight += static_cast<int64_t>(keys.size()) == reach.OutputsAnInput() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_tight, 100);
+  OutputReach far;
+  OutputCoordinatesParams dilated = Line(CoordinateRule::kPadded, 5, 1, 0);
+  dilated.geometry.dilation[0] = 2;
+  for (int level = 0; level < 40; ++level) far = far.Then(dilated);
+  EXPECT_EQ(far.OutputsAnInput(), 1 + 40 * 8);
+  OutputCoordinatesParams wide = Line(CoordinateRule::kExpand, 3, 128, 0);
+  wide.geometry.dilation[0] = 128;
+  OutputReach beyond_all;  // where no number holds what a step is, nothing is known
+  for (int level = 0; level < 12; ++level) {
+    beyond_all = beyond_all.Then(wide);
+    EXPECT_GE(beyond_all.OutputsAnInput(), 2) << level;
+  }
+  EXPECT_EQ(beyond_all.OutputsAnInput(), std::numeric_limits<int64_t>::max());
+  OutputCoordinatesParams params = Line(CoordinateRule::kExpand, 3, 2, 1);
+  params.num_in = 10;
+  params.most_outputs = 13;
+  EXPECT_EQ(OutputCoordinatesCapacity(params), 13);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,230 @@
+#pragma once
+
+// What the tests of feature kernels share: matrices on any device in any feature dtype, and what naive
+// loops in double expect.
+//
+// Inputs are rounded to the dtype before anybody computes, so that what a result may differ by is what was rounded on
+// its way: a few unit roundoffs of the sum of the magnitudes of all its terms.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/core/dtype.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::kernels {
+
+using support::Device;
+using support::DeviceArray;
+
+inline constexpr float kUntouched = -16384.0f;  // the same in every dtype
+
+// What a test runs on: the CPU computes in float32 alone.
+struct Ground {
+  Device device;
+  DType dtype;
+};
+inline auto AllGrounds() {
+  return testing::Values(Ground{Device::kCpu, DType::kFloat32}, Ground{Device::kCuda, DType::kFloat32},
+                         Ground{Device::kCuda, DType::kFloat16}, Ground{Device::kCuda, DType::kBfloat16});
+}
+inline std::string GroundName(const testing::TestParamInfo<Ground>& ground) {
+  return (ground.param.device == Device::kCpu ? "Cpu_" : "Cuda_") + std::string(NameOf(ground.param.dtype));
+}
+inline void PrintTo(const Ground& ground, std::ostream* os) { *os << NameOf(ground.dtype); }
+// Dtypes that results may be stored as.
+inline std::vector<DType> OutDTypes(DType dtype) {
+  return dtype == DType::kFloat32 ? std::vector{dtype} : std::vector{dtype, DType::kFloat32};
+}
+
+inline uint16_t ToBits(DType dtype, float value) {
+  if (dtype == DType::kFloat16) return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  const auto bits = std::bit_cast<uint32_t>(value);  // to nearest even; NaN stays NaN
+  return static_cast<uint16_t>(std::isnan(value) ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline float FromBits(DType dtype, uint16_t bits) {
+  if (dtype == DType::kFloat16) return static_cast<float>(std::bit_cast<_Float16>(bits));
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+inline float Rounded(DType dtype, float value) {
+  return dtype == DType::kFloat32 ? value : FromBits(dtype, ToBits(dtype, value));
+}
+
+// Of a sum whose terms' magnitudes add up to `magnitude`, rounded to dtype a few times.
+inline double Tolerance(DType dtype, double magnitude) {
+  const double roundoff = dtype == DType::kFloat32 ? 3e-6 : dtype == DType::kFloat16 ? 0x1p-11 : 0x1p-8;
+  return 3 * roundoff * magnitude + 1e-6;
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  std::vector<float> Floats(int64_t count, DType dtype = DType::kFloat32) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = Rounded(dtype, uniform(engine_));
+    return values;
+  }
+  bool Chance(double probability) { return std::bernoulli_distribution(probability)(engine_); }
+  template <typename T>
+  const T& OneOf(const std::vector<T>& choices) {
+    return choices[std::uniform_int_distribution<size_t>(0, choices.size() - 1)(engine_)];
+  }
+  std::mt19937& engine() { return engine_; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Columns that a matrix has around it in memory.
+struct Margins {
+  int64_t before = 0;
+  int64_t after = 0;
+};
+
+// Rows of `channels` values a pitch apart, on the host; what lies between is kUntouched, and so are values that no
+// Random fills.
+struct Matrix {
+  int64_t rows, channels, pitch, before;
+  std::vector<float> values;
+  Matrix(int64_t r, int64_t c, Margins margins, Random* random, DType dtype = DType::kFloat32)
+      : rows(r),
+        channels(c),
+        pitch(margins.before + c + margins.after),
+        before(margins.before),
+        values(static_cast<size_t>(r * pitch), kUntouched) {
+    if (random == nullptr) return;
+    const std::vector<float> filled = random->Floats(r * c, dtype);
+    for (int64_t i = 0; i < r * c; ++i) at(i / c, i % c) = filled[static_cast<size_t>(i)];
+  }
+  float* data() { return values.data() + before; }
+  float& at(int64_t row, int64_t column) { return values[static_cast<size_t>(row * pitch + before + column)]; }
+  float at(int64_t row, int64_t column) const { return values[static_cast<size_t>(row * pitch + before + column)]; }
+  bool MarginsAreUntouched() const {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = -before; column < pitch - before; ++column) {
+        if ((column < 0 || column >= channels) && at(row, column) != kUntouched) return false;
+      }
+    }
+    return true;
+  }
+};
+
+// Values on a device, stored as a dtype.
+class DeviceValues {
+ public:
+  DeviceValues(Device device, DType dtype, const std::vector<float>& values)
+      : dtype_(dtype), bytes_(device, Encoded(dtype, values)) {}
+
+  DType dtype() const { return dtype_; }
+  // From the value at `begin` on. Never null where there are values.
+  void* data(int64_t begin = 0) const {
+    return bytes_.data() == nullptr ? nullptr : bytes_.data() + begin * SizeOf(dtype_);
+  }
+  std::vector<uint8_t> Bytes() const { return bytes_.ToHost(); }
+  std::vector<float> ToHost() const {
+    const std::vector<uint8_t> bytes = Bytes();
+    std::vector<float> values(bytes.size() / static_cast<size_t>(SizeOf(dtype_)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (dtype_ == DType::kFloat32) {
+        std::memcpy(&values[i], &bytes[4 * i], 4);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, &bytes[2 * i], 2);
+        values[i] = FromBits(dtype_, bits);
+      }
+    }
+    return values;
+  }
+
+ private:
+  static std::vector<uint8_t> Encoded(DType dtype, const std::vector<float>& values) {
+    std::vector<uint8_t> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (dtype == DType::kFloat32) {
+        std::memcpy(&bytes[4 * i], &values[i], 4);
+      } else {
+        const uint16_t bits = ToBits(dtype, values[i]);
+        std::memcpy(&bytes[2 * i], &bits, 2);
+      }
+    }
+    return bytes;
+  }
+
+  DType dtype_;
+  DeviceArray<uint8_t> bytes_;
+};
+
+// A matrix's copy on a device.
+class DeviceMatrix {
+ public:
+  DeviceMatrix(Device device, DType dtype, const Matrix& matrix)
+      : matrix_(matrix), values_(device, dtype, matrix.values) {}
+
+  void* data() const { return values_.data(matrix_.before); }
+  int64_t pitch() const { return matrix_.pitch; }
+  std::vector<uint8_t> Bytes() const { return values_.Bytes(); }
+  Matrix ToHost() const {
+    Matrix matrix = matrix_;
+    matrix.values = values_.ToHost();
+    return matrix;
+  }
+
+ private:
+  Matrix matrix_;
+  DeviceValues values_;
+};
+
+struct EpilogueCase {
+  bool bias, residual, relu;
+};
+inline std::vector<EpilogueCase> EpilogueCases() {
+  return {{false, false, false}, {true, false, true}, {true, true, true}, {false, true, false}, {false, false, true}};
+}
+
+// Results in double, and the sum of the magnitudes of what was added up for each of them.
+struct Expected {
+  int64_t channels;
+  std::vector<double> values;
+  std::vector<double> magnitudes;
+
+  Expected(int64_t rows, int64_t c)
+      : channels(c), values(static_cast<size_t>(rows * c)), magnitudes(static_cast<size_t>(rows * c)) {}
+  void Add(int64_t row, int64_t channel, double value) {
+    values[static_cast<size_t>(row * channels + channel)] += value;
+    magnitudes[static_cast<size_t>(row * channels + channel)] += std::abs(value);
+  }
+  // bias and residual may be null.
+  void Finish(const std::vector<float>* bias, const Matrix* residual, bool relu) {
+    for (int64_t row = 0; row * channels < static_cast<int64_t>(values.size()); ++row) {
+      for (int64_t c = 0; c < channels; ++c) {
+        if (bias != nullptr) Add(row, c, (*bias)[static_cast<size_t>(c)]);
+        if (residual != nullptr) Add(row, c, residual->at(row, c));
+        double& value = values[static_cast<size_t>(row * channels + c)];
+        if (relu) value = std::max(value, 0.0);
+      }
+    }
+  }
+};
+
+// Expects `out`, computed with features of `dtype`, and its margins untouched.
+inline void ExpectNear(const Matrix& out, const Expected& expected, DType dtype) {
+  for (int64_t row = 0; row < out.rows; ++row) {
+    for (int64_t c = 0; c < out.channels; ++c) {
+      const auto i = static_cast<size_t>(row * out.channels + c);
+      ASSERT_NEAR(out.at(row, c), expected.values[i], Tolerance(dtype, expected.magnitudes[i]))
+          << "row " << row << " channel " << c;
+    }
+  }
+  EXPECT_TRUE(out.MarginsAreUntouched());
+}
+
+}  // namespace voxserve::kernels

@@ -1,0 +1,231 @@
+// Kernels between rows of points and rows of sites, against naive loops in double.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/points/devoxelize.h"
+#include "kernels/points/point_features.h"
+#include "kernels/points/point_to_voxel.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
+
+void RunDevoxelize(Device device, const DevoxelizeParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::Devoxelize(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::Devoxelize(params, TestStream()));
+}
+
+void RunPointToVoxel(Device device, const PointToVoxelParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::PointToVoxel(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::PointToVoxel(params, TestStream()));
+}
+
+void RunPointFeatures(Device device, const PointFeaturesParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::PointFeatures(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::PointFeatures(params, TestStream()));
+}
+
+class PointKernelTest : public testing::TestWithParam<Ground> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(device()); }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return GetParam().dtype; }
+};
+INSTANTIATE_TEST_SUITE_P(Grounds, PointKernelTest, AllGrounds(), GroundName);
+
+TEST_P(PointKernelTest, DevoxelizeEqualsTheNaiveLoop) {
+  Random random(1);
+  const int64_t num_in = 40;
+  for (const int64_t rows : {0, 1, 130}) {
+    for (const int32_t channels : {1, 3, 8, 12, 40, 64}) {
+      for (const int32_t num_neighbours : {1, 2, 4, 8, 16}) {
+        for (const bool has_weights : {false, true}) {
+          for (const DType out_dtype : OutDTypes(dtype())) {
+            const EpilogueCase epilogue = random.OneOf(EpilogueCases());
+            const Margins margins = random.OneOf(kMargins);
+            const Matrix in(num_in, channels, margins, &random, dtype());
+            const Matrix residual(rows, channels, margins, &random, dtype());
+            const int64_t pitch = num_neighbours + 3;
+            std::vector<int32_t> neighbours(static_cast<size_t>(rows * pitch), 12345);  // beyond all rows
+            const std::vector<float> weights = random.Floats(rows * pitch);
+            const std::vector<float> bias = random.Floats(channels);
+            Expected expected(rows, channels);
+            for (int64_t row = 0; row < rows; ++row) {
+              for (int64_t n = row * pitch; n < row * pitch + num_neighbours; ++n) {
+                const auto i = static_cast<size_t>(n);
+                neighbours[i] = std::uniform_int_distribution<int32_t>(-2, num_in - 1)(random.engine());
+                if (neighbours[i] < 0) continue;
+                for (int32_t c = 0; c < channels; ++c) {
+                  expected.Add(row, c, (has_weights ? double{weights[i]} : 1.0) * in.at(neighbours[i], c));
+                }
+              }
+            }
+            expected.Finish(epilogue.bias ? &bias : nullptr, epilogue.residual ? &residual : nullptr, epilogue.relu);
+            const DeviceArray<int32_t> device_neighbours(device(), neighbours);
+            const DeviceArray<float> device_weights(device(), weights), device_bias(device(), bias);
+            const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
+            const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
+            RunDevoxelize(device(), {.num_rows = rows,
+                                     .num_neighbours = num_neighbours,
+                                     .neighbours = device_neighbours.data(),
+                                     .weights = has_weights ? device_weights.data() : nullptr,
+                                     .neighbour_pitch = pitch,
+                                     .channels = channels,
+                                     .dtype = dtype(),
+                                     .out_dtype = out_dtype,
+                                     .in = device_in.data(),
+                                     .in_pitch = device_in.pitch(),
+                                     .out = out.data(),
+                                     .out_pitch = out.pitch(),
+                                     .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
+                                                  .residual = epilogue.residual ? device_residual.data() : nullptr,
+                                                  .residual_pitch = device_residual.pitch(),
+                                                  .activation = epilogue.relu ? ActivationFunction::kRelu
+                                                                              : ActivationFunction::kNone}});
+            ExpectNear(out.ToHost(), expected, dtype());
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PointKernelTest, PointToVoxelEqualsTheNaiveLoop) {
+  Random random(2);
+  for (const int64_t num_points : {0, 1, 400}) {
+    for (const int32_t channels : {1, 3, 8, 24}) {
+      const int64_t num_sites = 50;
+      const Margins margins = random.OneOf(kMargins);
+      const Matrix in(num_points, channels, margins, &random, dtype());
+      std::vector<int32_t> sorted_points(static_cast<size_t>(num_points));
+      std::iota(sorted_points.begin(), sorted_points.end(), 0);
+      std::shuffle(sorted_points.begin(), sorted_points.end(), random.engine());
+      // Some sites without points, some with many.
+      std::vector<int64_t> site_begin = {0};
+      for (int64_t site = 0; site < num_sites; ++site) {
+        const int64_t left = num_points - site_begin.back();
+        site_begin.push_back(site_begin.back() + (random.Chance(0.4) ? 0 : std::min<int64_t>(left, 1 + site % 40)));
+      }
+      const DeviceArray<int32_t> device_points(device(), sorted_points);
+      const DeviceArray<int64_t> device_begin(device(), site_begin);
+      const DeviceMatrix device_in(device(), dtype(), in);
+      for (const PoolReduce reduce : {PoolReduce::kMax, PoolReduce::kAverage, PoolReduce::kSum}) {
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          const DeviceMatrix device_out(device(), out_dtype, Matrix(num_sites, channels, margins, nullptr));
+          RunPointToVoxel(device(), {.reduce = reduce,
+                                     .num_sites = num_sites,
+                                     .site_begin = device_begin.data(),
+                                     .sorted_points = device_points.data(),
+                                     .channels = channels,
+                                     .dtype = dtype(),
+                                     .out_dtype = out_dtype,
+                                     .in = device_in.data(),
+                                     .in_pitch = device_in.pitch(),
+                                     .out = device_out.data(),
+                                     .out_pitch = device_out.pitch()});
+          const Matrix out = device_out.ToHost();
+          EXPECT_TRUE(out.MarginsAreUntouched());
+          for (int64_t site = 0; site < num_sites; ++site) {
+            const auto begin = static_cast<size_t>(site_begin[static_cast<size_t>(site)]);
+            const auto end = static_cast<size_t>(site_begin[static_cast<size_t>(site) + 1]);
+            for (int32_t c = 0; c < channels; ++c) {
+              double sum = 0, largest = begin == end ? 0 : -std::numeric_limits<double>::infinity();
+              for (size_t i = begin; i < end; ++i) {
+                sum += in.at(sorted_points[i], c);
+                largest = std::max(largest, double{in.at(sorted_points[i], c)});
+              }
+              const double count = static_cast<double>(std::max<size_t>(end - begin, 1));
+              const double expected = reduce == PoolReduce::kMax       ? largest
+                                      : reduce == PoolReduce::kAverage ? sum / count
+                                                                       : sum;
+              ASSERT_NEAR(out.at(site, c), expected, reduce == PoolReduce::kMax ? 0 : Tolerance(dtype(), count))
+                  << "reduce " << static_cast<int>(reduce) << ", site " << site << ", channel " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PointKernelTest, PointToVoxelKeepsNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Matrix in(3, 1, {}, nullptr);
+  in.values = {1, nan, 2};
+  const DeviceArray<int32_t> points(device(), std::vector<int32_t>{0, 1, 2});
+  const DeviceArray<int64_t> begin(device(), std::vector<int64_t>{0, 2, 3});
+  const DeviceMatrix device_in(device(), dtype(), in), out(device(), dtype(), Matrix(2, 1, {}, nullptr));
+  RunPointToVoxel(device(), {.reduce = PoolReduce::kMax,
+                             .num_sites = 2,
+                             .site_begin = begin.data(),
+                             .sorted_points = points.data(),
+                             .channels = 1,
+                             .dtype = dtype(),
+                             .out_dtype = dtype(),
+                             .in = device_in.data(),
+                             .in_pitch = 1,
+                             .out = out.data(),
+                             .out_pitch = 1});
+  EXPECT_TRUE(std::isnan(out.ToHost().at(0, 0)));
+  EXPECT_EQ(out.ToHost().at(1, 0), 2);
+}
+
+TEST_P(PointKernelTest, PointFeaturesAreRoundedAndZeroWithoutAVoxel) {
+  Random random(3);
+  for (const int64_t num_points : {0, 1, 300}) {
+    for (const int32_t channels : {1, 4, 5}) {
+      const Margins margins = random.OneOf(kMargins);
+      const int64_t pitch = channels + 3;
+      const std::vector<float> features = random.Floats(num_points * pitch);
+      std::vector<int32_t> point_to_voxel(static_cast<size_t>(num_points));
+      for (int32_t& voxel : point_to_voxel) voxel = random.Chance(0.3) ? -1 : random.Chance(0.2) ? -3 : 7;
+      const DeviceArray<float> device_features(device(), features);
+      const DeviceArray<int32_t> device_voxels(device(), point_to_voxel);
+      const DeviceMatrix device_out(device(), dtype(), Matrix(num_points, channels, margins, nullptr));
+      RunPointFeatures(device(), {.num_points = num_points,
+                                  .point_to_voxel = device_voxels.data(),
+                                  .channels = channels,
+                                  .features = device_features.data(),
+                                  .features_pitch = pitch,
+                                  .dtype = dtype(),
+                                  .out = device_out.data(),
+                                  .out_pitch = device_out.pitch()});
+      const Matrix out = device_out.ToHost();
+      EXPECT_TRUE(out.MarginsAreUntouched());
+      for (int64_t point = 0; point < num_points; ++point) {
+        for (int32_t c = 0; c < channels; ++c) {
+          const bool has_voxel = point_to_voxel[static_cast<size_t>(point)] >= 0;
+          const float feature = features[static_cast<size_t>(point * pitch + c)];
+          ASSERT_EQ(out.at(point, c), has_voxel ? Rounded(dtype(), feature) : 0.0f) << point << " " << c;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,108 @@
+// Voxels' rows to points, on every device.
+
+#include "kernels/points/voxel_to_point.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+void RunVoxelToPoint(Device device, const VoxelToPointParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::VoxelToPoint(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::VoxelToPoint(params, TestStream()));
+}
+
+class VoxelToPointTest : public testing::TestWithParam<Device> {};
+
+TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
+  SKIP_WITHOUT(GetParam());
+  const DeviceArray<int32_t> rows(GetParam(), {1, -1, 0, 1, -3});
+  const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9});  // two rows of two, a pitch of three
+  const DeviceArray<float> point_scores(GetParam(), 10);
+  VoxelToPointParams params{.num_points = 5, .point_to_voxel = rows.data()};
+  params.rows = scores.data();
+  params.pitch_bytes = 12;
+  params.row_bytes = 8;
+  params.points = point_scores.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_scores.ToHost(), testing::ElementsAre(3, 4, 0, 0, 1, 2, 3, 4, 0, 0));
+
+  const DeviceArray<uint8_t> bytes(GetParam(), {7, 0, 0, 0, 8, 0, 0, 0}), point_bytes(GetParam(), 5);
+  params.rows = bytes.data();
+  params.pitch_bytes = 4;
+  params.row_bytes = 1;
+  params.fill_label = 255;
+  params.points = point_bytes.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_bytes.ToHost(), testing::ElementsAre(8, 255, 7, 8, 255));
+
+  const DeviceArray<uint16_t> words(GetParam(), {700, 800}), point_words(GetParam(), 5);
+  params.rows = words.data();
+  params.pitch_bytes = 2;
+  params.row_bytes = 2;
+  params.fill_label = 65535;
+  params.points = point_words.data();
+  RunVoxelToPoint(GetParam(), params);
+  EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
+}
+
+TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
+  SKIP_WITHOUT(GetParam());
+  const DeviceArray<int32_t> voxels(GetParam(), {9, -1, 0, -3});
+  const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9});  // a pitch of three
+  const DeviceArray<float> answered(GetParam(), 8);
+  RunVoxelToPoint(GetParam(), {.num_points = 4,
+                               .point_to_voxel = voxels.data(),
+                               .rows_are_points = true,
+                               .rows = scores.data(),
+                               .pitch_bytes = 12,
+                               .row_bytes = 8,
+                               .points = answered.data()});
+  EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
+}
+
+TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
+  SKIP_WITHOUT(GetParam());
+  Random random(5);
+  for (const int64_t num_points : {0, 1, 1000}) {
+    for (const int64_t channels : {1, 3, 4, 19, 20}) {
+      const int64_t num_voxels = 50, pitch = channels == 4 ? 4 : channels + 1;
+      const std::vector<float> voxels = random.Floats(num_voxels * pitch);
+      std::vector<int32_t> rows(static_cast<size_t>(num_points));
+      std::vector<float> expected;
+      for (int32_t& row : rows) {
+        row = std::uniform_int_distribution<int32_t>(-1, num_voxels - 1)(random.engine());
+        for (int64_t c = 0; c < channels; ++c) {
+          expected.push_back(row < 0 ? 0.0f : voxels[static_cast<size_t>(row * pitch + c)]);
+        }
+      }
+      const DeviceArray<int32_t> device_rows(GetParam(), rows);
+      const DeviceArray<float> device_voxels(GetParam(), voxels), points(GetParam(), expected.size());
+      RunVoxelToPoint(GetParam(), {.num_points = num_points,
+                                   .point_to_voxel = device_rows.data(),
+                                   .rows = device_voxels.data(),
+                                   .pitch_bytes = 4 * pitch,
+                                   .row_bytes = 4 * channels,
+                                   .points = points.data()});
+      EXPECT_EQ(points.ToHost(), expected) << num_points << " points, " << channels << " channels";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, VoxelToPointTest, support::AllDevices(), support::DeviceName);
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,380 @@
+#include "kernels/points/voxelize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/points/device_voxels.h"
+#include "tests/support/npz.h"
+#include "tests/support/paths.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::Device;
+using support::DeviceArray;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using testing::VoxelizeOn;
+using testing::Voxels;
+
+class VoxelizeTest : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, VoxelizeTest, support::AllDevices(), support::DeviceName);
+
+// A case of tests/oracles/geometry_oracle.py.
+struct VoxelCase {
+  std::string name;
+  VoxelizeParams params;  // but for pointers
+  int32_t max_voxels = 0;
+  std::vector<float> points;         // [N, D]
+  std::vector<int64_t> point_begin;  // [B + 1]
+  std::vector<uint8_t> is_valid;     // [N]
+  std::vector<float> features;       // [N, 3]
+
+  std::vector<int8_t> code;          // [N] 0 or the code of a point without a voxel
+  std::vector<uint64_t> keys;        // [V]
+  std::vector<int32_t> members;      // points, voxel after voxel
+  std::vector<int64_t> voxel_begin;  // [V + 1]
+  std::vector<uint8_t> stays;        // [V] what a limit of max_voxels leaves
+  std::vector<float> mean;           // [V, 3]
+  std::vector<float> mean_of_two;    // [V, 3] of the first two points at most
+
+  // With the inputs' pointers.
+  VoxelizeParams Params() const {
+    VoxelizeParams all = params;
+    all.axes = points.data();
+    all.axes_pitch = params.dimension;
+    all.point_begin = point_begin.data();
+    all.is_valid = is_valid.data();
+    return all;
+  }
+};
+
+VoxelCase ReadCase(const std::map<std::string, support::NpyArray>& arrays, const std::string& name) {
+  VoxelCase c;
+  c.name = name;
+  const int32_t* numbers = arrays.at(name + "_params").data<int32_t>();
+  const float* floats = arrays.at(name + "_floats").data<float>();
+  c.params.dimension = numbers[0];
+  c.params.rounding = static_cast<VoxelRounding>(numbers[1]);
+  c.params.origin = static_cast<VoxelOrigin>(numbers[2]);
+  c.params.has_range = numbers[3] != 0;
+  c.max_voxels = numbers[4];
+  for (int axis = 0; axis < kMaxDimension; ++axis) {
+    c.params.voxel_size[axis] = floats[axis];
+    c.params.range_min[axis] = floats[kMaxDimension + axis];
+    c.params.range_max[axis] = floats[2 * kMaxDimension + axis];
+  }
+  c.points = arrays.at(name + "_points").values<float>();
+  c.point_begin = {0};
+  for (const int64_t count : arrays.at(name + "_counts").values<int64_t>()) {
+    c.point_begin.push_back(c.point_begin.back() + count);
+  }
+  c.params.num_points = c.point_begin.back();
+  c.params.num_samples = static_cast<int32_t>(c.point_begin.size() - 1);
+  c.is_valid = arrays.at(name + "_mask").values<uint8_t>();
+  c.features = arrays.at(name + "_features").values<float>();
+  c.code = arrays.at(name + "_code").values<int8_t>();
+  c.members = arrays.at(name + "_members").values<int32_t>();
+  c.voxel_begin = {0};
+  for (const int32_t size : arrays.at(name + "_sizes").values<int32_t>()) {
+    c.voxel_begin.push_back(c.voxel_begin.back() + size);
+  }
+  c.stays = arrays.at(name + "_stays").values<uint8_t>();
+  c.mean = arrays.at(name + "_mean").values<float>();
+  c.mean_of_two = arrays.at(name + "_mean2").values<float>();
+  const CoordinateKey layout(c.params.dimension);
+  const std::vector<int32_t> coords = arrays.at(name + "_coords").values<int32_t>();
+  for (size_t at = 0; at < coords.size(); at += static_cast<size_t>(1 + c.params.dimension)) {
+    Axes coordinate = {0, 0, 0, 0};
+    std::copy_n(coords.begin() + static_cast<int64_t>(at) + 1, c.params.dimension, coordinate.begin());
+    c.keys.push_back(layout.Pack(coords[at], coordinate));
+  }
+  return c;
+}
+
+const std::vector<VoxelCase>& AllVoxelCases() {
+  static const std::vector<VoxelCase>* cases = [] {
+    const auto arrays = support::ReadNpz(support::SourceDir() + "/tests/kernels/data/voxel_cases.npz");
+    if (!arrays.ok()) {
+      std::cerr << arrays.status() << std::endl;
+      std::abort();
+    }
+    auto* read = new std::vector<VoxelCase>;
+    for (const auto& [name, array] : *arrays) {
+      if (name.ends_with("_params")) read->push_back(ReadCase(*arrays, name.substr(0, name.size() - 7)));
+    }
+    return read;
+  }();
+  return *cases;
+}
+
+TEST_P(VoxelizeTest, AgreesWithTheDefinition) {
+  SKIP_WITHOUT(GetParam());
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    const CoordinateKey layout(c.params.dimension);
+    for (const int num_threads : {1, 3}) {
+      const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), num_threads);
+      EXPECT_EQ(buffers.keys, c.keys);
+      EXPECT_EQ(buffers.sorted_points, c.members);
+      EXPECT_EQ(buffers.voxel_begin, c.voxel_begin);
+
+      std::vector<int32_t> point_to_voxel(c.code.begin(), c.code.end());
+      for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+        for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
+          point_to_voxel[static_cast<size_t>(c.members[static_cast<size_t>(i)])] = static_cast<int32_t>(voxel);
+        }
+      }
+      EXPECT_EQ(buffers.point_to_voxel, point_to_voxel);
+
+      for (int32_t sample = 0; sample < c.params.num_samples; ++sample) {
+        const auto s = static_cast<size_t>(sample);
+        const auto of_sample = [&](int8_t code) {
+          return std::count(c.code.begin() + c.point_begin[s], c.code.begin() + c.point_begin[s + 1], code);
+        };
+        EXPECT_EQ(buffers.num_invalid[s], of_sample(kInvalidPoint));
+        EXPECT_EQ(buffers.num_out_of_range[s], of_sample(kOutOfRangePoint));
+        EXPECT_EQ(
+            buffers.sample_begin[s + 1] - buffers.sample_begin[s],
+            std::count_if(c.keys.begin(), c.keys.end(), [&](uint64_t key) { return layout.Sample(key) == sample; }));
+      }
+      EXPECT_EQ(buffers.sample_begin.front(), 0);
+    }
+  }
+}
+
+// float32 of a 16-bit float's bits.
+float WidenFloat(DType dtype, uint16_t bits) {
+  if (dtype == DType::kBfloat16) {
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value = 0;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+  const int exponent = bits >> 10 & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                        : std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+// How far a value of this type may lie from the number that it stands for.
+float RoundingError(DType dtype, float value) {
+  if (dtype == DType::kFloat32) return 0.0F;
+  return 0x1p-24F + std::fabs(value) * (dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F);
+}
+
+std::vector<DType> FeatureTypes(Device device) {
+  if (device == Device::kCpu) return {DType::kFloat32};
+  return {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+}
+
+// [num_voxels, out_pitch] as float32. Pointers of params are the device's, but for out.
+std::vector<float> RunVoxelFeatures(Device device, VoxelFeaturesParams params) {
+  const auto num_values = static_cast<size_t>(params.num_voxels * params.out_pitch);
+  const DeviceArray<uint8_t> out(device, num_values * static_cast<size_t>(SizeOf(params.dtype)));
+  params.out = out.data();
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::VoxelFeatures(params, pool);
+  } else if constexpr (kHasCuda) {
+    support::ExpectCudaSuccess(cuda::VoxelFeatures(params, support::TestStream()));
+  }
+  const std::vector<uint8_t> bytes = out.ToHost();
+  std::vector<float> values(num_values);
+  for (size_t i = 0; i < num_values; ++i) {
+    if (params.dtype == DType::kFloat32) {
+      std::memcpy(&values[i], bytes.data() + i * sizeof(float), sizeof(float));
+    } else {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i * sizeof(bits), sizeof(bits));
+      values[i] = WidenFloat(params.dtype, bits);
+    }
+  }
+  return values;
+}
+
+TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
+  SKIP_WITHOUT(GetParam());
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    constexpr int32_t kChannels = 3;
+    const DeviceArray<float> features(GetParam(), c.features);
+    const DeviceArray<int32_t> members(GetParam(), c.members);
+    const DeviceArray<int64_t> voxel_begin(GetParam(), c.voxel_begin);
+    VoxelFeaturesParams params;
+    params.num_voxels = static_cast<int64_t>(c.keys.size());
+    params.num_channels = kChannels;
+    params.features = features.data();
+    params.features_pitch = kChannels;
+    params.sorted_points = members.data();
+    params.voxel_begin = voxel_begin.data();
+    for (const DType dtype : FeatureTypes(GetParam())) {
+      SCOPED_TRACE(NameOf(dtype));
+      params.dtype = dtype;
+      for (const int64_t pitch : {5, 8}) {  // 8 values are whole vectors of every type
+        params.out_pitch = pitch;
+        const auto expect_rows = [&](const auto& expected, float tolerance) {
+          const std::vector<float> out = RunVoxelFeatures(GetParam(), params);
+          for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+            const float* row = out.data() + voxel * static_cast<size_t>(pitch);
+            for (size_t channel = 0; channel < kChannels; ++channel) {
+              const float value = expected(voxel, channel);
+              ASSERT_NEAR(row[channel], value, tolerance + RoundingError(dtype, value));
+            }
+            for (int64_t column = kChannels; column < pitch; ++column) ASSERT_EQ(row[column], 0.0F);
+          }
+        };
+        params.reduce = VoxelReduce::kFirst;
+        params.max_points_per_voxel = 0;
+        expect_rows(
+            [&](size_t voxel, size_t channel) {
+              const auto first = static_cast<size_t>(c.members[static_cast<size_t>(c.voxel_begin[voxel])]);
+              return c.features[first * kChannels + channel];
+            },
+            0.0F);
+        params.reduce = VoxelReduce::kMean;
+        expect_rows([&](size_t voxel, size_t channel) { return c.mean[voxel * kChannels + channel]; }, 1e-5F);
+        params.max_points_per_voxel = 2;
+        expect_rows([&](size_t voxel, size_t channel) { return c.mean_of_two[voxel * kChannels + channel]; }, 1e-6F);
+      }
+    }
+  }
+}
+
+// stays: [V] of the case's voxels.
+void ExpectWhatStays(const Voxels& buffers, const VoxelCase& c, const std::vector<uint8_t>& stays) {
+  const auto num_samples = static_cast<size_t>(c.params.num_samples);
+  const CoordinateKey layout(c.params.dimension);
+  std::vector<uint64_t> keys;
+  std::vector<int32_t> members, point_to_voxel(c.code.begin(), c.code.end());
+  std::vector<int64_t> voxels_gone(num_samples, 0), points_gone(num_samples, 0), voxel_begin = {0};
+  for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+    const auto sample = static_cast<size_t>(layout.Sample(c.keys[voxel]));
+    for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
+      const int32_t point = c.members[static_cast<size_t>(i)];
+      point_to_voxel[static_cast<size_t>(point)] =
+          stays[voxel] != 0 ? static_cast<int32_t>(keys.size()) : kDroppedPoint;
+      if (stays[voxel] != 0) members.push_back(point);
+      points_gone[sample] += stays[voxel] == 0;
+    }
+    voxels_gone[sample] += stays[voxel] == 0;
+    if (stays[voxel] == 0) continue;
+    keys.push_back(c.keys[voxel]);
+    voxel_begin.push_back(static_cast<int64_t>(members.size()));
+  }
+  EXPECT_EQ(buffers.keys, keys);
+  EXPECT_EQ(buffers.sorted_points, members);
+  EXPECT_EQ(buffers.voxel_begin, voxel_begin);
+  EXPECT_EQ(buffers.point_to_voxel, point_to_voxel);
+  EXPECT_EQ(buffers.num_dropped_voxels, voxels_gone);
+  EXPECT_EQ(buffers.num_dropped_points, points_gone);
+}
+
+TEST_P(VoxelizeTest, TheLimitKeepsTheNearestVoxels) {
+  SKIP_WITHOUT(GetParam());
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    ExpectWhatStays(VoxelizeOn(GetParam(), c.Params(), 2, c.max_voxels), c, c.stays);
+  }
+}
+
+// Point after point: a new voxel is taken while the sample has room.
+std::vector<uint8_t> FirstSeen(const VoxelCase& c, size_t max_voxels) {
+  std::vector<size_t> voxel_of(c.code.size(), c.keys.size());
+  for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
+    for (int64_t i = c.voxel_begin[voxel]; i < c.voxel_begin[voxel + 1]; ++i) {
+      voxel_of[static_cast<size_t>(c.members[static_cast<size_t>(i)])] = voxel;
+    }
+  }
+  std::vector<uint8_t> stays(c.keys.size(), 0);
+  for (size_t sample = 0; sample + 1 < c.point_begin.size(); ++sample) {
+    size_t taken = 0;
+    for (auto point = static_cast<size_t>(c.point_begin[sample]);
+         point < static_cast<size_t>(c.point_begin[sample + 1]); ++point) {
+      if (c.code[point] != 0 || stays[voxel_of[point]] != 0 || taken == max_voxels) continue;
+      stays[voxel_of[point]] = 1;
+      ++taken;
+    }
+  }
+  return stays;
+}
+
+TEST_P(VoxelizeTest, TheLimitKeepsTheVoxelsSeenFirst) {
+  SKIP_WITHOUT(GetParam());
+  bool differs = false;
+  for (const VoxelCase& c : AllVoxelCases()) {
+    SCOPED_TRACE(c.name);
+    for (const int64_t max_voxels : {int64_t{0}, int64_t{1}, int64_t{c.max_voxels}, c.params.num_points}) {
+      const std::vector<uint8_t> stays = FirstSeen(c, static_cast<size_t>(max_voxels));
+      differs |= max_voxels == c.max_voxels && stays != c.stays;
+      const Voxels buffers = VoxelizeOn(GetParam(), c.Params(), 2, max_voxels, VoxelOrder::kFirstSeen);
+      ExpectWhatStays(buffers, c, stays);
+    }
+  }
+  EXPECT_TRUE(differs) << "the cases tell the nearest voxels from the first";
+}
+
+TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
+  SKIP_WITHOUT(GetParam());
+  const std::vector<float> rows = {0.0F, 1.0F, 2.0F, NAN, 77.0F, 0.0F, 1.0F, 3.0F, NAN, 77.0F};
+  const std::vector<int64_t> point_begin = {0, 2};
+  VoxelizeParams params;
+  params.num_points = 2;
+  params.num_samples = 1;
+  params.point_begin = point_begin.data();
+  params.axes = rows.data();
+  params.axes_pitch = 5;
+  const Voxels buffers = VoxelizeOn(GetParam(), params);
+  const CoordinateKey layout(3);
+  EXPECT_THAT(buffers.keys, ElementsAre(layout.Pack(0, {0, 0, 0, 0}), layout.Pack(0, {0, 0, 1, 0})));
+  EXPECT_EQ(buffers.sample_origin[0], (Axes{0, 1, 2, 0}));
+  EXPECT_THAT(buffers.num_invalid, Each(0));
+}
+
+TEST_P(VoxelizeTest, TheDivisionIsAFloat32Division) {
+  SKIP_WITHOUT(GetParam());
+  // In cells of 0.05f: a float32 division gives 32.5, 3.5 and 15.4999; the product with the reciprocal would put the
+  // first at 33 and the third at 16, a division in double the first at 33 and the second at 3.
+  const std::vector<float> rows = {1.6250001F, 0.175F, 0.775F};
+  const std::vector<int64_t> point_begin = {0, 1};
+  VoxelizeParams params;
+  params.origin = VoxelOrigin::kZero;
+  params.num_points = 1;
+  params.num_samples = 1;
+  params.point_begin = point_begin.data();
+  params.axes = rows.data();
+  params.axes_pitch = 3;
+  for (float& size : params.voxel_size) size = 0.05F;
+  const Voxels buffers = VoxelizeOn(GetParam(), params);
+  EXPECT_EQ(CoordinateKey(3).Unpack(buffers.keys[0]), (Axes{32, 4, 15, 0}));
+}
+
+TEST(VoxelGridTest, IndexLimits) {
+  EXPECT_EQ(VoxelIndexLimit(3, VoxelOrigin::kZero), 130943);
+  EXPECT_EQ(VoxelIndexLimit(3, VoxelOrigin::kMinimum), 65471);
+  EXPECT_EQ(VoxelIndexLimit(4, VoxelOrigin::kMinimum), 1983);
+}
+
+TEST(VoxelGridTest, GridShapeRoundsWhatFloat32CannotDivide) {
+  // CenterPoint's nuScenes grids.
+  VoxelizeParams params;
+  const float size[3] = {0.075F, 0.075F, 0.2F}, low[3] = {-54.0F, -54.0F, -5.0F}, high[3] = {54.0F, 54.0F, 3.0F};
+  for (int axis = 0; axis < 3; ++axis) {
+    params.voxel_size[axis] = size[axis];
+    params.range_min[axis] = low[axis];
+    params.range_max[axis] = high[axis];
+  }
+  int64_t shape[kMaxDimension];
+  GridShape(params, shape);
+  EXPECT_THAT(shape, ElementsAre(1440, 1440, 40, 1));
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,282 @@
+// Kernels that work row by row, against naive loops in double: linear layers, scale and shift, argmax, and the way from
+// voxels to points.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/gemm_cuda.h"
+#include "kernels/rows/argmax.h"
+#include "kernels/rows/linear.h"
+#include "kernels/rows/scale_shift.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+// The margins of an aligned column slice, of an unaligned one, and of a whole buffer.
+const std::vector<Margins> kMargins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}};
+
+void RunLinear(Device device, const LinearParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::Linear(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) {
+    // Never destroyed: when a program's statics are, CUDA is gone already.
+    static cuda::Gemm* const gemm = [] {
+      auto* const workspace = new DeviceArray<char>(Device::kCuda, cuda::Gemm::kWorkspaceBytes);
+      std::unique_ptr<cuda::Gemm> created;
+      ExpectCudaSuccess(cuda::Gemm::Create(TestStream(), workspace->data(), &created));
+      return created.release();
+    }();
+    ExpectCudaSuccess(cuda::Linear(params, *gemm, TestStream()));
+  }
+}
+
+void RunScaleShift(Device device, const ScaleShiftParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::ScaleShift(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::ScaleShift(params, TestStream()));
+}
+
+void RunArgmax(Device device, const ArgmaxParams& params) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(2);
+    cpu::Argmax(params, pool);
+    return;
+  }
+  if constexpr (kHasCuda) ExpectCudaSuccess(cuda::Argmax(params, TestStream()));
+}
+
+class FeatureKernelTest : public testing::TestWithParam<Ground> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(device()); }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return GetParam().dtype; }
+};
+
+struct LinearCase {
+  int64_t rows;
+  int32_t in_channels, out_channels;
+  Margins margins;
+  DType out_dtype;
+  bool in_place;  // the output is the residual
+};
+
+void CheckLinear(const Ground& ground, const LinearCase& c, const EpilogueCase& epilogue, Random& random) {
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.in_channels << " to " << c.out_channels << " channels as "
+                                  << NameOf(c.out_dtype) << ", margin " << c.margins.before << ", bias "
+                                  << epilogue.bias << ", residual " << epilogue.residual << ", ReLU " << epilogue.relu
+                                  << ", in place " << c.in_place);
+  const auto [device, dtype] = ground;
+  const Matrix in(c.rows, c.in_channels, c.margins, &random, dtype);
+  const Matrix residual(c.rows, c.out_channels, c.margins, &random, dtype);
+  const std::vector<float> weights = random.Floats(int64_t{c.in_channels} * c.out_channels, dtype);
+  const std::vector<float> bias = random.Floats(c.out_channels, c.out_dtype);
+  Expected expected(c.rows, c.out_channels);
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int32_t o = 0; o < c.out_channels; ++o) {
+      for (int32_t i = 0; i < c.in_channels; ++i) {
+        expected.Add(row, o, double{in.at(row, i)} * weights[static_cast<size_t>(i * c.out_channels + o)]);
+      }
+    }
+  }
+  expected.Finish(epilogue.bias ? &bias : nullptr, epilogue.residual ? &residual : nullptr, epilogue.relu);
+
+  const DeviceMatrix device_in(device, dtype, in), device_residual(device, dtype, residual);
+  const DeviceMatrix out(device, c.out_dtype,
+                         c.in_place ? residual : Matrix(c.rows, c.out_channels, c.margins, nullptr));
+  const DeviceValues device_weights(device, dtype, weights), device_bias(device, c.out_dtype, bias);
+  const void* const added = c.in_place ? out.data() : device_residual.data();
+  RunLinear(device,
+            {.num_rows = c.rows,
+             .dtype = dtype,
+             .out_dtype = c.out_dtype,
+             .in = device_in.data(),
+             .in_pitch = device_in.pitch(),
+             .in_channels = c.in_channels,
+             .weights = device_weights.data(),
+             .out = out.data(),
+             .out_pitch = out.pitch(),
+             .out_channels = c.out_channels,
+             .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
+                          .residual = epilogue.residual ? added : nullptr,
+                          .residual_pitch = device_residual.pitch(),
+                          .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+  ExpectNear(out.ToHost(), expected, dtype);
+}
+
+TEST_P(FeatureKernelTest, LinearEqualsTheNaiveLoop) {
+  Random random(1);
+  const std::pair<int32_t, int32_t> channels[] = {{1, 1}, {3, 8},   {4, 32},  {7, 12},
+                                                  {8, 3}, {12, 16}, {32, 96}, {96, 20}};
+  for (const int64_t rows : {0, 1, 130}) {
+    for (const auto& [in_channels, out_channels] : channels) {
+      for (const Margins& margins : kMargins) {
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          for (const EpilogueCase& epilogue : EpilogueCases()) {
+            LinearCase c{rows, in_channels, out_channels, margins, out_dtype, false};
+            CheckLinear(GetParam(), c, epilogue, random);
+            if (HasFatalFailure()) return;
+            c.in_place = true;
+            if (epilogue.residual && out_dtype == dtype()) CheckLinear(GetParam(), c, epilogue, random);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FeatureKernelTest, LinearOfManyRows) {
+  Random random(2);
+  for (const int64_t rows : {1023, 1024, 2500}) {
+    CheckLinear(GetParam(), {rows, 7, 12, {.after = 1}, dtype(), false}, {true, true, true}, random);
+    CheckLinear(GetParam(), {rows, 32, 16, {.after = 8}, dtype(), false}, {true, true, true}, random);
+  }
+}
+
+TEST_P(FeatureKernelTest, ScaleShiftScalesAddsAndActivatesInPlace) {
+  const Margins margins{.after = 2};
+  Matrix in(2, 3, margins, nullptr), residual(2, 3, {}, nullptr);
+  for (int64_t i = 0; i < 6; ++i) in.at(i / 3, i % 3) = static_cast<float>(i) - 2;  // -2 -1 0 / 1 2 3
+  residual.values = {0, 0, 0, 10, 20, 30};
+  const DeviceMatrix values(device(), dtype(), in), added(device(), dtype(), residual);
+  const DeviceValues scale(device(), DType::kFloat32, {2, -1, 0.5f}), bias(device(), DType::kFloat32, {1, 0, -1});
+  RunScaleShift(device(), {.num_rows = 2,
+                           .channels = 3,
+                           .dtype = dtype(),
+                           .out_dtype = dtype(),
+                           .in = values.data(),
+                           .in_pitch = values.pitch(),
+                           .scale = static_cast<const float*>(scale.data()),
+                           .out = values.data(),
+                           .out_pitch = values.pitch(),
+                           .epilogue = {.bias = bias.data(),
+                                        .residual = added.data(),
+                                        .residual_pitch = 3,
+                                        .activation = ActivationFunction::kRelu}});
+  const float expected[] = {0, 1, 0, 13, 18, 30.5f};
+  const Matrix out = values.ToHost();
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(out.at(i / 3, i % 3), expected[i]) << i;
+  EXPECT_TRUE(out.MarginsAreUntouched());
+}
+
+TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
+  Random random(3);
+  for (const int64_t rows : {0, 1, 77}) {
+    for (const int32_t channels : {1, 3, 4, 8, 12, 16, 96, 2056}) {  // the last is more than a block has threads for
+      for (const DType out_dtype : OutDTypes(dtype())) {
+        for (const EpilogueCase& c : EpilogueCases()) {
+          const Margins margins = random.OneOf(kMargins);
+          const bool has_scale = random.Chance(0.5);
+          const Matrix in(rows, channels, margins, &random, dtype()), residual(rows, channels, {}, &random, dtype());
+          const std::vector<float> scale = random.Floats(channels), bias = random.Floats(channels);
+          Expected expected(rows, channels);
+          for (int64_t row = 0; row < rows; ++row) {
+            for (int32_t i = 0; i < channels; ++i) {
+              expected.Add(row, i, double{in.at(row, i)} * (has_scale ? scale[static_cast<size_t>(i)] : 1));
+            }
+          }
+          expected.Finish(c.bias ? &bias : nullptr, c.residual ? &residual : nullptr, c.relu);
+
+          const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
+          const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
+          const DeviceValues device_scale(device(), DType::kFloat32, scale),
+              device_bias(device(), DType::kFloat32, bias);
+          RunScaleShift(device(),
+                        {.num_rows = rows,
+                         .channels = channels,
+                         .dtype = dtype(),
+                         .out_dtype = out_dtype,
+                         .in = device_in.data(),
+                         .in_pitch = device_in.pitch(),
+                         .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
+                         .out = out.data(),
+                         .out_pitch = out.pitch(),
+                         .epilogue = {.bias = c.bias ? device_bias.data() : nullptr,
+                                      .residual = c.residual ? device_residual.data() : nullptr,
+                                      .residual_pitch = device_residual.pitch(),
+                                      .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+          ExpectNear(out.ToHost(), expected, dtype());
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowestAndNanNeverWins) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const DeviceValues in(device(), dtype(),
+                        {1, 3, 3, 0, nan, 2, 1, nan, -inf, -inf, -inf, -inf, nan, nan, nan, nan, 0, 0, 0, inf});
+  ArgmaxParams params{.num_rows = 5, .channels = 4, .dtype = dtype(), .in = in.data(), .in_pitch = 4};
+  const DeviceArray<uint8_t> bytes(device(), 5);
+  params.label_bytes = 1;
+  params.labels = bytes.data();
+  RunArgmax(device(), params);
+  EXPECT_THAT(bytes.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
+  const DeviceArray<uint16_t> words(device(), 5);
+  params.label_bytes = 2;
+  params.labels = words.data();
+  RunArgmax(device(), params);
+  EXPECT_THAT(words.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
+}
+
+TEST_P(FeatureKernelTest, ArgmaxLabelsAbove255NeedTwoBytes) {
+  std::vector<float> row(1000, 0.0f);
+  row[777] = 1;
+  const DeviceValues in(device(), dtype(), row);
+  const DeviceArray<uint16_t> label(device(), 1);
+  RunArgmax(device(), {.num_rows = 1,
+                       .channels = 1000,
+                       .dtype = dtype(),
+                       .in = in.data(),
+                       .in_pitch = 1000,
+                       .label_bytes = 2,
+                       .labels = label.data()});
+  EXPECT_THAT(label.ToHost(), testing::ElementsAre(777));
+}
+
+TEST_P(FeatureKernelTest, ArgmaxEqualsTheNaiveLoop) {
+  Random random(4);
+  for (const int64_t rows : {0, 1, 333}) {
+    for (const int32_t channels : {1, 2, 7, 8, 19, 40}) {
+      Matrix values(rows, channels, {.before = 1, .after = 2}, &random, dtype());
+      std::vector<uint8_t> expected(static_cast<size_t>(rows));
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int32_t c = 1; c < channels; ++c) {
+          uint8_t& best = expected[static_cast<size_t>(row)];
+          if (values.at(row, c) > values.at(row, best)) best = static_cast<uint8_t>(c);
+        }
+      }
+      const DeviceMatrix in(device(), dtype(), values);
+      const DeviceArray<uint8_t> labels(device(), static_cast<size_t>(rows));
+      RunArgmax(device(), {.num_rows = rows,
+                           .channels = channels,
+                           .dtype = dtype(),
+                           .in = in.data(),
+                           .in_pitch = in.pitch(),
+                           .labels = labels.data()});
+      EXPECT_EQ(labels.ToHost(), expected) << rows << " rows, " << channels << " channels";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grounds, FeatureKernelTest, AllGrounds(), GroundName);
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,175 @@
+// The GPU's dense products, and linear layers as their user.
+
+#include "kernels/core/gemm_cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/core/gemm_warm_up.h"
+#include "kernels/rows/linear.h"
+#include "tests/kernels/core/feature_testing.h"
+#include "tests/kernels/core/test_gemm.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+class GemmTest : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
+};
+
+// Of values that are no numbers too, and never beyond the memory: compute-sanitizer watches.
+TEST_F(GemmTest, WarmUpStaysWithinItsMemory) {
+  const TestGemm gemm;
+  constexpr int64_t kBytes = 1 << 20;
+  const support::DeviceArray<uint8_t> memory(Device::kCuda, kBytes);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    for (const int64_t channels : {4, 32, 96}) {
+      ExpectCudaSuccess(cuda::WarmUpGemm({.dtype = dtype,
+                                          .in_channels = channels,
+                                          .out_channels = 64,
+                                          .max_count = 27,
+                                          .max_rows = 5000,
+                                          .memory = memory.data(),
+                                          .memory_bytes = kBytes},
+                                         *gemm));
+    }
+  }
+  ExpectCudaSuccess(cuda::WarmUpGemm({.in_channels = 32, .out_channels = 64, .max_count = 3, .max_rows = 100}, *gemm));
+  ExpectCudaSuccess(cudaStreamSynchronize((*gemm).stream()));
+}
+
+TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
+  Random random(31);
+  constexpr int64_t kM = 300, kN = 64, kK = 96;
+  const Matrix a(kM, kK, {}, &random), b(kK, kN, {}, &random);
+  Expected expected(kM, kN);
+  for (int64_t row = 0; row < kM; ++row) {
+    for (int64_t c = 0; c < kN; ++c) {
+      for (int64_t i = 0; i < kK; ++i) expected.Add(row, c, double{a.at(row, i)} * b.at(i, c));
+    }
+  }
+  const DeviceMatrix device_a(Device::kCuda, DType::kFloat32, a), device_b(Device::kCuda, DType::kFloat32, b);
+  const TestGemm gemm;
+  std::vector<uint8_t> float32_bytes[2];  // by whether it is fused
+  for (const bool allow : {false, true}) {
+    (*gemm).set_allow_tf32(allow);
+    for (const bool fused : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "allowed " << allow << ", fused " << fused);
+      const DeviceMatrix c(Device::kCuda, DType::kFloat32, Matrix(kM, kN, {}, nullptr));
+      if (fused) {
+        ExpectCudaSuccess((*gemm).MultiplyFused({.m = kM,
+                                                 .n = kN,
+                                                 .k = kK,
+                                                 .a = device_a.data(),
+                                                 .a_pitch = kK,
+                                                 .b = device_b.data(),
+                                                 .b_pitch = kN,
+                                                 .d = c.data(),
+                                                 .d_pitch = kN}));
+      } else {
+        ExpectCudaSuccess((*gemm).Multiply({.m = kM,
+                                            .n = kN,
+                                            .k = kK,
+                                            .a = device_a.data(),
+                                            .a_pitch = kK,
+                                            .b = device_b.data(),
+                                            .b_pitch = kN,
+                                            .c = c.data(),
+                                            .c_pitch = kN}));
+      }
+      ExpectNear(c.ToHost(), expected, allow ? DType::kFloat16 : DType::kFloat32);
+      if (allow) {
+        EXPECT_NE(c.Bytes(), float32_bytes[fused]) << "TensorFloat-32 was not used";
+      } else {
+        float32_bytes[fused] = c.Bytes();
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, BatchesStepByTheirStridesAndAccumulate) {
+  const TestGemm gemm;
+  // Two products [1, 2] x [2, 1], with a gap between the matrices.
+  const DeviceArray<float> a(Device::kCuda, {1, 2, 99, 3, 4, 99}), b(Device::kCuda, {5, 6, 99, 7, 8, 99});
+  const DeviceArray<float> c(Device::kCuda, {100, 99, 200, 99});
+  for (const bool accumulate : {true, false}) {
+    ExpectCudaSuccess((*gemm).Multiply({.m = 1,
+                                        .n = 1,
+                                        .k = 2,
+                                        .a = a.data(),
+                                        .a_pitch = 2,
+                                        .b = b.data(),
+                                        .b_pitch = 1,
+                                        .c = c.data(),
+                                        .c_pitch = 1,
+                                        .accumulate = accumulate,
+                                        .count = 2,
+                                        .a_stride = 3,
+                                        .b_stride = 3,
+                                        .c_stride = 2}));
+    EXPECT_THAT(c.ToHost(), accumulate ? testing::ElementsAre(117, 99, 253, 99) : testing::ElementsAre(17, 99, 53, 99));
+  }
+}
+
+TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
+  const TestGemm gemm;
+  const DeviceArray<float> values(Device::kCuda, 16);
+  cuda::MultiplyParams params{.m = int64_t{1} << 31,
+                              .n = 1,
+                              .k = 1,
+                              .a = values.data(),
+                              .a_pitch = 1,
+                              .b = values.data(),
+                              .b_pitch = 1,
+                              .c = values.data(),
+                              .c_pitch = 1};
+  EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
+  params.m = 1;
+  params.out_dtype = DType::kFloat16;
+  EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
+  params.out_dtype = DType::kFloat32;
+  params.k = 0;
+  EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
+  params.m = 0;
+  EXPECT_EQ((*gemm).Multiply(params), cudaSuccess);
+  EXPECT_EQ(cuda::Linear({.num_rows = 1, .in_channels = 1, .out_channels = 1}, *gemm, nullptr), cudaErrorInvalidValue);
+}
+
+// An algorithm is kept for later products; what it is must not depend on which of them came first.
+TEST_F(GemmTest, ResultsDoNotDependOnWhatRanBefore) {
+  Random random(32);
+  constexpr int32_t kIn = 64, kOut = 96;
+  const Matrix in(256, kIn, {}, &random, DType::kFloat16);
+  const std::vector<float> weights = random.Floats(kIn * kOut, DType::kFloat16);
+  const DeviceMatrix device_in(Device::kCuda, DType::kFloat16, in);
+  const DeviceValues device_weights(Device::kCuda, DType::kFloat16, weights);
+  const auto run = [&](const TestGemm& gemm, int64_t rows) {
+    const DeviceMatrix out(Device::kCuda, DType::kFloat16, Matrix(rows, kOut, {}, nullptr));
+    ExpectCudaSuccess(cuda::Linear({.num_rows = rows,
+                                    .dtype = DType::kFloat16,
+                                    .out_dtype = DType::kFloat16,
+                                    .in = device_in.data(),
+                                    .in_pitch = kIn,
+                                    .in_channels = kIn,
+                                    .weights = device_weights.data(),
+                                    .out = out.data(),
+                                    .out_pitch = kOut,
+                                    .out_channels = kOut},
+                                   *gemm, TestStream()));
+    return out.Bytes();
+  };
+  const TestGemm fresh, used;
+  run(used, 256);
+  run(used, 1);
+  EXPECT_EQ(run(used, 130), run(fresh, 130));
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,149 @@
+// Local pooling against the lists of values that its definition names.
+
+#include "kernels/rows/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+constexpr PoolReduce kReduces[] = {PoolReduce::kMax, PoolReduce::kAverage, PoolReduce::kSum};
+
+// A rulebook in the form that a device walks.
+struct DeviceRulebook {
+  DeviceRulebook(Device device, const Rulebook& made)
+      : view(made.View()), pitch(made.num_out_rows + 3), neighbours(device, Table(made, pitch)) {}
+
+  static std::vector<int32_t> Table(const Rulebook& made, int64_t pitch) {
+    const RulebookView view = made.View();
+    std::vector<int32_t> table(static_cast<size_t>(view.num_offsets * pitch), -1);
+    for (int32_t k = 0; k < view.num_offsets; ++k) {
+      for (int64_t p = view.offset_begin[k]; p < view.offset_begin[k + 1]; ++p) {
+        table[static_cast<size_t>(k * pitch + view.out_rows[p])] = view.in_rows[p];
+      }
+    }
+    return table;
+  }
+
+  RulebookView view;
+  int64_t pitch;
+  DeviceArray<int32_t> neighbours;
+};
+
+void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, const DeviceMatrix& in, DType dtype,
+             const DeviceMatrix& out, DType out_dtype, int32_t channels) {
+  if (device == Device::kCpu) {
+    ThreadPool pool(3);
+    cpu::Pool({.rulebook = rulebook.view,
+               .reduce = reduce,
+               .channels = channels,
+               .in = static_cast<const float*>(in.data()),
+               .in_pitch = in.pitch(),
+               .out = static_cast<float*>(out.data()),
+               .out_pitch = out.pitch()},
+              pool);
+    return;
+  }
+  if constexpr (kHasCuda) {
+    ExpectCudaSuccess(cuda::Pool({.num_offsets = rulebook.view.num_offsets,
+                                  .neighbours = rulebook.neighbours.data(),
+                                  .neighbours_pitch = rulebook.pitch,
+                                  .num_out_rows = rulebook.view.num_out_rows,
+                                  .reduce = reduce,
+                                  .channels = channels,
+                                  .dtype = dtype,
+                                  .out_dtype = out_dtype,
+                                  .in = in.data(),
+                                  .in_pitch = in.pitch(),
+                                  .out = out.data(),
+                                  .out_pitch = out.pitch()},
+                                 TestStream()));
+  }
+}
+
+class PoolTest : public testing::TestWithParam<Ground> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(GetParam().device); }
+  Device device() const { return GetParam().device; }
+  DType dtype() const { return GetParam().dtype; }
+};
+
+TEST_P(PoolTest, EqualsTheNaiveLoop) {
+  Random random(1);
+  for (const int64_t rows : {0, 1, 63, 64, 65, 300}) {
+    for (const int32_t channels : {1, 3, 8, 12, 40}) {
+      const Margins margins = random.OneOf(std::vector<Margins>{{}, {.before = 8, .after = 8}, {.before = 1}});
+      const Rulebook made = RandomRulebook(5, rows + rows / 3, rows, 0.6, random);
+      const DeviceRulebook rulebook(device(), made);
+      const Matrix in(made.num_in_rows, channels, margins, &random, dtype());
+      const DeviceMatrix device_in(device(), dtype(), in);
+      std::vector<std::vector<int32_t>> read(static_cast<size_t>(rows));  // input rows of every output row
+      for (size_t p = 0; p < made.in_rows.size(); ++p) {
+        read[static_cast<size_t>(made.out_rows[p])].push_back(made.in_rows[p]);
+      }
+      for (const PoolReduce reduce : kReduces) {
+        for (const DType out_dtype : OutDTypes(dtype())) {
+          const DeviceMatrix device_out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
+          RunPool(device(), rulebook, reduce, device_in, dtype(), device_out, out_dtype, channels);
+          const Matrix out = device_out.ToHost();
+          EXPECT_TRUE(out.MarginsAreUntouched());
+          for (int64_t row = 0; row < rows; ++row) {
+            for (int32_t c = 0; c < channels; ++c) {
+              std::vector<double> values;
+              for (const int32_t i : read[static_cast<size_t>(row)]) values.push_back(in.at(i, c));
+              const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+              const double count = static_cast<double>(std::max<size_t>(values.size(), 1));
+              const double expected = reduce == PoolReduce::kSum       ? sum
+                                      : reduce == PoolReduce::kAverage ? sum / count
+                                      : values.empty()                 ? 0
+                                                       : *std::max_element(values.begin(), values.end());
+              ASSERT_NEAR(out.at(row, c), expected, reduce == PoolReduce::kMax ? 0 : Tolerance(dtype(), count))
+                  << "reduce " << static_cast<int>(reduce) << ", row " << row << " of " << rows << ", channel " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PoolTest, RowsWithoutPairsAreZeroAndNanIsKept) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  // Row 0 reads inputs 0 and 1, row 1 nothing, row 2 inputs 1 and 2.
+  const Rulebook made{.num_out_rows = 3,
+                      .num_in_rows = 3,
+                      .offset_begin = {0, 2, 4},
+                      .in_rows = {0, 1, 1, 2},
+                      .out_rows = {0, 2, 0, 2},
+                      .tile_begin = {0, 2, 2, 4}};
+  const DeviceRulebook rulebook(device(), made);
+  Matrix in(3, 2, {}, nullptr);
+  in.values = {nan, -inf, 1, -inf, nan, 2};
+  const DeviceMatrix device_in(device(), dtype(), in);
+  const DeviceMatrix device_out(device(), dtype(), Matrix(3, 2, {}, nullptr));
+  RunPool(device(), rulebook, PoolReduce::kMax, device_in, dtype(), device_out, dtype(), 2);
+  const Matrix out = device_out.ToHost();
+  EXPECT_TRUE(std::isnan(out.at(0, 0)));
+  EXPECT_EQ(out.at(0, 1), -inf);
+  EXPECT_EQ(out.at(1, 0), 0);
+  EXPECT_EQ(out.at(1, 1), 0);
+  EXPECT_TRUE(std::isnan(out.at(2, 0)));
+  EXPECT_EQ(out.at(2, 1), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Grounds, PoolTest, AllGrounds(), GroundName);
+
+}  // namespace
+}  // namespace voxserve::kernels

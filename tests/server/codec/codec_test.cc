@@ -1,0 +1,317 @@
+#include "server/codec/codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "engine/base/error_reason.h"
+
+namespace voxserve {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+void AddField(v1::PointCloud* cloud, const std::string& name, uint32_t offset, v1::PointFieldType type) {
+  v1::PointField& field = *cloud->add_fields();
+  field.set_name(name);
+  field.set_offset(offset);
+  field.set_type(type);
+}
+
+// num_points points of x, y, z as float32.
+v1::PointCloud FloatCloud(uint64_t num_points) {
+  v1::PointCloud cloud;
+  cloud.set_num_points(num_points);
+  cloud.set_point_step(12);
+  AddField(&cloud, "x", 0, v1::POINT_FIELD_TYPE_FLOAT32);
+  AddField(&cloud, "y", 4, v1::POINT_FIELD_TYPE_FLOAT32);
+  AddField(&cloud, "z", 8, v1::POINT_FIELD_TYPE_FLOAT32);
+  cloud.set_data(std::string(num_points * 12, '\0'));
+  return cloud;
+}
+
+TEST(DecodeCloudTest, TakesTheBytesWithoutCopying) {
+  v1::PointCloud message = FloatCloud(100);
+  const char* const bytes = message.data().data();
+  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 100u);
+  EXPECT_EQ(cloud->bytes().data(), bytes);
+  EXPECT_TRUE(message.data().empty());
+}
+
+TEST(DecodeCloudTest, FillsDefaults) {
+  v1::PointCloud message = FloatCloud(2);
+  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->layout().height, 1u);
+  const PointField* x = cloud->FindField("x");
+  ASSERT_NE(x, nullptr);
+  EXPECT_EQ(x->count, 1u);
+  EXPECT_EQ(x->scale, 1.0);
+  EXPECT_EQ(x->shift, 0.0);
+}
+
+TEST(DecodeCloudTest, KeepsWhatTheMessageSays) {
+  v1::PointCloud message = FloatCloud(4);
+  message.set_height(2);
+  message.set_row_step(28);  // 2 points of 12 bytes and 4 of padding
+  message.set_data(std::string(56, '\0'));
+  message.set_is_bigendian(true);
+  message.mutable_fields(1)->set_scale(0.5);
+  message.mutable_fields(1)->set_shift(-3);
+  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->layout().height, 2u);
+  EXPECT_EQ(cloud->layout().row_step, 28u);
+  EXPECT_TRUE(cloud->layout().is_bigendian);
+  EXPECT_EQ(cloud->FindField("y")->scale, 0.5);
+  EXPECT_EQ(cloud->FindField("y")->shift, -3);
+}
+
+TEST(DecodeCloudTest, KnowsEveryTypeOfTheWire) {
+  const auto* types = v1::PointFieldType_descriptor();
+  for (int i = 0; i < types->value_count(); ++i) {
+    const int number = types->value(i)->number();
+    if (number == 0) continue;
+    const int size = SizeOf(static_cast<PointFieldType>(number));
+    ASSERT_GT(size, 0) << types->value(i)->name();
+    v1::PointCloud message;
+    message.set_num_points(3);
+    message.set_point_step(size);
+    AddField(&message, "x", 0, static_cast<v1::PointFieldType>(number));
+    message.set_data(std::string(3 * size, '\0'));
+    EXPECT_TRUE(DecodeCloud(&message).ok()) << types->value(i)->name();
+  }
+}
+
+TEST(DecodeCloudTest, RefusesWithBothSizes) {
+  v1::PointCloud message = FloatCloud(10);
+  message.mutable_data()->resize(100);
+  const absl::Status status = DecodeCloud(&message).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), error_reason::kBadLayout);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("100"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("120"));
+}
+
+TEST(DecodeCloudTest, RefusesTypesThatDoNotExist) {
+  for (const int type : {0, 10, 256 + 7, -1, std::numeric_limits<int>::max()}) {
+    v1::PointCloud message = FloatCloud(1);
+    message.mutable_fields(2)->set_type(static_cast<v1::PointFieldType>(type));
+    const absl::Status status = DecodeCloud(&message).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << type;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("z")) << type;
+  }
+}
+
+TEST(DecodeCloudTest, RefusesAScaleOfZeroThatWasSent) {
+  v1::PointCloud message = FloatCloud(1);
+  message.mutable_fields(0)->set_scale(0);
+  EXPECT_EQ(DecodeCloud(&message).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DecodeCloudTest, NoPointsAreACloud) {
+  v1::PointCloud message = FloatCloud(0);
+  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_EQ(cloud->num_points(), 0u);
+}
+
+TEST(StampTest, IsTheSensorsTime) {
+  v1::PointCloud message;
+  EXPECT_EQ(StampOf(message), absl::InfinitePast());
+  message.mutable_stamp();  // ROS: 0.0 is "unknown"
+  EXPECT_EQ(StampOf(message), absl::InfinitePast());
+  message.mutable_stamp()->set_seconds(1700000000);
+  message.mutable_stamp()->set_nanos(250000000);
+  EXPECT_EQ(StampOf(message), absl::FromUnixMillis(1700000000250));
+  message.mutable_stamp()->set_nanos(-1);
+  EXPECT_EQ(StampOf(message), absl::InfinitePast());
+}
+
+TEST(DecodeSampleTest, TakesWhatTheClientSays) {
+  v1::FarthestPointSample message;
+  message.set_num_points(4096);
+  message.set_start_index(7);
+  absl::StatusOr<FarthestPoints> sample = DecodeSample(message);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->num_points, 4096u);
+  EXPECT_EQ(sample->start_index, 7u);
+  EXPECT_FALSE(sample->seed.has_value());
+  EXPECT_FALSE(sample->restricts_network);
+  message.set_seed(0);
+  message.set_use(v1::FarthestPointSample::USE_NETWORK);
+  sample = DecodeSample(message);
+  ASSERT_TRUE(sample.ok()) << sample.status();
+  EXPECT_EQ(sample->seed, 0u) << "a seed, and not none";
+  EXPECT_TRUE(sample->restricts_network);
+  message.set_use(v1::FarthestPointSample::USE_RETURN);
+  EXPECT_FALSE(DecodeSample(message)->restricts_network);
+}
+
+TEST(DecodeSampleTest, RefusesAUseThatThereIsNot) {
+  v1::FarthestPointSample message;
+  message.set_use(static_cast<v1::FarthestPointSample::Use>(3));
+  const absl::Status status = DecodeSample(message).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), "BAD_SAMPLE");
+  EXPECT_EQ(status.message(), "sample.use is 3, must be RETURN (1) or NETWORK (2)");
+}
+
+TEST(EncodeResultTest, RepeatsTheResult) {
+  InferResult result;
+  result.model = "m";
+  result.version = 3;
+  result.device = "cpu";
+  result.labels = {1, 0, 2, 1};  // two labels: 1 and 258
+  result.bytes_per_label = 2;
+  result.ignore_label = 65535;
+  result.num_classes = 300;
+  result.scores = {1.5f, -2.0f};
+  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .voxels = 5};
+  result.sampled_points = {2, 0, 0};
+  result.stages = {{"queue", absl::Microseconds(7)}, {"features", absl::Milliseconds(2)}};
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+
+  EXPECT_EQ(response.model(), "m");
+  EXPECT_EQ(response.version(), 3);
+  EXPECT_EQ(response.device(), "cpu");
+  const v1::Segmentation& segmentation = response.segmentation();
+  EXPECT_EQ(segmentation.labels(), std::string("\x01\x00\x02\x01", 4));
+  EXPECT_EQ(segmentation.bytes_per_label(), 2u);
+  EXPECT_EQ(segmentation.ignore_label(), 65535u);
+  EXPECT_EQ(segmentation.num_classes(), 300u);
+  ASSERT_EQ(segmentation.scores().size(), 8u);
+  float scores[2];
+  std::memcpy(scores, segmentation.scores().data(), 8);
+  EXPECT_THAT(scores, ElementsAre(1.5f, -2.0f));
+  EXPECT_EQ(response.counts().used(), 1u);
+  EXPECT_EQ(response.counts().invalid(), 2u);
+  EXPECT_EQ(response.counts().out_of_range(), 3u);
+  EXPECT_EQ(response.counts().dropped(), 4u);
+  EXPECT_EQ(response.counts().voxels(), 5u);
+  EXPECT_EQ(response.counts().unsampled(), 6u);
+  EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
+  ASSERT_EQ(response.stages_size(), 2);
+  EXPECT_EQ(response.stages(0).name(), "queue");
+  EXPECT_DOUBLE_EQ(response.stages(0).microseconds(), 7);
+  EXPECT_DOUBLE_EQ(response.stages(1).microseconds(), 2000);
+}
+
+TEST(EncodeResultTest, AnEmptyResultHasASegmentation) {
+  v1::InferResponse response;
+  EncodeResult(InferResult(), &response);
+  EXPECT_TRUE(response.has_segmentation());
+  EXPECT_TRUE(response.segmentation().labels().empty());
+  EXPECT_TRUE(response.segmentation().scores().empty());
+}
+
+TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
+  InferResult result;
+  result.has_labels = false;
+  result.has_boxes = true;
+  result.class_names = {"car", "", "cone"};
+  result.boxes = {{.class_id = 2,
+                   .score = 0.75f,
+                   .x = 1,
+                   .y = -2,
+                   .z = 3,
+                   .length = 4,
+                   .width = 5,
+                   .height = 6,
+                   .yaw = -0.5f,
+                   .velocity_x = 7,
+                   .velocity_y = -8},
+                  {.class_id = 3}};
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+  EXPECT_FALSE(response.has_segmentation());
+  ASSERT_EQ(response.detections().boxes_size(), 2);
+  const v1::Box& box = response.detections().boxes(0);
+  EXPECT_EQ(box.class_id(), 2u);
+  EXPECT_EQ(box.class_name(), "cone");
+  EXPECT_EQ(box.score(), 0.75f);
+  EXPECT_EQ(box.x(), 1);
+  EXPECT_EQ(box.y(), -2);
+  EXPECT_EQ(box.z(), 3);
+  EXPECT_EQ(box.length(), 4);
+  EXPECT_EQ(box.width(), 5);
+  EXPECT_EQ(box.height(), 6);
+  EXPECT_EQ(box.yaw(), -0.5f);
+  EXPECT_EQ(box.velocity_x(), 7);
+  EXPECT_EQ(box.velocity_y(), -8);
+  EXPECT_EQ(response.detections().boxes(1).class_name(), "") << "the configuration names fewer";
+}
+
+TEST(EncodeResultTest, NoBoxesAreThere) {
+  InferResult result;
+  result.has_boxes = true;
+  v1::InferResponse response;
+  EncodeResult(result, &response);
+  EXPECT_TRUE(response.has_segmentation()) << "a model may have both";
+  EXPECT_TRUE(response.has_detections());
+  EXPECT_EQ(response.detections().boxes_size(), 0);
+  v1::InferResponse of_labels;
+  EncodeResult(InferResult(), &of_labels);
+  EXPECT_FALSE(of_labels.has_detections());
+}
+
+TEST(EncodeModelTest, RepeatsTheModel) {
+  ModelVersionInfo info;
+  info.name = "m";
+  info.version = 4;
+  info.state = ModelState::kFailed;
+  info.problems = {"one", "two"};
+  info.classes = {{.id = 5, .name = "car", .color_rgb = 0x112233}};
+  info.features = {{.name = "x", .unit = "m"}, {.name = "i", .unit = "1", .has_default = true, .default_value = 0.25f}};
+  info.max_points = 100;
+  info.voxel_size = {0.5f, 0.25f};
+  info.num_parameters = 9;
+  info.priority_levels = 3;
+  info.has_scores = true;
+  v1::ModelVersion message;
+  EncodeModel(info, &message);
+
+  EXPECT_EQ(message.name(), "m");
+  EXPECT_EQ(message.version(), 4);
+  EXPECT_EQ(message.state(), v1::MODEL_STATE_FAILED);
+  EXPECT_THAT(message.problems(), ElementsAre("one", "two"));
+  EXPECT_EQ(message.classes(0).id(), 5u);
+  EXPECT_EQ(message.classes(0).color_rgb(), 0x112233u);
+  EXPECT_FALSE(message.features(0).has_default_value());
+  EXPECT_EQ(message.features(1).default_value(), 0.25);
+  EXPECT_EQ(message.max_points(), 100u);
+  EXPECT_THAT(message.voxel_size(), ElementsAre(0.5f, 0.25f));
+  EXPECT_EQ(message.num_parameters(), 9u);
+  EXPECT_EQ(message.priority_levels(), 3u);
+  EXPECT_TRUE(message.has_scores());
+  EXPECT_FALSE(message.has_labels());
+  EXPECT_FALSE(message.has_boxes());
+
+  info.has_labels = true;
+  EncodeModel(info, &message);
+  EXPECT_TRUE(message.has_labels());
+
+  info.has_labels = false;
+  info.has_boxes = true;
+  info.has_velocities = true;
+  EncodeModel(info, &message);
+  EXPECT_FALSE(message.has_labels());
+  EXPECT_TRUE(message.has_boxes());
+  EXPECT_TRUE(message.has_velocities());
+
+  info.state = ModelState::kLoading;
+  EncodeModel(info, &message);
+  EXPECT_EQ(message.state(), v1::MODEL_STATE_LOADING);
+  info.state = ModelState::kReady;
+  EncodeModel(info, &message);
+  EXPECT_EQ(message.state(), v1::MODEL_STATE_READY);
+}
+
+}  // namespace
+}  // namespace voxserve
