@@ -184,7 +184,7 @@ kernels::DecodePointsParams DecodeParams(const VoxelizeOp& op, const CloudPart& 
     decoded.axis = column.axis;
     decoded.has_field = column.field != nullptr;
     if (!decoded.has_field) continue;
-    decoded.type = static_cast<kernels::PointValueType>(column.field->type);
+    decoded.type = column.field->type;
     decoded.offset = column.field->offset;
     decoded.field_scale = column.field->scale;
     decoded.field_shift = column.field->shift;
