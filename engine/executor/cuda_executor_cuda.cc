@@ -240,9 +240,11 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   // What the CPU made are pairs.
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
+  GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
+                      .groupings = &groupings,
                       .plans = &plans,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
