@@ -55,8 +55,8 @@ absl::StatusOr<BatchCounts> Select(absl::Span<const float> points, absl::Span<co
                                  .point_begin = point_begin.data(),
                                  .axes = points.data(),
                                  .axes_pitch = kColumns};
-  BatchGeometry geometry;
-  geometry.SamplePoints(sampling, &params, *context.pool);
+  BatchGeometry geometry(context.pool);
+  geometry.SamplePoints(sampling, &params);
   return BatchCounts(std::move(geometry));
 }
 
