@@ -26,10 +26,14 @@
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/image/conv2d.h"
+#include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/pool.h"
 
 namespace voxserve {
+
+inline constexpr int kMaxChannels = 65536;  // of any tensor
+inline constexpr int kMaxClasses = 65535;   // ids are below it: one is left for points without a label
 
 // Row-major float32.
 struct HostTensor {
@@ -69,6 +73,11 @@ struct VoxelizeOp {
   std::vector<std::string> axes;         // [dimension] fields of the cloud
   std::optional<FarthestPoints> sample;  // its input's; then the axes begin with x, y and z
 };
+
+// True where a sample can be taken: distances are between the first three axes.
+inline bool BeginsWithSpatialAxes(const VoxelizeOp& op) {
+  return op.axes.size() >= 3 && op.axes[0] == "x" && op.axes[1] == "y" && op.axes[2] == "z";
+}
 
 struct SparseConvOp {
   // A generative one is a transposed one by another rule.
