@@ -8,6 +8,7 @@
 #include "engine/compiler/buffer_placement.h"
 #include "engine/compiler/conv2d_merging.h"
 #include "engine/compiler/layers.h"
+#include "engine/compiler/operators.h"
 #include "engine/compiler/segments.h"
 #include "engine/compiler/step_emitter.h"
 
@@ -53,7 +54,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   StepEmitter emitter(plan, target, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size(); ++layer) {
-      if (is_wanted(layers.At(layer))) emitter.EmitLayer(layer);
+      if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);
     }
   };
   // Segment by segment, the head last, so that a step's number is its place in time: buffers live by it.

@@ -20,6 +20,7 @@ struct Layer {
   int residual = -1;      // layer whose value is added; -1: none
   bool is_union = false;  // of an addition: it brings both inputs to their union, and adds no other
   std::optional<kernels::Activation> activation;
+  bool has_epilogue = true;  // its kernel ends with an epilogue, which absorbs what follows
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
   std::vector<float> bias;   // per output channel; empty: 0
