@@ -25,7 +25,7 @@ void TouchScores(const Layers& layers, const Segments& segments, int segment, Bu
   }
 }
 
-// What the graph says of itself, and the target.
+// Copies what the graph and the target say of themselves.
 void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target, Program& program) {
   program.dimension = graph.dimension;
   program.voxelize = graph.voxelize_op();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Graph -> Program. What it does, in this order:
+// Graph -> Program. It does, in this order:
 //  1. Fuses: a convolution, a linear layer or a step of its own absorbs the batch norm, addition and activation that
 //     follow it, as long as nothing else reads what lies between. Batch norms are folded into weights and bias; of an
 //     addition the side that is computed last absorbs it, and the other becomes its residual. Convolutions of images
@@ -19,7 +19,7 @@
 
 namespace voxserve {
 
-// What a program is made for.
+// The device that a program is made for, and how it is to compute.
 struct CompileTarget {
   int bytes_per_label = 1;        // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
   bool on_cuda = false;           // else the CPU, where dtype is float32

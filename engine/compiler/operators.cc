@@ -58,7 +58,7 @@ void Fold(const BatchNormOp& norm, Layer& layer) {
   }
 }
 
-// What a layer is, as far as the operator that it begins with decides.
+// Sets what the operator that a layer begins with decides about the layer.
 struct Beginning {
   const GraphNode& node;
   const Layers& layers;
@@ -89,7 +89,7 @@ struct Beginning {
   }
 };
 
-// Whether a layer can take in the operator that reads its value.
+// Takes the operator that reads a layer's value into the layer, or answers that there is no room.
 struct Absorption {
   const GraphNode& node;
   const Layers& layers;
@@ -144,7 +144,7 @@ struct Emission {
   void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
   void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
 
-  // The layer that it begins: batch norms and activations that no layer has absorbed.
+  // These, and an addition on one level, become a step where no layer before them has absorbed them.
   void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
   void operator()(const AddOp& op) const {
     if (op.rulebooks.empty()) {

@@ -20,7 +20,7 @@ namespace voxserve {
 
 class StepEmitter {
  public:
-  // All outlive the emitter. What a layer's steps need is moved out of it.
+  // All outlive the emitter. A layer's weights are moved out of it, into its steps.
   StepEmitter(const Plan& plan, const CompileTarget& target, Layers& layers, BufferLayout& buffers, Program& program)
       : graph_(layers.graph()), plan_(plan), target_(target), layers_(layers), buffers_(buffers), program_(program) {}
 
@@ -79,7 +79,7 @@ class StepEmitter {
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);
 
-  // Of one level at some positions.
+  // The weights of one level's sites at some positions.
   struct InterpolationWeights {
     BufferSlice slice;
     Step* step = nullptr;  // that makes them

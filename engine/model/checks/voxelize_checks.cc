@@ -20,7 +20,7 @@
 namespace voxserve {
 namespace {
 
-// What a GPU decodes of a point, less its axes.
+// A GPU decodes so many columns of a point, its axes among them.
 constexpr int kMaxFeatures = kernels::kMaxPointColumns - kernels::kMaxDimension;
 
 using model::v1::Voxelize;
