@@ -24,7 +24,7 @@ class DeviceArbiter {
   // Runs it up to three times: as it is; alone, with the maps on the CPU where the GPU has no room for them even so;
   // and then by the default plan, which may need less than a tuned one. Memory of the host that is missing counts
   // likewise.
-  BatchOutput Run(const RunOptions& options, const RunBatch& run);
+  BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
   // Once, as it is: for a batch that can be divided.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
   // The same with the device to itself: waits for the batches under way and holds back those that come.
@@ -45,17 +45,17 @@ class DeviceArbiter {
 };
 
 // Adds the context for as long as it lives.
-class ArbitratedContext {
+class ContextRegistration {
  public:
-  ArbitratedContext(DeviceArbiter& shared, CudaContext* context) : shared_(shared), context_(context) {
-    shared_.Add(context_);
+  ContextRegistration(DeviceArbiter& arbiter, CudaContext* context) : arbiter_(arbiter), context_(context) {
+    arbiter_.Add(context_);
   }
-  ~ArbitratedContext() { shared_.Remove(context_); }
-  ArbitratedContext(const ArbitratedContext&) = delete;
-  ArbitratedContext& operator=(const ArbitratedContext&) = delete;
+  ~ContextRegistration() { arbiter_.Remove(context_); }
+  ContextRegistration(const ContextRegistration&) = delete;
+  ContextRegistration& operator=(const ContextRegistration&) = delete;
 
  private:
-  DeviceArbiter& shared_;
+  DeviceArbiter& arbiter_;
   CudaContext* const context_;
 };
 

@@ -36,7 +36,7 @@ class Worker {
     std::atomic<int>* num_working_workers = nullptr;  // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
-    DeviceArbiter* shared_memory = nullptr;                     // of the context's device
+    DeviceArbiter* arbiter = nullptr;                           // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 

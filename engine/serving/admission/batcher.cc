@@ -352,11 +352,11 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
     absl::MutexLock lock(&mutex_);
     device_time = devices_[batch.device].Finish(batch.id, options_.now());
   }
-  if (!outcome.had_room) model.room[batch.device]->DidNotFit(batch.points);
+  if (!outcome.had_room) model.memory[batch.device]->DidNotFit(batch.points);
   if (outcome.num_voxels && outcome.in_parts) {
     model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
-    model.room[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
+    model.memory[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
     model.latency[batch.device]->Observe(
         {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
         device_time);

@@ -28,7 +28,7 @@ struct ServedModel {
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
   std::vector<std::unique_ptr<LatencyModel>> latency;  // by device
-  std::vector<std::unique_ptr<MemoryModel>> room;      // by device
+  std::vector<std::unique_ptr<MemoryModel>> memory;    // by device
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

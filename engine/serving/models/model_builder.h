@@ -2,7 +2,7 @@
 
 // From a version's files to a version that can serve: its programs on every device, its limits, its tuned plans, warm.
 //
-// Belongs to the keeper's thread.
+// Belongs to the manager's thread.
 
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ class ModelBuilder {
   struct Options {
     // All outlive the builder.
     const std::vector<Device>* devices = nullptr;
-    const std::vector<std::unique_ptr<DeviceArbiter>>* shared_memory = nullptr;  // by device
+    const std::vector<std::unique_ptr<DeviceArbiter>>* arbiters = nullptr;  // by device
     kernels::ThreadPool* pool = nullptr;
     PlanStore* plan_store = nullptr;
     EngineObserver* observer = nullptr;  // may be null

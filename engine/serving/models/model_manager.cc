@@ -335,7 +335,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   if (predecessor.ok()) {
     for (size_t i = 0; i < model->latency.size(); ++i) {
       model->latency[i]->StartAs(*(*predecessor)->latency[i]);
-      model->room[i]->StartAs(*(*predecessor)->room[i]);
+      model->memory[i]->StartAs(*(*predecessor)->memory[i]);
     }
   }
   Log(LogLevel::kInfo, "model ready",

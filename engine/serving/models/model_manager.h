@@ -46,9 +46,9 @@ class ModelManager {
   struct Options {
     std::filesystem::path repository;
     absl::Duration poll_interval;   // zero: the repository is looked at when a call asks for it
-    ModelTable* models = nullptr;   // outlives the keeper, which alone writes to it and empties it at the end
-    ModelBuilder::Options builder;  // its observer is the keeper's too
-    // From the keeper's thread; both may be empty.
+    ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
+    ModelBuilder::Options builder;  // its observer is the manager's too
+    // From the manager's thread; both may be empty.
     // A version became ready; has_plans: a tuned one on every device.
     std::function<void(const ModelVersionInfo& model, bool has_plans)> on_ready;
     // A version was taken out of service, or replaced: whoever keeps it without need lets go of it.
@@ -56,7 +56,7 @@ class ModelManager {
   };
 
   // Lists what there is as loading, and starts to load it. Whoever has a handle from the table lets go of it before the
-  // keeper ends.
+  // manager ends.
   ModelManager(Options options, RepositoryListing listing);
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
@@ -88,7 +88,7 @@ class ModelManager {
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // By name; the keeper's thread's alone. What calls asked for outlives the folder.
+  // By name; the manager's thread's alone. What calls asked for outlives the folder.
   struct Model {
     bool is_unloaded = false;  // all of it
     std::set<int64_t> unloaded;

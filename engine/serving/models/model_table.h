@@ -1,6 +1,6 @@
 #pragma once
 
-// Which versions of which models there are, and how they stand. The keeper writes, everybody reads.
+// Which versions of which models there are, and how they stand. The manager writes, everybody reads.
 //
 // A ModelHandle keeps its version alive for as long as a task holds it, whatever the table does meanwhile. The table
 // lets go of a handle outside its lock.

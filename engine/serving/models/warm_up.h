@@ -18,11 +18,11 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 
 // Runs the program by these plans (null: its default) on clouds made here, of sizes from small to large, since the
 // choice of kernels follows the size. They are what a spinning LiDAR sees on a street, around the middle of the
-// program's range. Where requests may have a sample of farthest points, each size runs once with one. shared_memory is
+// program's range. Where requests may have a sample of farthest points, each size runs once with one. arbiter is
 // the one that the executor's context was added to. Sizes that do not fit beside what others hold are passed over. What
-// the runs took is what `room` and `latency` begin with (null where other work shares the device). The error is that of
-// the first that failed.
+// the runs took is what `memory` and `latency` begin with (null where other work shares the device). The error is that
+// of the first that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    DeviceArbiter& shared_memory, Executor& executor, MemoryModel& room, LatencyModel* latency);
+                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyModel* latency);
 
 }  // namespace voxserve

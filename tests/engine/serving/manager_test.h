@@ -38,8 +38,8 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
   return model;
 }
 
-// What the keeper told.
-class KeeperObserver final : public SilentObserver {
+// What the manager told.
+class ManagerObserver final : public SilentObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
     absl::MutexLock lock(&mutex_);
@@ -115,7 +115,7 @@ class KeeperObserver final : public SilentObserver {
   int64_t weight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-class KeeperTest : public ::testing::TestWithParam<support::Device> {
+class ManagerTest : public ::testing::TestWithParam<support::Device> {
  protected:
   using Versions = std::vector<int64_t>;
 
@@ -187,7 +187,7 @@ class KeeperTest : public ::testing::TestWithParam<support::Device> {
   }
 
   const testing::TemporaryFolder root_;
-  KeeperObserver observer_;
+  ManagerObserver observer_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 constexpr absl::Duration kOften = absl::Milliseconds(2);
 
-class ModelPollingTest : public KeeperTest {
+class ModelPollingTest : public ManagerTest {
  protected:
   // Returns when the repository was looked through, from the beginning, after this call.
   void AwaitPoll() {

@@ -66,18 +66,18 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
     }
     batcher.Stop();
     kernels::ThreadPool pool(2);
-    DeviceArbiter shared_memory;
+    DeviceArbiter arbiter;
     std::atomic<int> num_working_workers{1};
     absl::StatusOr<ExecutionContext> context = MakeContext(devices_[0], &pool);
     EXPECT_TRUE(context.ok()) << context.status();
     if (!context.ok()) return results;
-    shared_memory.Add(context->cuda.get());
+    arbiter.Add(context->cuda.get());
     batch_bytes_ = 0;
     const Worker worker({.batcher = &batcher,
                          .observer = &observer_,
                          .num_working_workers = &num_working_workers,
                          .batch_bytes = &batch_bytes_,
-                         .shared_memory = &shared_memory},
+                         .arbiter = &arbiter},
                         *std::move(context));
     batcher.WaitUntilIdle();
     return results;
@@ -180,7 +180,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
     EXPECT_EQ(result->labels.size(), alone->labels.size());
   }
   EXPECT_GT(observer_.batches.size(), 1u);
-  EXPECT_EQ(model_->room[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
+  EXPECT_EQ(model_->memory[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
   EXPECT_LE(devices_[0].pool->used_bytes(), limit);
 }
 

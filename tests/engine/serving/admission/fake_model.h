@@ -22,7 +22,7 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->batching = batching;
   for (int i = 0; i < num_devices; ++i) {
     model->latency.push_back(std::make_unique<LatencyModel>());
-    model->room.push_back(std::make_unique<MemoryModel>());
+    model->memory.push_back(std::make_unique<MemoryModel>());
   }
   return model;
 }
