@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
     model->batching.max_batch_requests = 1;
   }
   for (const Program& program : model->programs) {
-    model->latency.push_back(std::make_unique<LatencyModel>());
+    model->latency.push_back(std::make_unique<LatencyFit>());
     model->memory.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,

@@ -99,7 +99,7 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
 }
 
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyModel* latency) {
+                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency) {
   absl::Status first_failure;
   for (const int64_t num_points : kNumPoints) {
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));

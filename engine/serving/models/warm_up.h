@@ -7,7 +7,7 @@
 #include "engine/executor/device_arbiter.h"
 #include "engine/executor/executor.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 
 namespace voxserve {
@@ -23,6 +23,6 @@ absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 // the runs took is what `memory` and `latency` begin with (null where other work shares the device). The error is that
 // of the first that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyModel* latency);
+                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency);
 
 }  // namespace voxserve

@@ -107,7 +107,7 @@ PointCloud Row(int num_points) {
 
 TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   Start(0, 10);
-  LatencyModel& latency = *model_->latency[0];
+  LatencyFit& latency = *model_->latency[0];
   latency.ObserveVoxels(1000, 100);
   const auto results = Run(std::vector<PointCloud>(4, Row(5)));
   // 2 voxels were expected, and there are 20.

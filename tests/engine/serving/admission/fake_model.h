@@ -21,7 +21,7 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->info.priority_levels = batching.priority_levels;
   model->batching = batching;
   for (int i = 0; i < num_devices; ++i) {
-    model->latency.push_back(std::make_unique<LatencyModel>());
+    model->latency.push_back(std::make_unique<LatencyFit>());
     model->memory.push_back(std::make_unique<MemoryModel>());
   }
   return model;

@@ -23,7 +23,7 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     program.voxelize.range_max = {101, 101, 101, 0};
     DeviceArbiter arbiter;
     MemoryModel memory;
-    LatencyModel latency;
+    LatencyFit latency;
     const ContextRegistration registration(arbiter, runner->context().cuda.get());
     const absl::Status status =
         WarmUp(program, nullptr, limits, max_points, arbiter, runner->executor(), memory, &latency);
@@ -86,7 +86,7 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
   DeviceArbiter arbiter;
   MemoryModel memory;
-  LatencyModel latency;
+  LatencyFit latency;
   const ContextRegistration registration(arbiter, runner->context().cuda.get());
   EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, arbiter, runner->executor(), memory, &latency).code(),
             absl::StatusCode::kResourceExhausted);
