@@ -294,7 +294,8 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   std::vector<WaitingTask*> tasks = {lead};
   int64_t points = lead->points;
   absl::Time end = end_of(points, 1);
-  // What a larger batch must end by: deadlines that it makes, and latest starts of those that it passed over.
+  // A larger batch must end by then: by the deadlines that it makes, and the latest starts of tasks that it passed
+  // over.
   absl::Time must_end = absl::InfiniteFuture();
   if (lead->deadline >= end) must_end = lead->deadline;
   int num_candidates = 0;

@@ -4,8 +4,7 @@
 // tasks, LatencyModel predicts when they end, MemoryModel how many fit a batch.
 //
 // - Ownership: the batcher owns a task from Push until Pop hands it out, or until it expires, is cancelled or is
-// evicted.
-//   Each of those ends calls the task's `done` once, without the lock.
+//   evicted. Each of those ends calls the task's `done` once, without the lock.
 // - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
 //   max_queue_delay. Where more workers are idle than tasks wait, every task that has not expired is admitted and runs:
 //   so predictions that are too high correct themselves.

@@ -3,8 +3,7 @@
 // DeviceLoad predicts when one device has ended the batches that run on it. It is a part of LatencyModel.
 //
 // - Rule: a device does one second of device time a second, whatever runs there. Its streams share it in equal parts,
-// so
-//   a batch that runs beside another is charged half of the time that passes.
+//   so a batch that runs beside another is charged half of the time that passes.
 // - Overdue: a batch that has had its expected time and still runs is expected to be overdue as long again.
 // - Threads: not thread-safe.
 

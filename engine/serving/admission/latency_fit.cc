@@ -18,7 +18,7 @@ constexpr int kMaxSweeps = 200;          // of the fit, which ends when nothing 
 constexpr double kDefaultRatio = 1.25;   // of the bound, at least, until there are enough ratios
 constexpr size_t kEnoughRatios = 16;
 constexpr size_t kMaxRatios = 128;
-constexpr double kLargestRatio = 2.5;  // of the bound: hiccups must not keep everybody out
+constexpr double kLargestRatio = 2.5;  // of the bound: hiccups must not keep all requests out
 constexpr size_t kMaxDensities = 64;
 
 // How a first batch's time is taken to divide: a launch's fixed part, points, voxels, requests.
@@ -63,7 +63,7 @@ void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time) {
     observations_.push_back(observation);
     bound_ratio_ = kDefaultRatio;
   } else {
-    // Of what had been expected before the batch ran, when its voxels were not known.
+    // The ratio is to the time that was expected before the batch ran, when its voxels were not known.
     BatchSize estimated = size;
     estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
     const double expected = Predict(estimated);

@@ -8,8 +8,7 @@
 // - Fit: least squares over the last batches, each counting 0.9 times as much as the next; coefficients are 0 or more.
 //   Where the batches are too alike to tell a coefficient (all of one size, say), it keeps its ratio to the others.
 // - Outliers: a batch far off its expected time counts as if it had been off by 2 times. The second in a row that is
-// far
-//   off in the same direction is believed, and all batches before it are forgotten. So a change of clocks, plans or
+//   far off in the same direction is believed, and all batches before it are forgotten. So a change of clocks, plans or
 //   host load is followed within two batches.
 // - Range: requests beyond 4 times the largest seen are expected to take as long as that size: small requests say
 //   nothing of large ones, which are let in until one has shown its time.

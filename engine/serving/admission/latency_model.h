@@ -3,8 +3,7 @@
 // LatencyModel predicts when a batch ends: alone, beside the batches that run, or behind the requests that wait.
 //
 // - Parts: each model version has a LatencyFit per device (ServedModel::latency), which knows how long its batches
-// take.
-//   This class adds a DeviceLoad per device, which knows what runs there.
+//   take. This class adds a DeviceLoad per device, which knows what runs there.
 // - Assumption: a device does one second of device time a second, and batches side by side share it in equal parts.
 // - Units: points and requests are of a whole batch; voxels are estimated from points.
 // - Devices are indices, in the order of the engine's.

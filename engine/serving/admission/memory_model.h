@@ -7,9 +7,9 @@
 //   number of voxels is known; some per voxel; and for a network with dense results some per sample, which the program
 //   knows (the results, and scratch of the steps that make them).
 // - Learning: bytes are proportional to points and to voxels, each by the largest ratio among the last 32 runs. Only
-// the
-//   runs count that had at least half as many points (or voxels) as the largest of them: rounding makes small runs take
-//   more per point, and they need no bound because larger ones fit. So one large run corrects what small ones taught.
+//   the runs count that had at least half as many points (or voxels) as the largest of them: rounding makes small runs
+//   take more per point, and they need no bound because larger ones fit. So one large run corrects what small ones
+//   taught.
 // - Unforeseen: memory that other processes took, say, shows when a batch does not fit and runs in parts. Half of its
 //   points are the limit from then on; the limit grows again as batches that reach it fit.
 // - Threads: thread-safe.

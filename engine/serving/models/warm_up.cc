@@ -23,7 +23,7 @@ namespace {
 // The largest first: memory is then taken once.
 constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
 
-// That requests may ask for: its kernels follow the cloud's size, not this one.
+// The size of a sample that requests may ask for. Its kernels follow the cloud's size, not this one.
 constexpr uint64_t kNumSampled = 64;
 
 // For products, of which the largest are left out.
