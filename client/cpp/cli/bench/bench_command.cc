@@ -1,0 +1,111 @@
+#include "client/cpp/cli/bench/bench_command.h"
+
+#include <iostream>
+
+#include "absl/time/clock.h"
+#include "client/cpp/cli/bench/bench_options.h"
+#include "client/cpp/cli/bench/bench_report.h"
+#include "client/cpp/cli/bench/bench_run.h"
+#include "client/cpp/io/file.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr absl::Duration kNextLine = absl::Seconds(10);  // where no bar can redraw itself
+constexpr absl::Duration kCheckTimeout = absl::Seconds(30);
+
+// On stderr: a line that redraws itself in a terminal, one now and then elsewhere.
+class ProgressLine {
+ public:
+  explicit ProgressLine(const Terminal& terminal) : is_tty_(terminal.err_is_tty) {}
+
+  void Show(const BenchProgress& progress) {
+    if (is_tty_) {
+      std::cerr << "\r\x1b[K" << FormatBenchProgress(progress) << std::flush;
+    } else if (const absl::Time now = absl::Now(); now - last_line_ >= kNextLine) {
+      last_line_ = now;
+      std::cerr << FormatBenchProgress(progress) << std::endl;
+    }
+  }
+
+  void Finish() const {
+    if (is_tty_) std::cerr << "\r\x1b[K" << std::flush;
+  }
+
+ private:
+  const bool is_tty_;
+  absl::Time last_line_ = absl::Now();
+};
+
+std::vector<Flag> ListFlags() {
+  static BenchOptions options;  // the flags of a help page point somewhere
+  return options.Flags();
+}
+
+// What is wrong with the model or the server shows before a thousand requests fail of it. --timeout is the load's: a
+// first call, which connects, may take longer.
+absl::Status CheckModel(const BenchOptions& options) {
+  Connection connection = options.connection;
+  connection.timeout = kCheckTimeout;
+  const absl::StatusOr<std::unique_ptr<Client>> client = connection.Connect();
+  if (!client.ok()) return client.status();
+  return (*client)->GetModel(options.model, options.version).status();
+}
+
+int Run(const std::vector<std::string>& words, const Terminal& terminal) {
+  BenchOptions options;
+  if (absl::Status status = ParseArguments(words, options.Flags(), &options.paths); !status.ok()) {
+    return FailUsage("bench", status);
+  }
+  if (absl::Status status = options.Validate(); !status.ok()) return FailUsage("bench", status);
+  options.connection.num_channels = options.channels();
+  const auto channels = std::make_shared<Channels>(options.connection.ToOptions());
+  const absl::StatusOr<std::vector<BenchScan>> scans = ReadBenchScans(options, *channels);
+  if (!scans.ok()) return Fail(scans.status());
+  if (absl::Status status = CheckModel(options); !status.ok()) return Fail(status);
+  BenchInput input;
+  for (const BenchScan& scan : *scans) {
+    ++input.num_scans;
+    input.num_points += scan.num_points;
+  }
+  ProgressLine progress(terminal);
+  const absl::StatusOr<BenchResult> result =
+      RunBench(options, channels, *scans, [&progress](const BenchProgress& shown) { progress.Show(shown); });
+  progress.Finish();
+  if (!result.ok()) return Fail(result.status());
+  std::cout << FormatBench(options, input, *result);
+  if (!options.json.empty()) {
+    if (absl::Status status = WriteFile(options.json, FormatBenchJson(options, input, *result)); !status.ok()) {
+      return Fail(status);
+    }
+  }
+  const absl::Status verdict = VerdictOn(*result);
+  return verdict.ok() ? kExitOk : Fail(verdict);
+}
+
+}  // namespace
+
+Command BenchCommand() {
+  return {
+      {"bench", "--model NAME SCAN|FOLDER... [FLAGS]", "measures throughput and latency of a server",
+       "Sends scans, which it reads and encodes once, and prints throughput, latency percentiles, what was refused and "
+       "why, and what the time went to on the server. Three kinds of load: callers that wait for their answers "
+       "(--concurrency), requests that come whether the last was answered or not (--rate), and vehicles that stream "
+       "frames (--streams).\n"
+       "Latency counts from the time at which a request or frame was due, so that a server that makes its clients wait "
+       "cannot hide it; --timeout counts from there too, and is a stream's frame_timeout. Latencies are of the "
+       "requests "
+       "that were due while it measured, throughput is of the answers that came in that time. --json writes all of it "
+       "to a file. Frames that newer ones of their stream superseded are counted apart: they are no failures. The exit "
+       "code is 1 where nothing was answered OK.",
+       "  voxserve-client bench --model minkunet scan.bin                     # one caller\n"
+       "  voxserve-client bench --model minkunet drive/ --concurrency 8 --duration 30s\n"
+       "  voxserve-client bench --model minkunet drive/ --concurrency 8 --stable 5 --json result.json\n"
+       "  voxserve-client bench --model minkunet drive/ --rate 1500 --arrivals poisson --timeout 50ms  # overload\n"
+       "  voxserve-client bench --model minkunet drive/ --streams 16          # vehicles, 10 Hz each\n"
+       "  voxserve-client bench --model sweeps10 drive/ --streams 4 --sweeps 10 --poses poses.txt\n"},
+      ListFlags,
+      Run};
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,151 @@
+#include "client/cpp/cli/bench/bench_load.h"
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/api/error.h"
+#include "client/cpp/api/response.h"
+#include "voxserve/v1/inference.grpc.pb.h"
+
+namespace voxserve::client {
+namespace {
+
+constexpr char kMethod[] = "/voxserve.v1.InferenceService/Infer";
+
+}  // namespace
+
+struct RequestSender::Call {
+  BenchRequest request;
+  std::shared_ptr<grpc::Channel> channel;
+  grpc::ClientContext context;
+  v1::InferResponse response;
+};
+
+RequestSender::RequestSender(Channels* channels, const std::vector<BenchScan>* scans, absl::Duration timeout,
+                             BenchRecorder* recorder)
+    : channels_(channels), scans_(scans), timeout_(timeout), recorder_(recorder) {}
+
+void RequestSender::Send(absl::Time due, std::function<void(const absl::Status&)> done) {
+  const BenchScan& scan = NextScan();
+  const auto call = std::make_shared<Call>();
+  call->request = {due, absl::Now(), scan.num_points, 0};
+  call->channel = channels_->all()[channels_->NextIndex()];
+  call->context.set_deadline(absl::ToChronoTime(due + timeout_));
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_under_way_;
+  }
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::InferResponse> stub(call->channel);
+  stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &scan.request, &call->response,
+                 [this, call, done = std::move(done)](const grpc::Status& status) {
+                   const absl::Status outcome = Finish(status, call.get());
+                   done(outcome);
+                   // Last: from here on the sender may be gone.
+                   absl::MutexLock lock(&mutex_);
+                   --num_under_way_;
+                 });
+}
+
+absl::Status RequestSender::Finish(const grpc::Status& grpc_status, Call* call) {
+  const absl::Time ended = absl::Now();
+  absl::Status status = channels_->Explain(grpc_status, *call->channel, timeout_);
+  const v1::InferResponse& response = call->response;
+  if (status.ok()) status = CheckResponse(response, {.num_points = call->request.num_points});
+  if (!status.ok()) {
+    recorder_->AddFailure(call->request, ended, status);
+    return status;
+  }
+  recorder_->AddAnswer(call->request, ended, NameAnswerer(response.model(), response.version(), response.device()),
+                       StagesOf(response));
+  return status;
+}
+
+void RequestSender::Skip(absl::Time due) {
+  recorder_->AddFailure({due, due, NextScan().num_points, 0}, due,
+                        WithReason(absl::ResourceExhaustedError("too many requests are under way"), kNotSent));
+}
+
+void RequestSender::AwaitAll() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](int64_t* num_under_way) { return *num_under_way == 0; }, &num_under_way_));
+}
+
+int64_t RequestSender::num_under_way() const {
+  absl::MutexLock lock(&mutex_);
+  return num_under_way_;
+}
+
+void ClosedLoop::Start(const BenchSpan& span) {
+  span_ = span;
+  Tick();
+}
+
+void ClosedLoop::Tick() {
+  for (int64_t idle = num_idle_.exchange(0); idle > 0; --idle) SendNext();
+}
+
+// A caller that sends nothing is gone: is_stopping_ and is_exhausted_ never turn false again.
+void ClosedLoop::SendNext() {
+  const absl::Time due = absl::Now();
+  if (is_stopping_ || is_exhausted_) return;
+  if (span_.max_requests > 0 && due >= span_.since && num_measured_.fetch_add(1) >= span_.max_requests) {
+    is_exhausted_ = true;
+    return;
+  }
+  sender_->Send(due, [this](const absl::Status& status) {
+    if (absl::IsUnavailable(status)) {
+      num_idle_.fetch_add(1);
+    } else {
+      SendNext();
+    }
+  });
+}
+
+void ClosedLoop::Stop() {
+  is_stopping_ = true;
+  sender_->AwaitAll();
+}
+
+void ScheduledLoad::Start(const BenchSpan& span) {
+  thread_ = std::thread([this, span] { Run(span); });
+}
+
+void ScheduledLoad::Run(const BenchSpan& span) {
+  const absl::Time start = absl::Now();
+  int64_t num_measured = 0;
+  while (true) {
+    const absl::Time due = start + schedule_.Next();
+    if (span.max_requests > 0 && due >= span.since && num_measured++ >= span.max_requests) break;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithDeadline(absl::Condition(&is_stopping_), due);
+      if (is_stopping_) return;
+    }
+    SendDue(due);
+  }
+  is_exhausted_ = true;
+}
+
+void ScheduledLoad::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  AwaitAll();
+}
+
+void OpenLoop::SendDue(absl::Time due) {
+  if (sender_->num_under_way() >= max_under_way_) {
+    sender_->Skip(due);
+  } else {
+    sender_->Send(due, [](const absl::Status&) {});
+  }
+}
+
+}  // namespace voxserve::client

@@ -1,0 +1,30 @@
+#pragma once
+
+// The scans that `voxserve-client bench` sends, encoded once.
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/api/channels.h"
+#include "client/cpp/api/stream.h"
+#include "client/cpp/cli/bench/bench_options.h"
+
+namespace voxserve::client {
+
+struct BenchScan {
+  std::string file;
+  uint64_t num_points = 0;
+  grpc::ByteBuffer request;  // an InferRequest; empty for streams
+  grpc::Slice cloud;         // for streams: a frame's part (frame_encoding.h)
+  std::optional<Pose> pose;  // where sweeps accumulate
+};
+
+// Errors are those of the files; INVALID_ARGUMENT where poses do not fit the scans; MESSAGE_TOO_LARGE.
+absl::StatusOr<std::vector<BenchScan>> ReadBenchScans(const BenchOptions& options, const Channels& channels);
+
+}  // namespace voxserve::client
