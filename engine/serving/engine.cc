@@ -178,7 +178,7 @@ class EngineImpl final : public Engine {
     return status;
   }
 
-  // What weights, sweeps and searches leave of a device's memory is shared equally by the contexts that run batches
+  // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
   // side by side.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
@@ -213,7 +213,7 @@ class EngineImpl final : public Engine {
   }
 
   const Options options_;
-  // What comes first goes last: models and workers hold memory of the devices.
+  // Declared before their users, so they are destroyed after them: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
   std::vector<std::atomic<int64_t>> batch_bytes_;         // by device

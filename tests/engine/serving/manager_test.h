@@ -28,7 +28,8 @@
 
 namespace voxserve {
 
-// Of the small model, which has three labels. `variant` changes its weights, and so its digest, but no label.
+// Returns the small model, which has three labels, so that it answers `label`. `variant` changes its weights, and so
+// its digest, but no label.
 inline testing::TestModel ModelOf(int label, float variant = 0) {
   testing::TestModel model = testing::SmallModel();
   std::vector<float> bias = {0, 0, 0};
@@ -38,7 +39,7 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
   return model;
 }
 
-// What the manager told.
+// Keeps what the manager told.
 class ManagerObserver final : public SilentObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {

@@ -1,4 +1,4 @@
-// What a worker makes of one batch: run whole, or in parts where it is beyond its voxels or its device's memory.
+// A worker runs a batch whole, or in parts where it is beyond its voxels or its device's memory.
 
 #include "engine/serving/worker.h"
 
@@ -173,7 +173,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
   }
   limit += limit / 8;
   Start(limit, 0);
-  // Nothing is known of what a batch takes, and nobody tells the batcher of the limit.
+  // Nothing is known of what a batch takes, and the batcher does not know the limit.
   const auto results = Run(std::vector<PointCloud>(8, scan->cloud));
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();

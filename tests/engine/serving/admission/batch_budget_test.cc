@@ -1,4 +1,4 @@
-// How much a batch may hold of voxels and of a device's memory, and what admission makes of it. Where times matter, a
+// Batches keep to their budgets of voxels and of a device's memory, and admission counts on that. Where times matter, a
 // batch takes 2 ms and 4 ms a request.
 
 #include <gmock/gmock.h>

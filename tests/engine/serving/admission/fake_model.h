@@ -37,7 +37,7 @@ class FakeClock {
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
 };
 
-// What happened to a task: nothing yet, or the status of its one answer.
+// Tells what happened to a task: nothing yet, or the status of its one answer.
 struct Answer {
   int calls = 0;
   absl::Status status;

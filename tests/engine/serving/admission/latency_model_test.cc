@@ -1,5 +1,5 @@
-// When LatencyModel expects runs to start and end, by hand. A batch takes 2 ms and 4 ms a request, and models take 8
-// requests a batch.
+// LatencyModel predicts when runs start and end; the times are worked out by hand. A batch takes 2 ms and 4 ms a
+// request, and models take 8 requests a batch.
 
 #include "engine/serving/admission/latency_model.h"
 
@@ -16,7 +16,7 @@ const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-// The model's times on each device are those of the first, times its slowdown.
+// Returns a model whose batches take so many times as long, by device.
 std::shared_ptr<ServedModel> TaughtModel(const std::vector<double>& slowdowns) {
   auto model = FakeModel("m", {}, static_cast<int>(slowdowns.size()));
   for (size_t i = 0; i < slowdowns.size(); ++i) {
@@ -59,7 +59,7 @@ TEST(LatencyModelTest, WhatWaitsRunsInFullBatchesBefore) {
   const LatencyModel::Run own = Predict(latency, *model, {{.model = model.get(), .points = 18, .requests = 18}});
   EXPECT_NEAR(Ms(own.start), 2 * (2 + 8 * 4), 1);
   EXPECT_NEAR(Ms(own.end - own.start), 2 + 8 * 4, 1) << "as full as it can become";
-  // Of another version two batches too, but none of them holds the newcomer.
+  // Another version has two batches too, and none of them holds the newcomer.
   const LatencyModel::Run alone = Predict(latency, *model, {{.model = other.get(), .points = 9, .requests = 9}});
   EXPECT_NEAR(Ms(alone.start), 2 * 2 + 9 * 4, 1);
   EXPECT_NEAR(Ms(alone.end - alone.start), 2 + 4, 0.1);

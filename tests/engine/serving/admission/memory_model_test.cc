@@ -1,4 +1,4 @@
-// What MemoryModel learns of a batch's bytes, and how large it lets batches be.
+// MemoryModel learns what batches take, and tells how large they may be.
 
 #include "engine/serving/admission/memory_model.h"
 
