@@ -56,18 +56,13 @@ absl::Status Batcher::Push(QueuedTask& task) {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = options_.now();
     queue_.Promote(now);
-    status = CheckTask(task, now);
-    std::unique_ptr<WaitingTask> waiting;
-    if (status.ok()) {
-      waiting = std::make_unique<WaitingTask>(task, latency_, now);
-      status = Admit(*task.model, *waiting, now);
-    }
-    if (status.ok()) status = MakeRoom(*task.model, *waiting, evicted);
+    absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = Admit(task, now);
+    status = waiting.ok() ? MakeRoom(*task.model, **waiting, evicted) : waiting.status();
     if (status.ok()) {
       task.enqueued = now;
-      task.task.deadline = waiting->deadline;
-      waiting->queued = std::move(task);
-      const WaitingTask* added = queue_.Add(std::move(waiting));
+      task.task.deadline = (*waiting)->deadline;
+      (*waiting)->queued = std::move(task);
+      const WaitingTask* added = queue_.Add(*std::move(waiting));
       ++num_unanswered_;
       if (queue_.FirstToExpire() == added) first_expiry_changed_.Signal();
       ObserveDepth(added->queued.model->info.name);
@@ -80,34 +75,32 @@ absl::Status Batcher::Push(QueuedTask& task) {
   return status;
 }
 
-absl::Status Batcher::CheckTask(const QueuedTask& task, absl::Time now) const {
+absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& task, absl::Time now) const {
+  const ServedModel& model = *task.model;
   if (stopped_) {
     return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
   }
-  if (absl::Status status = CheckPriority(task.model->info, task.task.priority); !status.ok()) return status;
+  if (absl::Status status = CheckPriority(model.info, task.task.priority); !status.ok()) return status;
   if (task.task.deadline <= now) {
     return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
                       error_reason::kDeadlineExpired);
   }
-  return absl::OkStatus();
-}
-
-absl::Status Batcher::Admit(const ServedModel& model, WaitingTask& waiting, absl::Time now) const {
-  waiting.found_idle_worker = latency_.num_idle_workers() > queue_.size();
-  if (waiting.found_idle_worker) return absl::OkStatus();
+  auto waiting = std::make_unique<WaitingTask>(task, latency_, now);
+  waiting->found_idle_worker = latency_.num_idle_workers() > queue_.size();
+  if (waiting->found_idle_worker) return waiting;
   const absl::Duration max_delay = model.batching.max_queue_delay;
   const LatencyModel::Run predicted =
-      latency_.PredictRun(model, waiting.points, queue_.WorkUpTo(waiting.level), options_.max_batch_bytes, now);
-  if (now + predicted.end > waiting.deadline) {
+      latency_.PredictRun(model, waiting->points, queue_.WorkUpTo(waiting->level), options_.max_batch_bytes, now);
+  if (now + predicted.end > waiting->deadline) {
     return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
-                                   " from now, after the deadline in ", Format(waiting.deadline - now)));
+                                   " from now, after the deadline in ", Format(waiting->deadline - now)));
   }
   if (predicted.start >= max_delay) {
     return Unmeetable(absl::StrCat("the request is expected to wait ", Format(predicted.start),
                                    " in the queue; the limit of model \"", model.info.name, "\" is ",
                                    Format(max_delay)));
   }
-  return absl::OkStatus();
+  return waiting;
 }
 
 absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted) {

@@ -29,6 +29,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -119,10 +120,8 @@ class Batcher {
     absl::Status status;
   };
 
-  // Refuses what no prediction can admit.
-  absl::Status CheckTask(const QueuedTask& task, absl::Time now) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Refuses what is predicted to end or to start too late.
-  absl::Status Admit(const ServedModel& model, WaitingTask& waiting, absl::Time now) const
+  // Returns the task as it will wait, all but `queued` set, or why it is refused.
+  absl::StatusOr<std::unique_ptr<WaitingTask>> Admit(const QueuedTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // OK where there is room, which less urgent tasks may have made.
   absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)
