@@ -23,7 +23,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/api/client.h"
 #include "client/cpp/cli/arguments.h"
-#include "client/cpp/cli/bench_statistics.h"
+#include "client/cpp/cli/bench/bench_statistics.h"
 #include "client/cpp/cli/command.h"
 #include "client/cpp/cli/scan_jobs.h"
 #include "client/cpp/io/file.h"

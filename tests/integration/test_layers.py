@@ -65,7 +65,8 @@ ROOMS.update(
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health"],
         "client/cpp/io": ["client/cpp/api", "voxserve/v1"],
         "client/cpp/view": ["client/cpp/api", "client/cpp/io", "voxserve/v1"],
-        "client/cpp/cli": ["client/cpp/api", "client/cpp/io", "client/cpp/view", "voxserve/v1"],
+        "client/cpp/cli": ["client/cpp", "voxserve/v1"],
+        "client/cpp/cli/bench": ["client/cpp", "voxserve/v1"],
         # voxserve-tune runs the engine on scans from files: the one place where server and client meet.
         "deploy/tune": ["server", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }

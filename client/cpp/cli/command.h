@@ -42,14 +42,6 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments, const Terminal& terminal);
 };
 
-Command InferCommand();
-Command ModelsCommand();
-Command HealthCommand();
-Command TuneCommand();
-Command BenchCommand();
-Command LoadCommand();
-Command UnloadCommand();
-
 // Prints one line on stderr, with what to do about it where that is known. Return the exit code.
 int Fail(const absl::Status& status);
 int FailUsage(absl::string_view command, const absl::Status& status);

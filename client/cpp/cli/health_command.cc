@@ -1,7 +1,8 @@
+#include "client/cpp/cli/health_command.h"
+
 #include <iostream>
 
 #include "absl/time/clock.h"
-#include "client/cpp/cli/command.h"
 
 namespace voxserve::client {
 namespace {

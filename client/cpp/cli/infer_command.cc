@@ -1,3 +1,5 @@
+#include "client/cpp/cli/infer_command.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/box_report.h"
-#include "client/cpp/cli/command.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/scan_jobs.h"

@@ -1,10 +1,11 @@
+#include "client/cpp/cli/load_commands.h"
+
 // voxserve-client load and unload.
 
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cpp/cli/command.h"
 
 namespace voxserve::client {
 namespace {

@@ -12,7 +12,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/bench/bench_command.h"
 #include "client/cpp/cli/command.h"
+#include "client/cpp/cli/health_command.h"
+#include "client/cpp/cli/infer_command.h"
+#include "client/cpp/cli/load_commands.h"
+#include "client/cpp/cli/models_command.h"
+#include "client/cpp/cli/tune_command.h"
 
 namespace voxserve::client {
 namespace {

@@ -1,9 +1,10 @@
+#include "client/cpp/cli/models_command.h"
+
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/cpp/cli/command.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"
 

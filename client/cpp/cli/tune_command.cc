@@ -1,8 +1,9 @@
+#include "client/cpp/cli/tune_command.h"
+
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cpp/cli/command.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/view/count_text.h"

@@ -85,4 +85,25 @@ std::string Describe(const std::vector<PointField>& fields) {
   });
 }
 
+absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud) {
+  for (const PointField& entry : spec.fields) {
+    PointField* found = nullptr;
+    for (PointField& field : *cloud->mutable_fields()) {
+      if (field.name() == entry.name()) found = &field;
+    }
+    if (found == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--fields names '", entry.name(), "', but the file's fields are ",
+                       Describe(std::vector<PointField>(cloud->fields().begin(), cloud->fields().end()))));
+    }
+    if (found->type() != entry.type()) {
+      return absl::InvalidArgumentError(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
+                                                     ", but the file says ", NameOf(found->type())));
+    }
+    if (entry.has_scale()) found->set_scale(entry.scale());
+    found->set_shift(entry.shift());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace voxserve::client

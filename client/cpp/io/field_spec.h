@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/api/point_cloud.h"
@@ -24,6 +25,10 @@ struct FieldSpec {
 
 // INVALID_ARGUMENT quoting the entry that is wrong and saying what it should look like.
 absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text);
+
+// Gives the cloud's fields the scale and shift of the spec's entries of the same name. INVALID_ARGUMENT where the
+// cloud has no such field or it has another type.
+absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud);
 
 // The reverse, without the skipped values' names: for messages.
 std::string Describe(const std::vector<PointField>& fields);

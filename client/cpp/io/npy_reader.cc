@@ -1,3 +1,5 @@
+#include "client/cpp/io/npy_reader.h"
+
 #include <array>
 #include <set>
 #include <utility>
@@ -6,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/io/columns.h"
-#include "client/cpp/io/formats.h"
 #include "client/cpp/io/npy_header.h"
 
 namespace voxserve::client {

@@ -1,3 +1,5 @@
+#include "client/cpp/io/pcd_reader.h"
+
 #include <lzf.h>
 
 #include <cstring>
@@ -13,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/io/columns.h"
-#include "client/cpp/io/formats.h"
 #include "client/cpp/io/text.h"
 
 namespace voxserve::client {

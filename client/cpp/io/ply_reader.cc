@@ -1,3 +1,5 @@
+#include "client/cpp/io/ply_reader.h"
+
 #include <optional>
 #include <utility>
 
@@ -7,7 +9,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/cpp/io/formats.h"
 #include "client/cpp/io/text.h"
 
 namespace voxserve::client {

@@ -8,7 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/io/file.h"
-#include "client/cpp/io/formats.h"
+#include "client/cpp/io/npy_reader.h"
+#include "client/cpp/io/pcd_reader.h"
+#include "client/cpp/io/ply_reader.h"
+#include "client/cpp/io/raw_reader.h"
 
 namespace voxserve::client {
 namespace {
@@ -66,41 +69,5 @@ absl::StatusOr<PointCloud> ReadPointCloud(const std::string& path, const ReadOpt
 }
 
 bool IsPointCloudFile(const std::string& path) { return FormatOf(path) != Format::kUnknown; }
-
-absl::StatusOr<PointCloud> ReadRaw(std::string contents, const FieldSpec& spec) {
-  if (contents.size() % spec.point_step != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(contents.size(), " bytes are not a whole number of ",
-                                                   spec.point_step, "-byte points (", Describe(spec.fields),
-                                                   "); name the layout with --fields, e.g. --fields "
-                                                   "x:f32,y:f32,z:f32,intensity:f32,-:f32 for five floats a point"));
-  }
-  PointCloud cloud;
-  cloud.set_num_points(contents.size() / spec.point_step);
-  cloud.set_point_step(spec.point_step);
-  cloud.mutable_fields()->Add(spec.fields.begin(), spec.fields.end());
-  cloud.set_data(std::move(contents));
-  return cloud;
-}
-
-absl::Status ApplySpecByName(const FieldSpec& spec, PointCloud* cloud) {
-  for (const PointField& entry : spec.fields) {
-    PointField* found = nullptr;
-    for (PointField& field : *cloud->mutable_fields()) {
-      if (field.name() == entry.name()) found = &field;
-    }
-    if (found == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--fields names '", entry.name(), "', but the file's fields are ",
-                       Describe(std::vector<PointField>(cloud->fields().begin(), cloud->fields().end()))));
-    }
-    if (found->type() != entry.type()) {
-      return absl::InvalidArgumentError(absl::StrCat("--fields says ", entry.name(), ":", NameOf(entry.type()),
-                                                     ", but the file says ", NameOf(found->type())));
-    }
-    if (entry.has_scale()) found->set_scale(entry.scale());
-    found->set_shift(entry.shift());
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace voxserve::client

@@ -4,7 +4,10 @@
 #include <functional>
 #include <random>
 
-#include "client/cpp/io/formats.h"
+#include "client/cpp/io/npy_reader.h"
+#include "client/cpp/io/pcd_reader.h"
+#include "client/cpp/io/ply_reader.h"
+#include "client/cpp/io/raw_reader.h"
 #include "gtest/gtest.h"
 #include "tests/client/temporary_folder.h"
 

@@ -1,8 +1,9 @@
 // The headers here are those that numpy.save of NumPy 2.4 wrote.
 
+#include "client/cpp/io/npy_reader.h"
+
 #include <cmath>
 
-#include "client/cpp/io/formats.h"
 #include "client/cpp/io/npy_header.h"
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"

@@ -1,10 +1,11 @@
+#include "client/cpp/io/pcd_reader.h"
+
 #include <lzf.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
-#include "client/cpp/io/formats.h"
 #include "client/cpp/io/point_cloud_reader.h"
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"

@@ -1,4 +1,5 @@
-#include "client/cpp/io/formats.h"
+#include "client/cpp/io/ply_reader.h"
+
 #include "gmock/gmock.h"
 #include "tests/client/temporary_folder.h"
 

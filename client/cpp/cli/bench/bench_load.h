@@ -13,8 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/api/channels.h"
-#include "client/cpp/cli/bench_recorder.h"
-#include "client/cpp/cli/bench_scans.h"
+#include "client/cpp/cli/bench/bench_recorder.h"
+#include "client/cpp/cli/bench/bench_scans.h"
 
 namespace voxserve::client {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/cli/bench_options.h"
-#include "client/cpp/cli/bench_recorder.h"
-#include "client/cpp/cli/bench_scans.h"
+#include "client/cpp/cli/bench/bench_options.h"
+#include "client/cpp/cli/bench/bench_recorder.h"
+#include "client/cpp/cli/bench/bench_scans.h"
 
 namespace voxserve::client {
 

@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_streams.h"
+#include "client/cpp/cli/bench/bench_streams.h"
 
 #include <utility>
 

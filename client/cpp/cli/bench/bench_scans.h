@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client/cpp/api/channels.h"
 #include "client/cpp/api/stream.h"
-#include "client/cpp/cli/bench_options.h"
+#include "client/cpp/cli/bench/bench_options.h"
 
 namespace voxserve::client {
 

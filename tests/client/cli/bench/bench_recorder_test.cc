@@ -1,7 +1,7 @@
-#include "client/cpp/cli/bench_recorder.h"
+#include "client/cpp/cli/bench/bench_recorder.h"
 
 #include "client/cpp/api/error.h"
-#include "client/cpp/cli/bench_report.h"
+#include "client/cpp/cli/bench/bench_report.h"
 #include "gmock/gmock.h"
 
 namespace voxserve::client {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "client/cpp/cli/bench_run.h"
+#include "client/cpp/cli/bench/bench_run.h"
 #include "client/cpp/cli/command.h"
 
 namespace voxserve::client {

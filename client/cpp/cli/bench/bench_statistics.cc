@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_statistics.h"
+#include "client/cpp/cli/bench/bench_statistics.h"
 
 #include <algorithm>
 #include <array>

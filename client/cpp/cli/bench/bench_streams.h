@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/cli/bench_load.h"
+#include "client/cpp/cli/bench/bench_load.h"
 
 namespace voxserve::client {
 

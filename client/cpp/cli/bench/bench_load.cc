@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_load.h"
+#include "client/cpp/cli/bench/bench_load.h"
 
 #include <grpcpp/generic/generic_stub.h>
 

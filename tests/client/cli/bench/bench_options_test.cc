@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_options.h"
+#include "client/cpp/cli/bench/bench_options.h"
 
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"

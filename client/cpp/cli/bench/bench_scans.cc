@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_scans.h"
+#include "client/cpp/cli/bench/bench_scans.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_recorder.h"
+#include "client/cpp/cli/bench/bench_recorder.h"
 
 #include <algorithm>
 

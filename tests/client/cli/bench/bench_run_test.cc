@@ -1,14 +1,14 @@
 // The load generator against a server: what it sends, and that it ends.
 
-#include "client/cpp/cli/bench_run.h"
+#include "client/cpp/cli/bench/bench_run.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cpp/cli/bench_load.h"
-#include "client/cpp/cli/bench_report.h"
+#include "client/cpp/cli/bench/bench_load.h"
+#include "client/cpp/cli/bench/bench_report.h"
 #include "gmock/gmock.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/temporary_folder.h"

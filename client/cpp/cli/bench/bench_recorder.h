@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cpp/api/segmentation.h"
-#include "client/cpp/cli/bench_statistics.h"
+#include "client/cpp/cli/bench/bench_statistics.h"
 
 namespace voxserve::client {
 

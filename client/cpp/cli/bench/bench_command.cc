@@ -1,10 +1,11 @@
+#include "client/cpp/cli/bench/bench_command.h"
+
 #include <iostream>
 
 #include "absl/time/clock.h"
-#include "client/cpp/cli/bench_options.h"
-#include "client/cpp/cli/bench_report.h"
-#include "client/cpp/cli/bench_run.h"
-#include "client/cpp/cli/command.h"
+#include "client/cpp/cli/bench/bench_options.h"
+#include "client/cpp/cli/bench/bench_report.h"
+#include "client/cpp/cli/bench/bench_run.h"
 #include "client/cpp/io/file.h"
 
 namespace voxserve::client {

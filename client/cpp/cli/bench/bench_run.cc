@@ -1,11 +1,11 @@
-#include "client/cpp/cli/bench_run.h"
+#include "client/cpp/cli/bench/bench_run.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "client/cpp/cli/bench_load.h"
-#include "client/cpp/cli/bench_streams.h"
+#include "client/cpp/cli/bench/bench_load.h"
+#include "client/cpp/cli/bench/bench_streams.h"
 
 namespace voxserve::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/cpp/cli/bench_report.h"
+#include "client/cpp/cli/bench/bench_report.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

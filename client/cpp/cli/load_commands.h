@@ -1,0 +1,12 @@
+#pragma once
+
+// The commands `load` and `unload`: bring versions of a model into service, and take them out.
+
+#include "client/cpp/cli/command.h"
+
+namespace voxserve::client {
+
+Command LoadCommand();
+Command UnloadCommand();
+
+}  // namespace voxserve::client

@@ -1,0 +1,60 @@
+"""Flags that single files must be compiled with, read from the build's compile_commands.json.
+
+CMake passes over a file that has moved without a word, and results would differ in their last bits.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Every product is rounded before it is added to anything, as the other device does.
+UNFUSED_CPU = ["-ffp-contract=off"]
+UNFUSED_CUDA = ["--fmad=false"]
+FLAGS = {
+    "engine/executor/point_reader.cc": UNFUSED_CPU,
+    "kernels/boxes/anchor_head.cu": UNFUSED_CUDA,
+    "kernels/boxes/anchor_head_cpu.cc": UNFUSED_CPU,
+    "kernels/boxes/center_head.cu": UNFUSED_CUDA,
+    "kernels/boxes/center_head_cpu.cc": UNFUSED_CPU,
+    "kernels/boxes/rotated_nms.cu": UNFUSED_CUDA,
+    "kernels/boxes/rotated_nms_cpu.cc": UNFUSED_CPU,
+    "kernels/conv/fetch_on_demand_avx2.cc": ["-mavx2", "-mfma"],
+    "kernels/conv/fetch_on_demand_avx512.cc": ["-mavx512f", "-mfma", "-mprefer-vector-width=512"],
+    "kernels/points/farthest/farthest_point_sample_cpu.cc": UNFUSED_CPU,
+    "tests/bench/farthest_point_sample_bench.cc": UNFUSED_CPU,
+    "tests/engine/executor/point_sample_test.cc": UNFUSED_CPU,
+    "tests/engine/ops/points/farthest_point_sample_test.cc": UNFUSED_CPU,
+    "tests/kernels/boxes/rotated_nms_test.cc": UNFUSED_CPU,
+    "tests/kernels/points/farthest/farthest_point_sample_test.cc": UNFUSED_CPU,
+}
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    """Each compiled file's arguments, by its path from the repository's root."""
+    binary = os.environ.get("VOXSERVE_BINARY")
+    if not binary:
+        pytest.skip("VOXSERVE_BINARY names no build")
+    build = pathlib.Path(binary).parents[1]
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    return {os.path.relpath(entry["file"], ROOT): shlex.split(entry["command"]) for entry in commands}
+
+
+@pytest.mark.parametrize("file", sorted(FLAGS))
+def test_a_file_is_compiled_with_its_flags(file, arguments):
+    assert (ROOT / file).exists()
+    if file not in arguments:
+        assert file.endswith(".cu") and not any(name.endswith(".cu") for name in arguments)
+        pytest.skip("the build has no CUDA")
+    assert [flag for flag in FLAGS[file] if flag not in arguments[file]] == []
+
+
+def test_no_other_file_asks_for_flags_of_its_own(arguments):
+    special = {"-ffp-contract=off", "--fmad=false"}
+    own = {file for file, given in arguments.items() if special & set(given)}
+    assert own == {file for file in FLAGS if special & set(FLAGS[file]) and file in arguments}
