@@ -87,8 +87,7 @@ struct StepContext {
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
 
-  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
-  int64_t points_pitch = 0;
+  kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
