@@ -39,8 +39,7 @@ kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector
   params.num_points = point_begin.back();
   params.num_samples = static_cast<int32_t>(point_begin.size() - 1);
   params.point_begin = point_begin.data();
-  params.axes = reinterpret_cast<const float*>(context.input.data());
-  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.axes = PointRows(program.voxelize, context.input.data(), params.num_points);
   params.is_valid = is_valid.data();
   return params;
 }
@@ -135,8 +134,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = reinterpret_cast<const float*>(context_->input.data()),
-                      .points_pitch = NumPointColumns(program.voxelize),
+                      .points = PointRows(program.voxelize, context_->input.data(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};

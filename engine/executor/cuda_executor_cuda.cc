@@ -128,8 +128,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.num_points = point_begin_.back();
   params.num_samples = num_samples;
   params.point_begin = points_.point_begin();
-  params.axes = points_.points();
-  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
   RETURN_IF_ERROR(EndStage(kSample));
@@ -247,8 +246,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = points_.points(),
-                      .points_pitch = NumPointColumns(program.voxelize),
+                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};
