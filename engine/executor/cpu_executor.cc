@@ -87,7 +87,6 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
                       .points = points_.points(),
-                      .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};

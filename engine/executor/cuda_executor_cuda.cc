@@ -124,7 +124,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(BeginGeometry(program));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = points_.point_begin();
-  params.axes = points_.points();
+  params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
   RETURN_IF_ERROR(EndStage(kSample));
@@ -204,8 +204,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = points_.points(),
-                      .points_pitch = NumPointColumns(program.voxelize),
+                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};

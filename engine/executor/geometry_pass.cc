@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
-#include "engine/executor/point_reader.h"
 
 namespace voxserve {
 namespace {
@@ -23,10 +22,7 @@ kernels::SiteFilterParams FilterParams(const Program& program, int level, const 
   const SiteFilter& filter = *program.levels[static_cast<size_t>(level)].filter;
   kernels::SiteFilterParams params{.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
   if (filter.score_node < 0) return params;
-  const Tensor scores = context->At(program.scores[static_cast<size_t>(level)]);
-  params.scores = scores.data;
-  params.score_dtype = scores.dtype;
-  params.scores_pitch = scores.pitch;
+  params.scores = context->At(program.scores[static_cast<size_t>(level)]);
   return params;
 }
 
@@ -60,8 +56,7 @@ kernels::VoxelizeParams FixedVoxelizeParams(const Program& program, const std::v
                                  .origin = op.origin,
                                  .has_range = op.has_range,
                                  .num_points = point_begin.back(),
-                                 .num_samples = static_cast<int32_t>(point_begin.size() - 1),
-                                 .axes_pitch = NumPointColumns(op)};
+                                 .num_samples = static_cast<int32_t>(point_begin.size() - 1)};
   std::copy(op.voxel_size.begin(), op.voxel_size.end(), params.voxel_size);
   std::copy(op.range_min.begin(), op.range_min.end(), params.range_min);
   std::copy(op.range_max.begin(), op.range_max.end(), params.range_max);

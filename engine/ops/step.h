@@ -19,9 +19,10 @@
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/sample_output.h"
-#include "engine/tensor/tensor.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -79,8 +80,7 @@ struct StepContext {
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
 
-  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
-  int64_t points_pitch = 0;
+  kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
@@ -89,7 +89,7 @@ struct StepContext {
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them, one behind the other
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
-  Tensor At(const BufferSlice& slice) const;
+  kernels::Rows At(const BufferSlice& slice) const;
   // [samples + 1] where the rows of each sample begin in a slice on one of its segment's sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
