@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -35,76 +36,17 @@ T Load(const char* bytes, bool swap) {
 }
 
 double LoadValue(const char* bytes, PointFieldType type, bool swap) {
-  switch (type) {
-    case v1::POINT_FIELD_TYPE_INT8:
-      return Load<int8_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_UINT8:
-      return Load<uint8_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_INT16:
-      return Load<int16_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_UINT16:
-      return Load<uint16_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_INT32:
-      return Load<int32_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_UINT32:
-      return Load<uint32_t>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_FLOAT32:
-      return Load<float>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_FLOAT64:
-      return Load<double>(bytes, swap);
-    case v1::POINT_FIELD_TYPE_FLOAT16:
+  return VisitPointFieldType(type, [&](auto value) -> double {
+    using T = decltype(value);
+    if constexpr (std::is_same_v<T, Float16Bits>) {
       return HalfToFloat(Load<uint16_t>(bytes, swap));
-    default:
-      return 0;
-  }
+    } else {
+      return static_cast<double>(Load<T>(bytes, swap));
+    }
+  });
 }
 
 }  // namespace
-
-int SizeOf(PointFieldType type) {
-  switch (type) {
-    case v1::POINT_FIELD_TYPE_INT8:
-    case v1::POINT_FIELD_TYPE_UINT8:
-      return 1;
-    case v1::POINT_FIELD_TYPE_INT16:
-    case v1::POINT_FIELD_TYPE_UINT16:
-    case v1::POINT_FIELD_TYPE_FLOAT16:
-      return 2;
-    case v1::POINT_FIELD_TYPE_INT32:
-    case v1::POINT_FIELD_TYPE_UINT32:
-    case v1::POINT_FIELD_TYPE_FLOAT32:
-      return 4;
-    case v1::POINT_FIELD_TYPE_FLOAT64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
-absl::string_view NameOf(PointFieldType type) {
-  switch (type) {
-    case v1::POINT_FIELD_TYPE_INT8:
-      return "i8";
-    case v1::POINT_FIELD_TYPE_UINT8:
-      return "u8";
-    case v1::POINT_FIELD_TYPE_INT16:
-      return "i16";
-    case v1::POINT_FIELD_TYPE_UINT16:
-      return "u16";
-    case v1::POINT_FIELD_TYPE_INT32:
-      return "i32";
-    case v1::POINT_FIELD_TYPE_UINT32:
-      return "u32";
-    case v1::POINT_FIELD_TYPE_FLOAT16:
-      return "f16";
-    case v1::POINT_FIELD_TYPE_FLOAT32:
-      return "f32";
-    case v1::POINT_FIELD_TYPE_FLOAT64:
-      return "f64";
-    default:
-      return "none";
-  }
-}
 
 PointCloud PointCloudFromFloats(const std::vector<std::string>& names, const float* points, uint64_t num_points) {
   PointCloud cloud;

@@ -10,19 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/cpp/api/point_field_type.h"
 #include "voxserve/v1/point_cloud.pb.h"
 
 namespace voxserve::client {
 
 using PointCloud = v1::PointCloud;
 using PointField = v1::PointField;
-using PointFieldType = v1::PointFieldType;
-
-// Bytes of one value; 0 for a type that is none.
-int SizeOf(PointFieldType type);
-
-// "f32", "u16", ...: the names that a field spec uses.
-absl::string_view NameOf(PointFieldType type);
 
 // Packed float32 fields named as given: points is [num_points, names.size()], row after row. x, y, z in metres,
 // intensity 0..1 (another range: set the field's scale).

@@ -1,6 +1,5 @@
 #include "client/cpp/io/field_spec.h"
 
-#include <array>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -12,11 +11,6 @@
 
 namespace voxserve::client {
 namespace {
-
-constexpr std::array kTypes = {
-    v1::POINT_FIELD_TYPE_INT8,    v1::POINT_FIELD_TYPE_UINT8,   v1::POINT_FIELD_TYPE_INT16,
-    v1::POINT_FIELD_TYPE_UINT16,  v1::POINT_FIELD_TYPE_INT32,   v1::POINT_FIELD_TYPE_UINT32,
-    v1::POINT_FIELD_TYPE_FLOAT16, v1::POINT_FIELD_TYPE_FLOAT32, v1::POINT_FIELD_TYPE_FLOAT64};
 
 absl::Status BadEntry(absl::string_view entry, absl::string_view why) {
   return absl::InvalidArgumentError(
@@ -61,7 +55,8 @@ absl::StatusOr<FieldSpec> ParseFieldSpec(absl::string_view text) {
       field.set_scale(scale);
       rest = rest.substr(0, star);
     }
-    for (const PointFieldType type : kTypes) {
+    for (int number = v1::POINT_FIELD_TYPE_UNSPECIFIED + 1; number < v1::PointFieldType_ARRAYSIZE; ++number) {
+      const auto type = static_cast<PointFieldType>(number);
       if (rest == NameOf(type)) field.set_type(type);
     }
     if (field.type() == v1::POINT_FIELD_TYPE_UNSPECIFIED) {

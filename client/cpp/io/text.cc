@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -27,26 +28,15 @@ bool Append(double value, std::string* packed) {
 }
 
 bool AppendAs(PointFieldType type, double value, std::string* packed) {
-  switch (type) {
-    case v1::POINT_FIELD_TYPE_INT8:
-      return Append<int8_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_UINT8:
-      return Append<uint8_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_INT16:
-      return Append<int16_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_UINT16:
-      return Append<uint16_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_INT32:
-      return Append<int32_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_UINT32:
-      return Append<uint32_t>(value, packed);
-    case v1::POINT_FIELD_TYPE_FLOAT32:
-      return Append<float>(value, packed);
-    case v1::POINT_FIELD_TYPE_FLOAT64:
-      return Append<double>(value, packed);
-    default:
-      return true;
-  }
+  if (type == v1::POINT_FIELD_TYPE_UNSPECIFIED) return true;  // a column that is skipped
+  return VisitPointFieldType(type, [&](auto as) {
+    using T = decltype(as);
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      return true;  // no text file has such a column
+    } else {
+      return Append<T>(value, packed);
+    }
+  });
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+#pragma once
+
+// The types of the values in a point cloud's fields: the wire's enum (proto/voxserve/v1/point_cloud.proto), with their
+// C++ types, sizes and names. The client has this one list of them.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "voxserve/v1/point_cloud.pb.h"
+
+namespace voxserve::client {
+
+using PointFieldType = v1::PointFieldType;
+
+// An IEEE 754 binary16, for which C++ has no type.
+struct Float16Bits {
+  uint16_t bits = 0;
+};
+
+// Returns visit(T()) for the C++ type T of such values, and a 0 of visit's result for a number that is no type.
+template <typename Visit>
+constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
+  switch (type) {
+    case v1::POINT_FIELD_TYPE_INT8:
+      return visit(int8_t{});
+    case v1::POINT_FIELD_TYPE_UINT8:
+      return visit(uint8_t{});
+    case v1::POINT_FIELD_TYPE_INT16:
+      return visit(int16_t{});
+    case v1::POINT_FIELD_TYPE_UINT16:
+      return visit(uint16_t{});
+    case v1::POINT_FIELD_TYPE_INT32:
+      return visit(int32_t{});
+    case v1::POINT_FIELD_TYPE_UINT32:
+      return visit(uint32_t{});
+    case v1::POINT_FIELD_TYPE_FLOAT32:
+      return visit(float{});
+    case v1::POINT_FIELD_TYPE_FLOAT64:
+      return visit(double{});
+    case v1::POINT_FIELD_TYPE_FLOAT16:
+      return visit(Float16Bits{});
+    default:
+      return decltype(visit(int8_t{}))();
+  }
+}
+
+// Bytes of one value; 0 for a number that is no type.
+constexpr int SizeOf(PointFieldType type) {
+  return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
+}
+
+// "f32", "u16", ...: the names that a field spec uses; "none" for a number that is no type.
+constexpr absl::string_view NameOf(PointFieldType type) {
+  constexpr std::array<absl::string_view, v1::PointFieldType_ARRAYSIZE> kNames = {"none", "i8",  "u8",  "i16", "u16",
+                                                                                  "i32",  "u32", "f32", "f64", "f16"};
+  return SizeOf(type) == 0 ? kNames[0] : kNames[static_cast<size_t>(type)];
+}
+
+}  // namespace voxserve::client
