@@ -1,6 +1,6 @@
 #pragma once
 
-// What both executors do with a batch's samples, whatever the device.
+// The checks of a batch's samples, and what both executors take from it, whatever the device.
 
 #include <cstdint>
 #include <vector>
@@ -24,15 +24,17 @@ std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, cons
 // RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfHostMemory();
 
-// What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
+// Tells each sample what became of its points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not
+// be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output);
-// INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.
+// Refuses samples whose levels are not whole: INVALID_ARGUMENT (COORDINATE_LIMITS).
 void RefuseBeyondLimits(const BatchCounts& counts, int32_t dimension, BatchOutput& output);
 
 // OUT_OF_RANGE for several samples that have more voxels together than a batch may have.
 absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunLimits& limits);
 
+// The plans by which the batch runs.
 inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
   return options.plans == nullptr ? program.default_plans : *options.plans;
 }

@@ -30,17 +30,19 @@ class CudaExecutor final : public Executor {
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
-  // Of the batch that ran last; for tests and benchmarks.
+  // The geometry of the batch that ran last; for tests and benchmarks.
   const DeviceGeometry& geometry() const { return geometry_; }
 
  private:
   absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                         const RunOptions& options, BatchOutput& output);
   absl::Status BeginGeometry(const Program& program);
+  // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
-  // Of a segment behind the first, and waits for their sizes.
+  // Makes that of a segment behind the first, and waits for its sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
+  // Makes the only segment's on the CPU, after the device's memory has been given back.
   absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
                                  BatchOutput& output);
   absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
@@ -48,7 +50,7 @@ class CudaExecutor final : public Executor {
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
   absl::Status EndStage(int stage);
-  // Of stages [first, last], whose ends have been waited for.
+  // Reads the times of stages [first, last], whose ends have been waited for.
   void TakeStageTimes(int first, int last, BatchOutput& output) const;
 
   ExecutionContext* const context_;

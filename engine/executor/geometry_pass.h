@@ -21,7 +21,7 @@ namespace voxserve {
 // lie is left to the caller. point_begin: [samples + 1] in host memory.
 kernels::VoxelizeParams FixedVoxelizeParams(const Program& program, const std::vector<int64_t>& point_begin);
 
-// Which voxels stay. Of a sample that will be refused any may: the order that costs least.
+// Which voxels stay. Where the sample will be refused, any may: the order that costs least.
 kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
 
 // How rulebooks are made.

@@ -8,7 +8,7 @@
 namespace voxserve {
 namespace {
 
-// Of a request. One is selected after the other, and the whole batch waits for that.
+// The limit of a request. Points are selected one after the other, and the whole batch waits for that.
 constexpr uint64_t kMaxSampledPoints = 65536;
 constexpr char kName[] = "sample";  // in messages, as in the request
 

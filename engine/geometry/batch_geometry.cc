@@ -14,7 +14,7 @@
 namespace voxserve {
 namespace {
 
-// Of scratch for one level: 16 bytes a candidate, so that rows number below 2^31 too.
+// The scratch that one level may take: 16 bytes a candidate, so that rows number below 2^31 too.
 constexpr int64_t kMaxScratchBytes = int64_t{16} << 30;
 
 // Grows `values` to hold index and returns its element.

@@ -1,7 +1,7 @@
 #pragma once
 
-// All that a batch's coordinates decide: its voxels, the sites of every level, every rulebook. Each is made once and
-// read by all steps that need it; nothing here looks at a feature.
+// BatchGeometry makes on the CPU all that a batch's coordinates decide: its voxels, the sites of every level, every
+// rulebook. Each is made once and read by all steps that need it; nothing here looks at a feature.
 //
 // A context keeps one and fills it anew for every batch, so that its memory is allocated once.
 
@@ -55,7 +55,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   // max_grid_bytes.
   int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
 
-  // Of the points and voxels; kernels/points/voxelize.h says what each holds.
+  // The points' voxels and the voxels' points. kernels/points/voxelize.h says what each holds.
   std::vector<int32_t> point_to_voxel;
   std::vector<int32_t> sorted_points;
   std::vector<int64_t> voxel_begin;

@@ -1,6 +1,7 @@
 #pragma once
 
-// All that a batch's coordinates decide, on a GPU: the counterpart of BatchGeometry, with rows in Morton order.
+// DeviceGeometry makes on a GPU all that a batch's coordinates decide. It is the counterpart of BatchGeometry, with
+// rows in Morton order.
 //
 // A network's levels and rulebooks are asked for first, and Finish makes them: levels one after the other, as each
 // follows from its parent, then all rulebooks together. Nothing comes back to the host while that is done. Sizes stay
@@ -37,10 +38,11 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Begins a batch; forgets the one before. Without num_selected, SamplePoints does nothing.
   absl::Status Begin(const DeviceSizes::Shape& shape, CudaContext& context);
 
-  // As BatchGeometry's; num_valid and selected_points come with the sizes. words: the sampling's, in device memory.
+  // Does what BatchGeometry's does; num_valid and selected_points come with the sizes. words: the sampling's, in device
+  // memory.
   absl::Status SamplePoints(const PointSampling& sampling, const int64_t* words, int64_t max_sample_points,
                             kernels::VoxelizeParams* points);
-  // As BatchGeometry's. Pointers of `fixed` are device memory. max_voxels 0: no limit.
+  // Does what BatchGeometry's does. Pointers of `fixed` are device memory. max_voxels 0: no limit.
   absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
   absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
@@ -60,11 +62,12 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
   absl::Status TakeSizes();
 
-  // Instead of all that: what the CPU made of the same points (uploaded_geometry.h). Each waits for the stream.
-  absl::Status UploadVoxels(const BatchGeometry& made);  // and the numbers of all levels' sites
+  // Take what the CPU has made of the same points, instead of all that (uploaded_geometry.h). Each waits for the
+  // stream. UploadVoxels brings the numbers of all levels' sites too.
+  absl::Status UploadVoxels(const BatchGeometry& made);
   absl::Status UploadRulebook(int index, const RulebookRequest& request, const kernels::RulebookView& made);
   absl::Status UploadSampleBegin(int level, const BatchGeometry& made);
-  // As MortonKeys, in the CPU's order of rows: keys(level) is not ascending then.
+  // Uploads MortonKeys in the CPU's order of rows: keys(level) is not ascending then.
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }  // by level

@@ -1,6 +1,6 @@
 #pragma once
 
-// The coordinate levels of a batch on a GPU: of every level its sites' keys, ascending MortonKeys.
+// DeviceLevels makes the coordinate levels of a batch on a GPU: each is its sites' keys, ascending MortonKeys.
 //
 // Levels are added first, each after its parent, and made together. Their numbers of sites stay on the device until
 // DeviceSizes brings them over, so memory is taken for what they can be at most: what a level's rule can make of its
@@ -45,7 +45,7 @@ class DeviceLevels {
 
   // Level 0, the voxels of so many points. Returns where their keys go.
   absl::StatusOr<uint64_t*> AddVoxels(int64_t num_points);
-  // As GeometryMaker says.
+  // Add a level as GeometryMaker describes.
   absl::Status Add(int level, int parent, kernels::OutputCoordinatesParams rule);
   absl::Status AddUnion(int level, int a, int b);
   absl::Status AddFiltered(int level, int parent, kernels::SiteFilterParams filter);
@@ -53,7 +53,7 @@ class DeviceLevels {
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
 
-  // Takes the numbers of sites from DeviceSizes, or from who has made the levels elsewhere.
+  // Takes the numbers of sites: from DeviceSizes, or from levels that were made elsewhere.
   void TakeNumSites();
   void SetNumSites(std::vector<int64_t> num_sites) { num_sites_ = std::move(num_sites); }
   // Shrinks capacities to the numbers of sites, which have been taken: the next segment's levels need less memory.

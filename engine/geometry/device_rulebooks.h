@@ -1,6 +1,6 @@
 #pragma once
 
-// The rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
+// DeviceRulebooks makes the rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
 //
 // Rulebooks are added first and made together, when their levels have been made: all tables, all searches, all pair
 // tables at once, since few of them alone fill a GPU. Memory is taken for their levels' capacities.
@@ -39,7 +39,7 @@ class DeviceRulebooks {
   // Begins a batch. All three outlive it; sizes and levels have begun.
   absl::Status Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
 
-  // As GeometryMaker says.
+  // Add a rulebook as GeometryMaker describes.
   absl::Status Add(int index, const RulebookRequest& request);
   void Swap(int index, int of) { At(index).swap_of = of; }
   // Makes what has been added.
@@ -48,7 +48,7 @@ class DeviceRulebooks {
   // Uploads what has been made elsewhere, in the forms that are asked for. Waits for the stream.
   absl::Status Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made);
 
-  // What follows needs the sizes on the host.
+  // The methods below need the sizes on the host.
 
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
   absl::Status CheckNumPairs() const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The sizes that kernels of the geometry pass count on a GPU. All lie in one block of device memory, which one copy
-// brings to the host.
+// DeviceSizes holds the sizes that kernels of the geometry pass count on a GPU. All lie in one block of device memory,
+// which one copy brings to the host.
 //
 // A DeviceGeometry has one and begins it anew for every batch. The block is in the context's `batch` arena, its copy
 // goes through the context's `download`. Not thread-safe.
@@ -21,7 +21,7 @@ absl::Status CheckNumRows(int64_t rows, const char* what);
 
 class DeviceSizes {
  public:
-  // What the batch is made of; known before it runs.
+  // The batch's parts; known before it runs.
   struct Shape {
     int32_t dimension = 3;
     int32_t num_samples = 0;
@@ -45,7 +45,7 @@ class DeviceSizes {
     int64_t* offset_begin = nullptr;   // [K + 1] of each rulebook, one after the other
   };
 
-  // Begins a batch: sets all sizes to 0 in both memories. What a kernel that does not run would count stays 0.
+  // Begins a batch: sets all sizes to 0 in both memories. A size stays 0 where the kernel that counts it does not run.
   absl::Status Begin(const Shape& shape, GeometryMemory& memory);
 
   // Starts the copy of all sizes. TakeCopy follows when the stream has been waited for.

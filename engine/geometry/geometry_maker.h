@@ -1,7 +1,7 @@
 #pragma once
 
-// Makes the coordinate levels and rulebooks of a batch: BatchGeometry on the CPU, DeviceGeometry on a GPU and
-// UploadedGeometry on the CPU for a GPU. One loop asks all of them (engine/executor/geometry_pass.h).
+// A GeometryMaker makes the coordinate levels and rulebooks of a batch: BatchGeometry on the CPU, DeviceGeometry on a
+// GPU, UploadedGeometry on the CPU for a GPU. One loop asks all of them (engine/executor/geometry_pass.h).
 //
 // Parents are asked for before their children, levels before the rulebooks between them, a rulebook before those that
 // swap it. A maker may wait until Finish with its work. RESOURCE_EXHAUSTED for memory.

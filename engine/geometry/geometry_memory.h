@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory of a batch's geometry on a GPU. What steps read later lies in the context's `batch` arena. Scratch lies in
-// its `features` arena, which is free until the feature pass begins.
+// GeometryMemory hands out the memory of a batch's geometry on a GPU. Arrays that steps read later lie in the context's
+// `batch` arena. Scratch lies in its `features` arena, which is free until the feature pass begins.
 //
 // A DeviceGeometry has one. All copies go on the context's stream. RESOURCE_EXHAUSTED for memory. Not thread-safe.
 

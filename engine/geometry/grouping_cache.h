@@ -1,8 +1,8 @@
 #pragma once
 
-// How the matrix products of a batch's rulebooks are grouped (kernels/conv/matmul_grouping.h). A grouping is made on
-// the host, for the convolution that asks for it first, and shared by all that read the same rulebook by the same
-// options.
+// GroupingCache holds how the matrix products of a batch's rulebooks are grouped (kernels/conv/matmul_grouping.h). A
+// grouping is made on the host, for the convolution that asks for it first, and shared by all that read the same
+// rulebook by the same options.
 //
 // An executor has one for the feature pass of a batch. Not thread-safe.
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which farthest points a batch's samples select: what a geometry pass is told of it, in one block that goes to a
-// device as it is. Empty where no sample selects any: then nothing runs.
+// PointSampling tells a geometry pass which farthest points a batch's samples select, in one block that goes to a
+// device as it is. It is empty where no sample selects any: then nothing runs.
 //
 // An executor keeps one and fills it anew for every batch. Not thread-safe.
 
@@ -19,7 +19,7 @@
 
 namespace voxserve {
 
-// Of a sample. point_begin: [samples + 1].
+// The points of the sample that has most. point_begin: [samples + 1].
 inline int64_t MostPoints(absl::Span<const int64_t> point_begin) {
   int64_t most = 0;
   for (size_t i = 1; i < point_begin.size(); ++i) most = std::max(most, point_begin[i] - point_begin[i - 1]);
@@ -34,8 +34,8 @@ class PointSampling {
     words_.assign(3 * num_samples + 1, 0);
     restricts_network_ = false;
   }
-  // What is asked of a sample of so many points, if anything is. Where these are fewer, all are taken, and their last
-  // one in place of a start beyond: who would refuse that has done so (CheckFarthestPoints).
+  // Sets what is asked of a sample of so many points, if anything is. Where these are fewer, all are taken, and their
+  // last one in place of a start beyond: who would refuse that has done so (CheckFarthestPoints).
   void Set(size_t sample, const std::optional<FarthestPoints>& asked, int64_t num_points) {
     words_[sample + 1] = words_[sample];
     if (!asked || num_points == 0) return;

@@ -4,8 +4,8 @@
 
 namespace voxserve {
 
-inline constexpr int kSampleLevel =
-    -1;  // the same number of rows for every sample of the batch: 1, an image's cells, boxes
+// The same number of rows for every sample of the batch: 1, an image's cells, boxes.
+inline constexpr int kSampleLevel = -1;
 inline constexpr int kPointLevel = -2;  // a row for every point of the batch
 
 }  // namespace voxserve

@@ -4,7 +4,7 @@
 
 namespace voxserve {
 
-// What of a rulebook a batch's convolutions and pools read. Each form is made only where it is asked for.
+// The forms that a batch's convolutions and pools read of one rulebook. Each is made only where it is asked for.
 struct RulebookForms {
   bool pairs = false;               // gather-GEMM-scatter's, either way round
   bool neighbours = false;          // fetch-on-demand's and pools'

@@ -1,10 +1,10 @@
 #pragma once
 
-// Makes a batch's geometry on the CPU, which knows exact sizes, for a GPU that has no room to make it. What the steps
-// read there is uploaded as soon as it is made.
+// UploadedGeometry makes a batch's geometry on the CPU, which knows exact sizes, for a GPU that has no room to make it.
+// It uploads what the steps read.
 //
-// One is made for one batch of one segment: neither filters' scores nor a second Finish. RESOURCE_EXHAUSTED for memory
-// of either kind. Not thread-safe.
+// Serves one batch of a program of one segment: no scores decide about its sites. RESOURCE_EXHAUSTED for memory of the
+// host or the device. Not thread-safe.
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"

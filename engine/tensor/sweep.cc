@@ -16,7 +16,7 @@ constexpr double kMaxPosition = 1e9;
 using Matrix = std::array<std::array<double, 3>, 3>;
 
 Matrix RotationOf(const Pose& pose) {
-  // By the largest first: squares of very large or small values would leave a double's range.
+  // Divides by the largest first: squares of very large or small values would leave a double's range.
   const double largest = std::max({std::abs(pose.qw), std::abs(pose.qx), std::abs(pose.qy), std::abs(pose.qz)});
   double w = pose.qw / largest, x = pose.qx / largest, y = pose.qy / largest, z = pose.qz / largest;
   const double length = std::sqrt(w * w + x * x + y * y + z * z);

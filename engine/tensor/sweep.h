@@ -18,7 +18,7 @@
 
 namespace voxserve {
 
-// Of a cloud's coordinates in a frame that stands still: p_world = rotation * p_cloud + (x, y, z), in metres. The
+// Where a cloud's coordinates lie in a frame that stands still: p_world = rotation * p_cloud + (x, y, z), in metres. The
 // quaternion counts normalised.
 struct Pose {
   double x = 0;
@@ -58,7 +58,7 @@ struct PlacedSweep {
   float age_seconds = 0;            // before the newest
 };
 
-// Of all of them.
+// The points of all sweeps.
 uint64_t NumPoints(absl::Span<const PlacedSweep> sweeps);
 
 // Why a network cannot run several sweeps as one cloud.
