@@ -18,8 +18,8 @@
 
 namespace voxserve {
 
-// Where a cloud's coordinates lie in a frame that stands still: p_world = rotation * p_cloud + (x, y, z), in metres. The
-// quaternion counts normalised.
+// Where a cloud's coordinates lie in a frame that stands still: p_world = rotation * p_cloud + (x, y, z), in metres.
+// The quaternion counts normalised.
 struct Pose {
   double x = 0;
   double y = 0;
