@@ -8,20 +8,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/geometry/grouping_cache.h"
 #include "engine/geometry/row_level.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/sample_output.h"
-#include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 
@@ -69,18 +68,12 @@ struct QueuedOutput {
   const char* rows = nullptr;   // [num_rows, row_bytes], once the stream has been waited for
 };
 
-// How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
-struct RulebookGrouping {
-  int rulebook = 0;
-  kernels::GroupingOptions options;
-  std::unique_ptr<const kernels::MatmulGrouping> grouping;
-};
-
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
+  GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
   const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
@@ -94,7 +87,6 @@ struct StepContext {
   char* output_rows = nullptr;                            // on a GPU: where outputs are made, and pinned memory for
   char* host_output_rows = nullptr;                       // them, OutputBytes of all steps each
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them, one behind the other
-  mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   kernels::Rows At(const BufferSlice& slice) const;

@@ -18,27 +18,15 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
+#include "kernels/points/point_field_type.h"
 
 namespace voxserve::kernels {
-
-// The values of sensor_msgs/PointField, and float16.
-enum class PointValueType : int32_t {
-  kInt8 = 1,
-  kUint8 = 2,
-  kInt16 = 3,
-  kUint16 = 4,
-  kInt32 = 5,
-  kUint32 = 6,
-  kFloat32 = 7,
-  kFloat64 = 8,
-  kFloat16 = 9,
-};
 
 inline constexpr int kMaxPointColumns = 40;
 
 struct PointColumn {
   bool has_field = false;  // else default_value for all points
-  PointValueType type = PointValueType::kFloat32;
+  PointFieldType type = PointFieldType::kFloat32;
   uint32_t offset = 0;  // bytes from the start of the point; any alignment
   double field_scale = 1.0;
   double field_shift = 0.0;
