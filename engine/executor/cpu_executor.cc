@@ -38,7 +38,7 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
   }
   kernels::VoxelizeParams points = FixedVoxelizeParams(program, point_begin_);
   points.point_begin = point_begin_.data();
-  points.axes = points_.points();
+  points.axes = PointRows(program.voxelize, points_.points(), points.num_points);
   points.is_valid = points_.is_valid();
   {
     std::optional<StageTimer> timer;
@@ -86,7 +86,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = points_.points(),
+                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .requests = RequestsOf(inputs, point_begin_, output),
                       .ignore_label = limits.ignore_label};

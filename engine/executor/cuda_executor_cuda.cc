@@ -169,7 +169,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   RETURN_IF_ERROR(host_points.Read(program.voxelize, inputs, point_begin_, *context_));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = point_begin_.data();
-  params.axes = host_points.points();
+  params.axes = PointRows(program.voxelize, host_points.points(), params.num_points);
   params.is_valid = host_points.is_valid();
   maker.on_host().SamplePoints(sampling_, &params);
   RETURN_IF_ERROR(EndStage(kSample));

@@ -12,7 +12,7 @@ absl::Status HostPoints::Read(const VoxelizeOp& op, absl::Span<const SampleInput
   RETURN_IF_ERROR(context.input.Reserve(num_points * columns * static_cast<int64_t>(sizeof(float))));
   is_valid_.resize(static_cast<size_t>(num_points));
   auto* const points = reinterpret_cast<float*>(context.input.data());
-  points_ = PointRows(op, points, num_points);
+  points_ = points;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (point_begin[i] == point_begin[i + 1]) continue;
     int64_t begin = point_begin[i];

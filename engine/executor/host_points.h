@@ -13,7 +13,6 @@
 #include "engine/executor/sample_input.h"
 #include "engine/model/graph.h"
 #include "engine/runtime/execution_context.h"
-#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -24,14 +23,14 @@ class HostPoints {
   absl::Status Read(const VoxelizeOp& op, absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
                     ExecutionContext& context);
 
-  const kernels::ConstRows& points() const { return points_; }  // [num_points, NumPointColumns] float32
+  const float* points() const { return points_; }               // [num_points, NumPointColumns]
   const uint8_t* is_valid() const { return is_valid_.data(); }  // [num_points]
 
   // Without the context's.
   int64_t allocated_bytes() const { return static_cast<int64_t>(is_valid_.capacity()); }
 
  private:
-  kernels::ConstRows points_;
+  const float* points_ = nullptr;
   std::vector<uint8_t> is_valid_;
 };
 
