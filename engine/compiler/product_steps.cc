@@ -56,18 +56,16 @@ void StepEmitter::EmitSparseConv(const SparseConvOp& conv, int index) {
           kernels::cuda::FetchOnDemandTileRows(target_.dtype, made.in_channels, made.out_channels);
     }
   }
-  Push(layer, std::make_unique<SparseConvStep>(
-                  SparseConvStep::Options{.in = TouchInput(index),
-                                          .out = Touch(index),
-                                          .conv = conv_index,
-                                          .rulebook = made.rulebook,
-                                          .num_offsets = geometry.NumOffsets(),
-                                          .is_symmetric = geometry.IsSymmetric(),
-                                          .packs_weights = !target_.on_cuda && plan_.ForNode(node.name).dataflow ==
-                                                                                   Dataflow::kFetchOnDemand,
-                                          .epilogue = TakeEpilogue(layer),
-                                          .dtype = target_.dtype},
-                  std::move(weights)));
+  Push(layer, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = TouchInput(index),
+                                                                       .out = Touch(index),
+                                                                       .conv = conv_index,
+                                                                       .rulebook = made.rulebook,
+                                                                       .num_offsets = geometry.NumOffsets(),
+                                                                       .is_symmetric = geometry.IsSymmetric(),
+                                                                       .epilogue = TakeEpilogue(layer),
+                                                                       .dtype = target_.dtype,
+                                                                       .on_cuda = target_.on_cuda},
+                                               std::move(weights)));
 }
 
 void StepEmitter::EmitLinear(const LinearOp& linear, int index) {

@@ -87,9 +87,9 @@ T OrDie(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
-void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataflow dataflow) {
+void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   const LoadedModel model = OrDie(LoadMinkUNetModel());
-  const Program program = Compile(model.graph, {.fallback = {.dataflow = dataflow}}, {});
+  const Program program = Compile(model.graph, Plan(), {});
   const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, scan_path));
   ExecutionContext context{.device = "cpu", .pool = &Pool()};
   CpuExecutor executor(&context);
@@ -126,14 +126,10 @@ void Register(const std::string& name, const std::string& path) {
     std::cerr << "skipped " << name << ": no " << path << std::endl;
     return;
   }
-  for (const Dataflow dataflow : {Dataflow::kFetchOnDemand, Dataflow::kGatherGemmScatter}) {
-    const std::string flow = dataflow == Dataflow::kFetchOnDemand ? "fetch_on_demand" : "gather_gemm_scatter";
-    benchmark::RegisterBenchmark((name + "/" + flow).c_str(),
-                                 [=](benchmark::State& state) { PointsToLabels(state, path, dataflow); })
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime()
-        ->MinTime(5.0);
-  }
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { PointsToLabels(state, path); })
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime()
+      ->MinTime(5.0);
 }
 
 }  // namespace

@@ -10,10 +10,8 @@
 namespace voxserve {
 namespace {
 
-// The CPU's dataflows have parameters of the same names.
-template <typename Params>
-Params CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan, const Weights& weights,
-                 const StepContext& context) {
+kernels::FetchOnDemandParams CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan,
+                                       const Weights& weights, const StepContext& context) {
   const Tensor in = context.At(options.in);
   const Tensor out = context.At(options.out);
   return {.rulebook = context.geometry->rulebook(options.rulebook),
@@ -32,9 +30,9 @@ Params CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan, c
 
 SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
     : options_(std::move(options)),
-      weights_(options_.packs_weights ? kernels::cpu::PackWeights(weights.data(), options_.num_offsets,
-                                                                  options_.in.channels, options_.out.channels)
-                                      : std::move(weights)) {}
+      weights_(!options_.on_cuda ? kernels::cpu::PackWeights(weights.data(), options_.num_offsets, options_.in.channels,
+                                                             options_.out.channels)
+                                 : std::move(weights)) {}
 
 const ConvPlan& SparseConvStep::PlanIn(const StepContext& context) const {
   return (*context.plans)[static_cast<size_t>(options_.conv)];
@@ -60,14 +58,7 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
   }
   const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
   RETURN_IF_ERROR(CheckRows(context, rulebook.num_in_rows, rulebook.num_out_rows));
-  if (options_.packs_weights) {
-    kernels::cpu::FetchOnDemand(CpuParams<kernels::FetchOnDemandParams>(options_, PlanIn(context), weights_, context),
-                                *context.execution->pool);
-  } else {
-    kernels::cpu::GatherGemmScatter(
-        CpuParams<kernels::GatherGemmScatterParams>(options_, PlanIn(context), weights_, context),
-        *context.execution->pool);
-  }
+  kernels::cpu::FetchOnDemand(CpuParams(options_, PlanIn(context), weights_, context), *context.execution->pool);
   return absl::OkStatus();
 }
 

@@ -24,10 +24,10 @@ class SparseConvStep final : public Step {
     int conv = 0;         // its index among the program's convolutions: its plan is StepContext::plans[conv]
     int rulebook = 0;     // of the batch's geometry
     int32_t num_offsets = 0;
-    bool is_symmetric = false;   // kernels::ConvGeometry::IsSymmetric
-    bool packs_weights = false;  // for a CPU's fetch-on-demand; else a CPU gathers and scatters
+    bool is_symmetric = false;  // kernels::ConvGeometry::IsSymmetric
     FusedEpilogue epilogue;
     DType dtype = DType::kFloat32;  // of in, weights and residual
+    bool on_cuda = false;           // where it will run
   };
 
   // weights: [num_offsets, in channels, out channels].

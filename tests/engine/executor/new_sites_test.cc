@@ -226,10 +226,9 @@ TEST_P(NewSiteGraphTest, ProgramEqualsInterpreter) {
   const int last = nodes.back(), other = nodes[nodes.size() - 2];
   const int head = b.Onto(b.UnionConcat({last, other, 0}), 0, 6);
   const Graph graph = b.Finish(b.Linear(b.Relu(head), 4, true));
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand);
-  ExpectEqual(device, graph, seed, Dataflow::kGatherGemmScatter);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
+  ExpectEqual(device, graph, seed);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kGrid);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kHash);
 }
 
 TEST(SegmentTest, OnlyPrunesMakeMoreThanOne) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/rulebook.h"
+#include "kernels/conv/rulebook_search.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 #include "tests/kernels/core/feature_testing.h"
