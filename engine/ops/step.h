@@ -19,10 +19,11 @@
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/sample_output.h"
-#include "engine/tensor/tensor.h"
 #include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -97,7 +98,7 @@ struct StepContext {
   mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
-  Tensor At(const BufferSlice& slice) const;
+  kernels::Rows At(const BufferSlice& slice) const;
   // [samples + 1] where the rows of each sample begin in a slice on one of its segment's sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the

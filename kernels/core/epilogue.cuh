@@ -31,8 +31,8 @@ struct TypedEpilogue {
 
   explicit TypedEpilogue(const Epilogue& epilogue)
       : bias(static_cast<const Bias*>(epilogue.bias)),
-        residual(static_cast<const Residual*>(epilogue.residual)),
-        residual_pitch(epilogue.residual_pitch),
+        residual(static_cast<const Residual*>(epilogue.residual.data)),
+        residual_pitch(epilogue.residual.pitch),
         activation(epilogue.activation) {}
 
   // Of kCount channels from `channel` on; `out` is where the first of them goes.
@@ -69,10 +69,9 @@ struct TypedEpilogue {
 };
 
 // Bytes that an epilogue's accesses start at.
-inline void AddEpilogue(const Epilogue& epilogue, DType residual_dtype, CommonAlignment& alignment) {
+inline void AddEpilogue(const Epilogue& epilogue, CommonAlignment& alignment) {
   alignment.Add(epilogue.bias);
-  if (epilogue.residual == nullptr) return;
-  alignment.Add(epilogue.residual).Add(epilogue.residual_pitch * SizeOf(residual_dtype));
+  if (epilogue.residual.data != nullptr) alignment.Add(epilogue.residual.data).Add(epilogue.residual.pitch_bytes());
 }
 
 // Calls visit(T{}, Out{}) with the types of features that are computed from `dtype` and stored as `out_dtype`, which is

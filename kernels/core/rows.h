@@ -21,7 +21,7 @@ struct ConstRows {
   int64_t pitch = 0;     // values from a row to the next
   int64_t capacity = 0;  // rows
 
-  const float* floats() const { return static_cast<const float*>(data); }
+  const float* floats(int64_t row = 0) const { return static_cast<const float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
 };
 static_assert(std::is_trivially_copyable_v<ConstRows>);
@@ -34,7 +34,7 @@ struct Rows {
   int64_t pitch = 0;     // values from a row to the next
   int64_t capacity = 0;  // rows
 
-  float* floats() const { return static_cast<float*>(data); }
+  float* floats(int64_t row = 0) const { return static_cast<float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
   operator ConstRows() const {  // NOLINT(google-explicit-constructor): whoever may write may read
     return {.data = data, .dtype = dtype, .channels = channels, .pitch = pitch, .capacity = capacity};

@@ -134,7 +134,7 @@ Conv2dArguments<T> ArgumentsOf(const Conv2dParams& params, int32_t out_rows, int
   if (geometry.groups > 1) in_alignment.Add(group_in_channels * kValueBytes);
   CommonAlignment out_alignment;
   out_alignment.Add(params.out).Add(params.out_pitch * SizeOf(params.out_dtype)).Add(group_out_channels * kValueBytes);
-  AddEpilogue(params.epilogue, params.dtype, out_alignment);
+  AddEpilogue(params.epilogue, out_alignment);
   return {.geometry = geometry,
           .num_images = params.num_images,
           .in_rows = params.in_rows,

@@ -129,12 +129,15 @@ class PhaseConvolution {
     if (!is_direct) scratch.out.resize(static_cast<size_t>(num_rows * num_columns * channels));
     float* const band = is_direct ? out + Position(image, first_row) * channels : scratch.out.data();
 
+    const Rows sums{
+        .data = band, .channels = params_.out_channels, .pitch = channels, .capacity = num_rows * num_columns};
     for (int64_t row = 0; row < num_rows; ++row) {
-      StartRows(EpilogueOf(Position(image, first_row + row)), band + row * num_columns * channels, channels,
-                params_.out_channels, 0, num_columns);
+      Rows row_sums = sums;
+      row_sums.data = sums.floats(row * num_columns);
+      StartRows(EpilogueOf(Position(image, first_row + row)), row_sums, 0, num_columns);
     }
     if (phase_.HasCells()) Convolve(InputsOf(image, first_row, num_rows, scratch), band, num_rows, scratch);
-    FinishRows(params_.epilogue, band, channels, params_.out_channels, 0, num_rows * num_columns);
+    FinishRows(params_.epilogue, sums, 0, sums.capacity);
     if (is_direct) return;
     const float* from = band;
     for (int64_t row = 0; row < num_rows; ++row) {
@@ -159,9 +162,9 @@ class PhaseConvolution {
   // Of the outputs of a row that begins at a position.
   Epilogue EpilogueOf(int64_t position) const {
     Epilogue epilogue = params_.epilogue;
-    if (epilogue.residual != nullptr) {
-      epilogue.residual = static_cast<const float*>(epilogue.residual) + position * epilogue.residual_pitch;
-      epilogue.residual_pitch *= phase_.columns.out_step;
+    if (epilogue.residual.data != nullptr) {
+      epilogue.residual.data = epilogue.residual.floats(position);
+      epilogue.residual.pitch *= phase_.columns.out_step;
     }
     return epilogue;
   }

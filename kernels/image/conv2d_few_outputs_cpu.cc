@@ -77,10 +77,11 @@ class GroupedConvolution {
     const int64_t out_end = (image * out_rows_ + row_end) * out_columns_;
     const int64_t channel = int64_t{group} * group_out_;
     float* const out = static_cast<float*>(params_.out) + channel;
+    const Rows group_out{.data = out, .channels = group_out_, .pitch = params_.out_pitch, .capacity = out_end};
     Epilogue epilogue = params_.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias = static_cast<const float*>(epilogue.bias) + channel;
-    if (epilogue.residual != nullptr) epilogue.residual = static_cast<const float*>(epilogue.residual) + channel;
-    StartRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+    if (epilogue.residual.data != nullptr) epilogue.residual.data = epilogue.residual.floats() + channel;
+    StartRows(epilogue, group_out, out_begin, out_end);
     for (int64_t row = row_begin; row < row_end; ++row) {
       float* const to = out + (image * out_rows_ + row) * out_columns_ * params_.out_pitch;
       for (int32_t output = 0; output < group_out_; ++output) {
@@ -91,7 +92,7 @@ class GroupedConvolution {
         }
       }
     }
-    FinishRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+    FinishRows(epilogue, group_out, out_begin, out_end);
   }
 
  private:

@@ -70,7 +70,7 @@ cudaError_t Devoxelize(const DevoxelizeParams& params, cudaStream_t stream) {
       .Add(params.channels * value_bytes)
       .Add(params.out)
       .Add(params.out_pitch * SizeOf(params.out_dtype));
-  AddEpilogue(params.epilogue, params.dtype, alignment);
+  AddEpilogue(params.epilogue, alignment);
   return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);

@@ -24,8 +24,8 @@ cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStre
 // The same by steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). A residual goes first, so
 // that it may be `out` itself.
 cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
-  const bool has_residual = params.epilogue.residual != nullptr;
-  const bool is_out_residual = params.epilogue.residual == params.out;
+  const bool has_residual = params.epilogue.residual.data != nullptr;
+  const bool is_out_residual = params.epilogue.residual.data == params.out;
   const bool bias_comes_first = has_residual && params.epilogue.bias != nullptr;
   if (bias_comes_first || (has_residual && !is_out_residual)) {
     VOXSERVE_RETURN_IF_CUDA(ScaleShift({.num_rows = params.num_rows,
@@ -33,8 +33,8 @@ cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t s
                                         .dtype = params.dtype,
                                         .out_dtype = params.out_dtype,
                                         .bias_dtype = params.out_dtype,
-                                        .in = params.epilogue.residual,
-                                        .in_pitch = params.epilogue.residual_pitch,
+                                        .in = params.epilogue.residual.data,
+                                        .in_pitch = params.epilogue.residual.pitch,
                                         .out = params.out,
                                         .out_pitch = params.out_pitch,
                                         .epilogue = {.bias = params.epilogue.bias}},
@@ -65,7 +65,7 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
   const NvtxRange range("Linear");
   const Epilogue& epilogue = params.epilogue;
   const ActivationFunction function = epilogue.activation.function;
-  if (epilogue.residual == nullptr || params.dtype == params.out_dtype) {
+  if (epilogue.residual.data == nullptr || params.dtype == params.out_dtype) {
     const cudaError_t error = gemm.MultiplyFused({.dtype = params.dtype,
                                                   .out_dtype = params.out_dtype,
                                                   .m = params.num_rows,
@@ -76,8 +76,8 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
                                                   .b = params.weights,
                                                   .b_pitch = params.out_channels,
                                                   .bias = epilogue.bias,
-                                                  .residual = epilogue.residual,
-                                                  .residual_pitch = epilogue.residual_pitch,
+                                                  .residual = epilogue.residual.data,
+                                                  .residual_pitch = epilogue.residual.pitch,
                                                   .relu = function == ActivationFunction::kRelu,
                                                   .d = params.out,
                                                   .d_pitch = params.out_pitch});

@@ -92,7 +92,7 @@ cudaError_t SampleScaleShift(const SampleScaleShiftParams& params, cudaStream_t 
       .Add(params.factor_pitch * SizeOf(params.factor_dtype))
       .Add(params.out)
       .Add(params.out_pitch * SizeOf(params.out_dtype));
-  AddEpilogue(params.epilogue, params.dtype, alignment);
+  AddEpilogue(params.epilogue, alignment);
   return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);

@@ -27,7 +27,7 @@ void SampleScaleShift(const SampleScaleShiftParams& params, ThreadPool& pool) {
       const float* centre = Row(params.centre, params.factor_pitch, sample);
       const float* scale = Row(params.scale, params.factor_pitch, sample);
       const float* shift = Row(params.shift, params.factor_pitch, sample);
-      const float* residual = Row(params.epilogue.residual, params.epilogue.residual_pitch, row);
+      const float* residual = Row(params.epilogue.residual.data, params.epilogue.residual.pitch, row);
       float* out = static_cast<float*>(params.out) + row * params.out_pitch;
       for (int32_t c = 0; c < params.channels; ++c) {
         float value = in == nullptr ? 0.0f : in[c];

@@ -17,9 +17,7 @@ void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
   pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* in = static_cast<const float*>(params.in) + row * params.in_pitch;
-      const float* residual = epilogue.residual == nullptr
-                                  ? nullptr
-                                  : static_cast<const float*>(epilogue.residual) + row * epilogue.residual_pitch;
+      const float* residual = epilogue.residual.data == nullptr ? nullptr : epilogue.residual.floats(row);
       float* out = static_cast<float*>(params.out) + row * params.out_pitch;
       for (int32_t c = 0; c < params.channels; ++c) {
         float value = in[c];

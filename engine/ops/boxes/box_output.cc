@@ -9,8 +9,8 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  const Tensor boxes = context.At(in_);
-  const int64_t rows_per_sample = boxes.rows / context.num_samples();
+  const kernels::Rows boxes = context.At(in_);
+  const int64_t rows_per_sample = boxes.capacity / context.num_samples();
   for (size_t i = 0; i < context.requests.size(); ++i) {
     if (!IsAnswered(context.requests[i], OutputKind::kBoxes)) continue;
     SetBoxes(boxes.floats() + static_cast<int64_t>(i) * rows_per_sample * boxes.pitch, rows_per_sample, boxes.pitch,
@@ -20,7 +20,7 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
 }
 
 int64_t BoxOutputStep::OutputBytes(const StepContext& context) const {
-  return AlignedBytes(context.At(in_).rows * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
+  return AlignedBytes(context.At(in_).capacity * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace voxserve

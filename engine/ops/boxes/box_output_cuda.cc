@@ -8,15 +8,15 @@
 namespace voxserve {
 
 absl::Status BoxOutputStep::RunOnCuda(const StepContext& context) const {
-  const Tensor boxes = context.At(in_);
+  const kernels::Rows boxes = context.At(in_);
   constexpr size_t kRowBytes = kernels::kBoxColumns * sizeof(float);
-  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(NextOutputRows(context), kRowBytes, boxes.data,
-                                         static_cast<size_t>(boxes.pitch_bytes()), kRowBytes,
-                                         static_cast<size_t>(boxes.rows), cudaMemcpyDeviceToDevice, context.stream()));
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpy2DAsync(NextOutputRows(context), kRowBytes, boxes.data, static_cast<size_t>(boxes.pitch_bytes()),
+                        kRowBytes, static_cast<size_t>(boxes.capacity), cudaMemcpyDeviceToDevice, context.stream()));
   return QueueOutput(context, {.kind = OutputKind::kBoxes,
                                .row_bytes = kRowBytes,
-                               .rows_per_sample = boxes.rows / context.num_samples(),
-                               .num_rows = boxes.rows});
+                               .rows_per_sample = boxes.capacity / context.num_samples(),
+                               .num_rows = boxes.capacity});
 }
 
 }  // namespace voxserve

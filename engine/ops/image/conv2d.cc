@@ -41,8 +41,8 @@ kernels::Conv2dParams Conv2dStep::FixedParams() const {
 }
 
 absl::Status Conv2dStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   kernels::Conv2dParams params = FixedParams();
   params.num_images = context.num_samples();
   params.dtype = in.dtype;

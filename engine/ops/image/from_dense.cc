@@ -6,10 +6,10 @@
 namespace voxserve {
 
 absl::Status FromDenseStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   const kernels::CellsToSitesParams params{.grid = options_.grid,
-                                           .num_sites = out.rows,
+                                           .num_sites = out.capacity,
                                            .keys = context.Keys(options_.level),
                                            .channels = out.channels,
                                            .dtype = in.dtype,

@@ -6,11 +6,11 @@
 namespace voxserve {
 
 absl::Status ToDenseStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   const kernels::SitesToCellsParams params{.grid = options_.grid,
                                            .num_samples = context.num_samples(),
-                                           .num_sites = in.rows,
+                                           .num_sites = in.capacity,
                                            .keys = context.Keys(options_.level),
                                            .depth = options_.depth,
                                            .channels = in.channels,

@@ -9,11 +9,11 @@
 namespace voxserve {
 
 kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const StepContext& context) const {
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows out = context.At(options_.out);
   const bool is_of_points = options_.position_level == kPointLevel;
   kernels::InterpolationWeightsParams params{
       .dimension = options_.dimension,
-      .num_positions = out.rows,
+      .num_positions = out.capacity,
       .ratio = options_.ratio,
       .position_keys = context.Keys(is_of_points ? 0 : options_.position_level),
       .rounding = options_.rounding,
@@ -52,9 +52,9 @@ size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const 
 }
 
 absl::Status DevoxelizeStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  kernels::DevoxelizeParams params{.num_rows = out.rows,
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
+  kernels::DevoxelizeParams params{.num_rows = out.capacity,
                                    .channels = out.channels,
                                    .dtype = in.dtype,
                                    .out_dtype = out.dtype,
@@ -66,7 +66,7 @@ absl::Status DevoxelizeStep::Run(const StepContext& context) const {
   if (options_.weights.buffer < 0) {
     params.neighbours = context.PointToVoxel();
   } else {
-    const Tensor weights = context.At(options_.weights);
+    const kernels::Rows weights = context.At(options_.weights);
     params.num_neighbours = weights.channels / 2;
     params.neighbours = static_cast<const int32_t*>(weights.data);
     params.weights = weights.floats() + params.num_neighbours;

@@ -7,8 +7,8 @@
 namespace voxserve {
 
 absl::Status PointFeaturesStep::Run(const StepContext& context) const {
-  const Tensor out = context.At(out_);
-  const kernels::PointFeaturesParams params{.num_points = out.rows,
+  const kernels::Rows out = context.At(out_);
+  const kernels::PointFeaturesParams params{.num_points = out.capacity,
                                             .point_to_voxel = context.PointToVoxel(),
                                             .channels = out.channels,
                                             .features = context.points + first_column_,

@@ -9,7 +9,7 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  const Tensor in = context.At(in_);
+  const kernels::Rows in = context.At(in_);
   for (size_t i = 0; i < context.requests.size(); ++i) {
     SampleOutput& output = *context.requests[i].output;
     if (!IsAnswered(context.requests[i], kind_)) continue;
@@ -23,13 +23,13 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
 }
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
-  const Tensor in = context.At(in_);
+  const kernels::Rows in = context.At(in_);
   return AlignedBytes(context.num_answers() * in.channels * SizeOf(in.dtype));
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,
                                                       int64_t begin, int64_t num_points, void* points) const {
-  const Tensor in = context.At(in_);
+  const kernels::Rows in = context.At(in_);
   const bool is_on_points = (*context.buffers)[static_cast<size_t>(in_.buffer)].level == kPointLevel;
   return {.num_points = num_points,
           .point_to_voxel = point_to_voxel + begin,

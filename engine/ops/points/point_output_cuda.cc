@@ -29,7 +29,7 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 }  // namespace
 
 absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
-  const Tensor in = context.At(in_);
+  const kernels::Rows in = context.At(in_);
   const int64_t row_bytes = in.channels * SizeOf(in.dtype);
   char* const rows = NextOutputRows(context);
   int64_t num_rows = 0;  // that have been written

@@ -24,19 +24,19 @@ struct GroupArrays {
 kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context) const {
   const bool is_of_points = options_.position_level == kPointLevel;
   return {.dimension = options_.dimension,
-          .num_points = context.At(options_.in).rows,
+          .num_points = context.At(options_.in).capacity,
           .point_to_voxel = is_of_points ? context.PointToVoxel() : nullptr,
           .ratio = options_.ratio,
           .voxel_keys = context.Keys(is_of_points ? 0 : options_.position_level),
           .keys = context.Keys(options_.level),
-          .num_sites = context.At(options_.out).rows};
+          .num_sites = context.At(options_.out).capacity};
 }
 
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   kernels::PointToVoxelParams params{.reduce = options_.reduce,
-                                     .num_sites = out.rows,
+                                     .num_sites = out.capacity,
                                      .channels = out.channels,
                                      .dtype = in.dtype,
                                      .out_dtype = out.dtype,

@@ -6,10 +6,10 @@
 namespace voxserve {
 
 absl::Status VoxelFeaturesStep::Run(const StepContext& context) const {
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows out = context.At(options_.out);
   kernels::VoxelFeaturesParams params{.reduce = options_.reduce,
                                       .max_points_per_voxel = options_.max_points_per_voxel,
-                                      .num_voxels = out.rows,
+                                      .num_voxels = out.capacity,
                                       .num_channels = out.channels,
                                       .features = context.points + options_.first_column,
                                       .features_pitch = context.points_pitch,

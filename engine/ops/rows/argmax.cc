@@ -7,9 +7,9 @@
 namespace voxserve {
 
 absl::Status ArgmaxStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(in_);
-  const Tensor labels = context.At(out_);
-  const kernels::ArgmaxParams params{.num_rows = in.rows,
+  const kernels::Rows in = context.At(in_);
+  const kernels::Rows labels = context.At(out_);
+  const kernels::ArgmaxParams params{.num_rows = in.capacity,
                                      .channels = in.channels,
                                      .dtype = in.dtype,
                                      .in = in.data,

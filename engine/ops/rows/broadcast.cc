@@ -7,11 +7,11 @@
 namespace voxserve {
 
 absl::Status BroadcastStep::Run(const StepContext& context) const {
-  const Tensor sites = context.At(options_.sites);
-  const Tensor samples = context.At(options_.samples);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows sites = context.At(options_.sites);
+  const kernels::Rows samples = context.At(options_.samples);
+  const kernels::Rows out = context.At(options_.out);
   const bool is_product = options_.function == Function::kMultiply;
-  const kernels::SampleScaleShiftParams params{.num_rows = out.rows,
+  const kernels::SampleScaleShiftParams params{.num_rows = out.capacity,
                                                .channels = out.channels,
                                                .num_samples = context.num_samples(),
                                                .sample_begin = context.SampleBegin(options_.out),

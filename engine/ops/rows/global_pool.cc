@@ -7,8 +7,8 @@
 namespace voxserve {
 
 absl::Status GlobalPoolStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   const kernels::SampleReduceParams params{.num_samples = context.num_samples(),
                                            .sample_begin = context.SampleBegin(options_.in),
                                            .reduce = options_.reduce,

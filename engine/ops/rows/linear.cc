@@ -7,9 +7,9 @@
 namespace voxserve {
 
 absl::Status LinearStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  const kernels::LinearParams params{.num_rows = in.rows,
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
+  const kernels::LinearParams params{.num_rows = in.capacity,
                                      .dtype = in.dtype,
                                      .out_dtype = out.dtype,
                                      .in = in.data,

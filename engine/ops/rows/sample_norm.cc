@@ -56,8 +56,8 @@ absl::Status SampleNormStep::Run(const StepContext& context) const {
 }
 
 absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, float* scales, void* workspace) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   kernels::SampleReduceParams reduce{.num_samples = context.num_samples(),
                                      .sample_begin = context.SampleBegin(options_.in),
                                      .reduce = kernels::PoolReduce::kAverage,
@@ -82,7 +82,7 @@ absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, f
   groups.epsilon = options_.epsilon;
   groups.values = scales;
   RETURN_IF_ERROR(AverageGroups(groups, context));
-  const kernels::SampleScaleShiftParams apply{.num_rows = in.rows,
+  const kernels::SampleScaleShiftParams apply{.num_rows = in.capacity,
                                               .channels = in.channels,
                                               .num_samples = context.num_samples(),
                                               .sample_begin = reduce.sample_begin,

@@ -7,9 +7,9 @@
 namespace voxserve {
 
 absl::Status ScaleShiftStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  const kernels::ScaleShiftParams params{.num_rows = in.rows,
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
+  const kernels::ScaleShiftParams params{.num_rows = in.capacity,
                                          .channels = in.channels,
                                          .dtype = in.dtype,
                                          .out_dtype = out.dtype,

@@ -158,10 +158,8 @@ TEST_P(Conv2dTest, MayAddToTheResidualInPlace) {
     const EpilogueCase with = {.bias = true, .residual = true, .relu = true};
     const Matrix apart = operands.Run(GetParam().dtype, {}, with);
     const DeviceMatrix in_place(GetParam().device, GetParam().dtype, operands.residual);
-    operands.RunInto(
-        in_place, GetParam().dtype,
-        {.residual = in_place.data(), .residual_pitch = in_place.pitch(), .activation = ActivationFunction::kRelu},
-        with.bias);
+    operands.RunInto(in_place, GetParam().dtype, {.residual = in_place.View(), .activation = ActivationFunction::kRelu},
+                     with.bias);
     const Matrix out = in_place.ToHost();
     EXPECT_TRUE(out.MarginsAreUntouched());
     for (int64_t row = 0; row < out.rows; ++row) {

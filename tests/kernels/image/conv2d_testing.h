@@ -143,10 +143,7 @@ struct Operands {
   Matrix Run(DType out_dtype, Margins margins, const EpilogueCase& with) const {
     const DeviceMatrix device_out(device, out_dtype, Matrix(shape.NumOut(), shape.out_channels, margins, nullptr));
     const DeviceMatrix device_residual(device, dtype, residual);
-    const Epilogue epilogue = {.residual = with.residual ? device_residual.data() : nullptr,
-                               .residual_pitch = device_residual.pitch(),
-                               .activation = with.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
-    RunInto(device_out, out_dtype, epilogue, with.bias);
+    RunInto(device_out, out_dtype, with.With(nullptr, device_residual.View()), with.bias);
     return device_out.ToHost();
   }
 

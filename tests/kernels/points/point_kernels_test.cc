@@ -100,11 +100,7 @@ TEST_P(PointKernelTest, DevoxelizeEqualsTheNaiveLoop) {
                                      .in_pitch = device_in.pitch(),
                                      .out = out.data(),
                                      .out_pitch = out.pitch(),
-                                     .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                                                  .residual = epilogue.residual ? device_residual.data() : nullptr,
-                                                  .residual_pitch = device_residual.pitch(),
-                                                  .activation = epilogue.relu ? ActivationFunction::kRelu
-                                                                              : ActivationFunction::kNone}});
+                                     .epilogue = epilogue.With(device_bias.data(), device_residual.View())});
             ExpectNear(out.ToHost(), expected, dtype());
             if (HasFatalFailure()) return;
           }

@@ -151,8 +151,7 @@ TEST_P(ActivationTest, EndsALinearLayer) {
                                   .out_pitch = out.pitch(),
                                   .out_channels = channels,
                                   .epilogue = {.bias = device_bias.data(),
-                                               .residual = has_residual ? device_residual.data() : nullptr,
-                                               .residual_pitch = device_residual.pitch(),
+                                               .residual = has_residual ? device_residual.View() : ConstRows{},
                                                .activation = activation}};
         RunLinear(device(), params);
         const Matrix result = out.ToHost();

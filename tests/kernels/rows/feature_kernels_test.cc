@@ -99,22 +99,17 @@ void CheckLinear(const Ground& ground, const LinearCase& c, const EpilogueCase& 
   const DeviceMatrix out(device, c.out_dtype,
                          c.in_place ? residual : Matrix(c.rows, c.out_channels, c.margins, nullptr));
   const DeviceValues device_weights(device, dtype, weights), device_bias(device, c.out_dtype, bias);
-  const void* const added = c.in_place ? out.data() : device_residual.data();
-  RunLinear(device,
-            {.num_rows = c.rows,
-             .dtype = dtype,
-             .out_dtype = c.out_dtype,
-             .in = device_in.data(),
-             .in_pitch = device_in.pitch(),
-             .in_channels = c.in_channels,
-             .weights = device_weights.data(),
-             .out = out.data(),
-             .out_pitch = out.pitch(),
-             .out_channels = c.out_channels,
-             .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                          .residual = epilogue.residual ? added : nullptr,
-                          .residual_pitch = device_residual.pitch(),
-                          .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+  RunLinear(device, {.num_rows = c.rows,
+                     .dtype = dtype,
+                     .out_dtype = c.out_dtype,
+                     .in = device_in.data(),
+                     .in_pitch = device_in.pitch(),
+                     .in_channels = c.in_channels,
+                     .weights = device_weights.data(),
+                     .out = out.data(),
+                     .out_pitch = out.pitch(),
+                     .out_channels = c.out_channels,
+                     .epilogue = epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())});
   ExpectNear(out.ToHost(), expected, dtype);
 }
 
@@ -155,19 +150,17 @@ TEST_P(FeatureKernelTest, ScaleShiftScalesAddsAndActivatesInPlace) {
   residual.values = {0, 0, 0, 10, 20, 30};
   const DeviceMatrix values(device(), dtype(), in), added(device(), dtype(), residual);
   const DeviceValues scale(device(), DType::kFloat32, {2, -1, 0.5f}), bias(device(), DType::kFloat32, {1, 0, -1});
-  RunScaleShift(device(), {.num_rows = 2,
-                           .channels = 3,
-                           .dtype = dtype(),
-                           .out_dtype = dtype(),
-                           .in = values.data(),
-                           .in_pitch = values.pitch(),
-                           .scale = static_cast<const float*>(scale.data()),
-                           .out = values.data(),
-                           .out_pitch = values.pitch(),
-                           .epilogue = {.bias = bias.data(),
-                                        .residual = added.data(),
-                                        .residual_pitch = 3,
-                                        .activation = ActivationFunction::kRelu}});
+  RunScaleShift(device(),
+                {.num_rows = 2,
+                 .channels = 3,
+                 .dtype = dtype(),
+                 .out_dtype = dtype(),
+                 .in = values.data(),
+                 .in_pitch = values.pitch(),
+                 .scale = static_cast<const float*>(scale.data()),
+                 .out = values.data(),
+                 .out_pitch = values.pitch(),
+                 .epilogue = {.bias = bias.data(), .residual = added.View(), .activation = ActivationFunction::kRelu}});
   const float expected[] = {0, 1, 0, 13, 18, 30.5f};
   const Matrix out = values.ToHost();
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(out.at(i / 3, i % 3), expected[i]) << i;
@@ -196,20 +189,16 @@ TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
           const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
           const DeviceValues device_scale(device(), DType::kFloat32, scale),
               device_bias(device(), DType::kFloat32, bias);
-          RunScaleShift(device(),
-                        {.num_rows = rows,
-                         .channels = channels,
-                         .dtype = dtype(),
-                         .out_dtype = out_dtype,
-                         .in = device_in.data(),
-                         .in_pitch = device_in.pitch(),
-                         .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
-                         .out = out.data(),
-                         .out_pitch = out.pitch(),
-                         .epilogue = {.bias = c.bias ? device_bias.data() : nullptr,
-                                      .residual = c.residual ? device_residual.data() : nullptr,
-                                      .residual_pitch = device_residual.pitch(),
-                                      .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+          RunScaleShift(device(), {.num_rows = rows,
+                                   .channels = channels,
+                                   .dtype = dtype(),
+                                   .out_dtype = out_dtype,
+                                   .in = device_in.data(),
+                                   .in_pitch = device_in.pitch(),
+                                   .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
+                                   .out = out.data(),
+                                   .out_pitch = out.pitch(),
+                                   .epilogue = c.With(device_bias.data(), device_residual.View())});
           ExpectNear(out.ToHost(), expected, dtype());
           if (HasFatalFailure()) return;
         }

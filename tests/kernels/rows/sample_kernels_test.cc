@@ -203,26 +203,22 @@ TEST_P(SampleKernelTest, ScaleShiftEqualsTheNaiveLoop) {
         const DeviceMatrix device_shift(device(), factor_dtype, shift);
         const DeviceValues device_bias(device(), DType::kFloat32, bias);
         const DeviceMatrix out(device(), out_dtype, Matrix(begins.back(), channels, margins, nullptr));
-        const SampleScaleShiftParams params{
-            .num_rows = begins.back(),
-            .channels = channels,
-            .num_samples = static_cast<int32_t>(samples),
-            .sample_begin = sample_begin.data(),
-            .dtype = dtype(),
-            .out_dtype = out_dtype,
-            .factor_dtype = factor_dtype,
-            .in = has_in ? device_in.data() : nullptr,
-            .in_pitch = device_in.pitch(),
-            .centre = has_centre ? device_centre.data() : nullptr,
-            .scale = has_scale ? device_scale.data() : nullptr,
-            .shift = has_shift ? device_shift.data() : nullptr,
-            .factor_pitch = device_centre.pitch(),
-            .out = out.data(),
-            .out_pitch = out.pitch(),
-            .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                         .residual = epilogue.residual ? device_residual.data() : nullptr,
-                         .residual_pitch = device_residual.pitch(),
-                         .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}};
+        const SampleScaleShiftParams params{.num_rows = begins.back(),
+                                            .channels = channels,
+                                            .num_samples = static_cast<int32_t>(samples),
+                                            .sample_begin = sample_begin.data(),
+                                            .dtype = dtype(),
+                                            .out_dtype = out_dtype,
+                                            .factor_dtype = factor_dtype,
+                                            .in = has_in ? device_in.data() : nullptr,
+                                            .in_pitch = device_in.pitch(),
+                                            .centre = has_centre ? device_centre.data() : nullptr,
+                                            .scale = has_scale ? device_scale.data() : nullptr,
+                                            .shift = has_shift ? device_shift.data() : nullptr,
+                                            .factor_pitch = device_centre.pitch(),
+                                            .out = out.data(),
+                                            .out_pitch = out.pitch(),
+                                            .epilogue = epilogue.With(device_bias.data(), device_residual.View())};
         if (device() == Device::kCpu) {
           ThreadPool pool(3);
           cpu::SampleScaleShift(params, pool);
