@@ -25,6 +25,7 @@
 #include "engine/geometry/point_sampling.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/conv/gather_scatter.h"
+#include "kernels/conv/neighbours.h"
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/output_coordinates.h"
@@ -41,16 +42,6 @@ struct RulebookForms {
   bool swapped_neighbours = false;  // of inverse and transposed ones
 
   bool operator==(const RulebookForms&) const = default;
-};
-
-// A rulebook as fetch-on-demand reads it.
-struct NeighboursView {
-  int32_t num_offsets = 0;
-  const int32_t* rows = nullptr;  // device [num_offsets, pitch]: the input row of an output row, or -1
-  int64_t pitch = 0;
-  int64_t num_in_rows = 0;
-  int64_t num_out_rows = 0;
-  int32_t identity_offset = -1;  // as in PairTablesView
 };
 
 class DeviceGeometry : public BatchCounts {
@@ -107,7 +98,7 @@ class DeviceGeometry : public BatchCounts {
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level
   // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const;
-  NeighboursView neighbours(int index) const;
+  kernels::NeighboursView neighbours(int index) const;
 
   // On the device; kernels/points/voxelize.h says what each holds.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }

@@ -239,16 +239,16 @@ absl::Status DeviceGeometry::SwapNeighbours() {
 
 void DeviceGeometry::SwapRulebook(int index, int of) { rulebooks_[static_cast<size_t>(index)].swap_of = of; }
 
-NeighboursView DeviceGeometry::neighbours(int index) const {
+kernels::NeighboursView DeviceGeometry::neighbours(int index) const {
   const DeviceRulebook* rulebook = &rulebooks_[static_cast<size_t>(index)];
   const bool is_swapped = rulebook->swap_of >= 0;
   if (is_swapped) rulebook = &rulebooks_[static_cast<size_t>(rulebook->swap_of)];
-  NeighboursView view{.num_offsets = rulebook->num_offsets,
-                      .rows = rulebook->neighbours,
-                      .pitch = rulebook->out_capacity,
-                      .num_in_rows = num_sites_[static_cast<size_t>(rulebook->in_level)],
-                      .num_out_rows = num_sites_[static_cast<size_t>(rulebook->out_level)],
-                      .identity_offset = rulebook->has_identity ? rulebook->num_offsets / 2 : -1};
+  kernels::NeighboursView view{.num_offsets = rulebook->num_offsets,
+                               .rows = rulebook->neighbours,
+                               .pitch = rulebook->out_capacity,
+                               .num_in_rows = num_sites_[static_cast<size_t>(rulebook->in_level)],
+                               .num_out_rows = num_sites_[static_cast<size_t>(rulebook->out_level)],
+                               .identity_offset = rulebook->has_identity ? rulebook->num_offsets / 2 : -1};
   if (is_swapped) {
     view.rows = rulebook->swapped_neighbours;
     view.pitch = rulebook->in_capacity;

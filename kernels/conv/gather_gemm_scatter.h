@@ -10,11 +10,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/conv/conv_operands.h"
 #include "kernels/conv/gather_scatter.h"
 #include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
-#include "kernels/core/epilogue.h"
 
 namespace voxserve::kernels {
 
@@ -26,17 +25,8 @@ struct GatherGemmScatterParams {
   PairTablesView tables;
   bool is_symmetric = false;                 // a submanifold convolution whose offset K - 1 - k mirrors k
   const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
-  DType dtype = DType::kFloat32;             // of in, weights, residual and the buffers between the passes
-  DType out_dtype = DType::kFloat32;         // of out: dtype, or float32
-  const void* in = nullptr;                  // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;                      // values
-  int32_t in_channels = 0;
-  const void* weights = nullptr;  // [K, in_channels, out_channels], in the order of WalkOrder(K, is_symmetric)
-  void* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
-  int64_t out_pitch = 0;          //   the residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;
-  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned
+  ConvOperands operands;      // out in in.dtype or float32; weights in the order of WalkOrder(K, is_symmetric)
+  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned; buffers are in in.dtype
 };
 static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
 

@@ -15,6 +15,7 @@
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve::kernels {
 
@@ -49,23 +50,17 @@ static_assert(std::is_trivially_copyable_v<OffsetShifts>);
 struct GatherAllOffsetsParams {
   PairTablesView tables;
   OffsetShifts shifts;
-  DType dtype = DType::kFloat32;
-  const void* from = nullptr;  // [num_in_rows, channels], rows from_pitch apart
-  int64_t from_pitch = 0;      // values
-  int32_t channels = 0;
-  void* to = nullptr;  // [buffer rows, channels], packed; rows without a pair are left as they are
+  ConstRows from;      // [num_in_rows, channels]
+  void* to = nullptr;  // [buffer rows, channels] in from.dtype, packed; rows without a pair are left as they are
 };
 static_assert(std::is_trivially_copyable_v<GatherAllOffsetsParams>);
 
 struct ScatterAllOffsetsParams {
   PairTablesView tables;
   OffsetShifts shifts;
-  DType dtype = DType::kFloat32;      // of from and residual
-  DType out_dtype = DType::kFloat32;  // of to: dtype, or float32
-  const void* from = nullptr;         // [buffer rows, channels], packed
-  int32_t channels = 0;
-  void* to = nullptr;    // [num_out_rows, channels], rows to_pitch apart; may be the residual itself, where it has its
-  int64_t to_pitch = 0;  //   dtype and pitch
+  DType dtype = DType::kFloat32;  // of from and residual
+  const void* from = nullptr;     // [buffer rows, channels], packed
+  Rows to;                        // [num_out_rows, channels] in dtype or float32; may be the residual itself
   Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<ScatterAllOffsetsParams>);

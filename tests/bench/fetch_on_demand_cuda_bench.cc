@@ -114,7 +114,7 @@ class Bench {
       weight_values = std::max(weight_values, int64_t{conv.tables.num_offsets} * conv.in_channels * conv.out_channels);
       const MatmulGrouping grouping = Group(conv);
       scratch_bytes = std::max(scratch_bytes, static_cast<int64_t>(kernels::cuda::GatherGemmScatterWorkspaceBytes(
-                                                  ByGatherGemmScatter(conv, grouping, nullptr, nullptr))));
+                                                  ByGatherGemmScatter(conv, grouping, nullptr))));
     }
     in_ = RandomHalves(in_values, 0.5f);
     weights_ = RandomHalves(weight_values, 0.1f);
@@ -151,56 +151,47 @@ class Bench {
                                  {});
   }
 
-  kernels::Epilogue BiasAndRelu() const {
-    return {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu};
+  kernels::ConvOperands Operands(const ScanConvolution& conv) const {
+    return {.in = {.data = in_ == nullptr ? nullptr : in_->data(),
+                   .dtype = DType::kFloat16,
+                   .channels = conv.in_channels,
+                   .pitch = Pitch(conv.in_channels),
+                   .capacity = conv.tables.num_in_rows},
+            .out = {.data = out_ == nullptr ? nullptr : out_->data(),
+                    .dtype = DType::kFloat16,
+                    .channels = conv.out_channels,
+                    .pitch = Pitch(conv.out_channels),
+                    .capacity = conv.tables.num_out_rows},
+            .weights = weights_ == nullptr ? nullptr : weights_->data(),
+            .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
   }
 
   kernels::cuda::GatherGemmScatterParams ByGatherGemmScatter(const ScanConvolution& conv,
-                                                             const MatmulGrouping& grouping, void* out,
-                                                             void* workspace) const {
+                                                             const MatmulGrouping& grouping, void* workspace) const {
     return {.tables = conv.tables,
             .is_symmetric = conv.is_symmetric,
             .grouping = &grouping,
-            .dtype = DType::kFloat16,
-            .out_dtype = DType::kFloat16,
-            .in = in_ == nullptr ? nullptr : in_->data(),
-            .in_pitch = Pitch(conv.in_channels),
-            .in_channels = conv.in_channels,
-            .weights = weights_ == nullptr ? nullptr : weights_->data(),
-            .out = out,
-            .out_pitch = Pitch(conv.out_channels),
-            .out_channels = conv.out_channels,
-            .epilogue = BiasAndRelu(),
+            .operands = Operands(conv),
             .workspace = workspace};
   }
 
   kernels::cuda::FetchOnDemandParams ByFetchOnDemand(const ScanConvolution& conv, const int32_t* neighbours,
                                                      int32_t tile_rows) const {
-    return {.num_offsets = conv.tables.num_offsets,
-            .neighbours = neighbours,
-            .neighbours_pitch = conv.tables.num_out_rows,
-            .num_in_rows = conv.tables.num_in_rows,
-            .num_out_rows = conv.tables.num_out_rows,
+    return {.neighbours = {.num_offsets = conv.tables.num_offsets,
+                           .rows = neighbours,
+                           .pitch = conv.tables.num_out_rows,
+                           .num_in_rows = conv.tables.num_in_rows,
+                           .num_out_rows = conv.tables.num_out_rows,
+                           .identity_offset = conv.tables.identity_offset},
             .is_symmetric = conv.is_symmetric,
-            .identity_offset = conv.tables.identity_offset,
-            .dtype = DType::kFloat16,
-            .out_dtype = DType::kFloat16,
-            .in = in_->data(),
-            .in_pitch = Pitch(conv.in_channels),
-            .in_channels = conv.in_channels,
-            .weights = weights_->data(),
-            .out = out_->data(),
-            .out_pitch = Pitch(conv.out_channels),
-            .out_channels = conv.out_channels,
-            .epilogue = BiasAndRelu(),
+            .operands = Operands(conv),
             .tile_rows = tile_rows};
   }
 
   Times Measure(const ScanConvolution& conv, const int32_t* neighbours) {
     const cudaStream_t stream = support::TestStream();
     const MatmulGrouping grouping = Group(conv);
-    const kernels::cuda::GatherGemmScatterParams others =
-        ByGatherGemmScatter(conv, grouping, out_->data(), scratch_->data());
+    const kernels::cuda::GatherGemmScatterParams others = ByGatherGemmScatter(conv, grouping, scratch_->data());
     // launch() puts one convolution on the stream.
     const auto time = [&](const auto& launch) {
       return TimeOnGpu(

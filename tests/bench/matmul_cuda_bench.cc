@@ -261,14 +261,13 @@ class Bench {
     return kernels::cuda::MultiplyGroups({.tables = conv.tables,
                                           .is_symmetric = conv.is_symmetric,
                                           .grouping = &grouping,
-                                          .dtype = DType::kFloat16,
-                                          .out_dtype = DType::kFloat16,
-                                          .in = buffers.in->data(),
-                                          .in_pitch = conv.in_channels,
-                                          .in_channels = conv.in_channels,
-                                          .weights = buffers.weights->data(),
-                                          .out_channels = conv.out_channels,
-                                          .epilogue = {}},
+                                          .operands = {.in = {.data = buffers.in->data(),
+                                                              .dtype = DType::kFloat16,
+                                                              .channels = conv.in_channels,
+                                                              .pitch = conv.in_channels,
+                                                              .capacity = conv.tables.num_in_rows},
+                                                       .out = {.channels = conv.out_channels},
+                                                       .weights = buffers.weights->data()}},
                                          buffers.gathered->data(), buffers.products->data(), *gemm_);
   }
 

@@ -12,17 +12,11 @@ namespace {
 
 kernels::FetchOnDemandParams CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan,
                                        const Weights& weights, const StepContext& context) {
-  const kernels::Rows in = context.At(options.in);
-  const kernels::Rows out = context.At(options.out);
   return {.rulebook = context.geometry->rulebook(options.rulebook),
-          .in = in.floats(),
-          .in_pitch = in.pitch,
-          .in_channels = in.channels,
-          .weights = weights.floats(),
-          .out = out.floats(),
-          .out_pitch = out.pitch,
-          .out_channels = out.channels,
-          .epilogue = options.epilogue.In(context),
+          .operands = {.in = context.At(options.in),
+                       .out = context.At(options.out),
+                       .weights = weights.data(),
+                       .epilogue = options.epilogue.In(context)},
           .block_rows = plan.block_rows};
 }
 

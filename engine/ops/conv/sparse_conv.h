@@ -45,6 +45,7 @@ class SparseConvStep final : public Step {
   size_t ScratchBytesOnCuda(const StepContext& context) const;
   const ConvPlan& PlanIn(const StepContext& context) const;
   const kernels::MatmulGrouping& Grouping(const StepContext& context) const;
+  kernels::ConvOperands Operands(const StepContext& context) const;
   kernels::cuda::GatherGemmScatterParams GatherGemmScatterParams(const StepContext& context) const;
   kernels::cuda::FetchOnDemandParams FetchOnDemandParams(const StepContext& context) const;
 

@@ -23,46 +23,25 @@ const kernels::MatmulGrouping& SparseConvStep::Grouping(const StepContext& conte
   return *context.groupings.back().grouping;
 }
 
+kernels::ConvOperands SparseConvStep::Operands(const StepContext& context) const {
+  return {.in = context.At(options_.in),
+          .out = context.At(options_.out),
+          .weights = weights_.data(),
+          .epilogue = options_.epilogue.In(context)};
+}
+
 kernels::cuda::GatherGemmScatterParams SparseConvStep::GatherGemmScatterParams(const StepContext& context) const {
-  const kernels::Rows in = context.At(options_.in);
-  const kernels::Rows out = context.At(options_.out);
   return {.tables = context.device_geometry->rulebook(options_.rulebook),
           .is_symmetric = options_.is_symmetric,
           .grouping = &Grouping(context),
-          .dtype = in.dtype,
-          .out_dtype = out.dtype,
-          .in = in.data,
-          .in_pitch = in.pitch,
-          .in_channels = in.channels,
-          .weights = weights_.data(),
-          .out = out.data,
-          .out_pitch = out.pitch,
-          .out_channels = out.channels,
-          .epilogue = options_.epilogue.In(context),
+          .operands = Operands(context),
           .workspace = context.scratch};
 }
 
 kernels::cuda::FetchOnDemandParams SparseConvStep::FetchOnDemandParams(const StepContext& context) const {
-  const kernels::Rows in = context.At(options_.in);
-  const kernels::Rows out = context.At(options_.out);
-  const NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
-  return {.num_offsets = neighbours.num_offsets,
-          .neighbours = neighbours.rows,
-          .neighbours_pitch = neighbours.pitch,
-          .num_in_rows = neighbours.num_in_rows,
-          .num_out_rows = neighbours.num_out_rows,
+  return {.neighbours = context.device_geometry->neighbours(options_.rulebook),
           .is_symmetric = options_.is_symmetric,
-          .identity_offset = neighbours.identity_offset,
-          .dtype = in.dtype,
-          .out_dtype = out.dtype,
-          .in = in.data,
-          .in_pitch = in.pitch,
-          .in_channels = in.channels,
-          .weights = weights_.data(),
-          .out = out.data,
-          .out_pitch = out.pitch,
-          .out_channels = out.channels,
-          .epilogue = options_.epilogue.In(context),
+          .operands = Operands(context),
           .tile_rows = PlanIn(context).block_rows};
 }
 
@@ -74,7 +53,7 @@ size_t SparseConvStep::ScratchBytesOnCuda(const StepContext& context) const {
 absl::Status SparseConvStep::RunOnCuda(const StepContext& context) const {
   if (PlanIn(context).dataflow == Dataflow::kFetchOnDemand) {
     const kernels::cuda::FetchOnDemandParams params = FetchOnDemandParams(context);
-    RETURN_IF_ERROR(CheckRows(context, params.num_in_rows, params.num_out_rows));
+    RETURN_IF_ERROR(CheckRows(context, params.neighbours.num_in_rows, params.neighbours.num_out_rows));
     RETURN_IF_CUDA_ERROR(kernels::cuda::FetchOnDemand(params, context.stream()));
     return absl::OkStatus();
   }

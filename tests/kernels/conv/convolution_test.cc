@@ -37,14 +37,7 @@ TEST_P(ConvolutionTest, EqualsTheNaiveLoop) {
       Matrix out(rows, out_channels, {.before = 2, .after = 3}, nullptr);
       cpu::FetchOnDemand(*isa,
                          {.rulebook = rulebook.View(),
-                          .in = in.data(),
-                          .in_pitch = in.pitch,
-                          .in_channels = in_channels,
-                          .weights = packed.data(),
-                          .out = out.data(),
-                          .out_pitch = out.pitch,
-                          .out_channels = out_channels,
-                          .epilogue = epilogue,
+                          .operands = {in.View(), out.View(), packed.data(), epilogue},
                           .block_rows = block_rows},
                          pool);
       ExpectNear(out, expected, DType::kFloat32);
@@ -76,16 +69,9 @@ TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
   const std::vector<float> packed = cpu::PackWeights(weights.data(), 3, 8, 16);
   const Matrix residual = out;
   const Expected expected = NaiveConvolution(rulebook.View(), in, weights, 16, nullptr, &residual, false);
-  cpu::FetchOnDemand({.rulebook = rulebook.View(),
-                      .in = in.data(),
-                      .in_pitch = 8,
-                      .in_channels = 8,
-                      .weights = packed.data(),
-                      .out = out.data(),
-                      .out_pitch = 16,
-                      .out_channels = 16,
-                      .epilogue = {.residual = out.View()}},
-                     pool);
+  cpu::FetchOnDemand(
+      {.rulebook = rulebook.View(), .operands = {in.View(), out.View(), packed.data(), {.residual = out.View()}}},
+      pool);
   ExpectNear(out, expected, DType::kFloat32);
 }
 
