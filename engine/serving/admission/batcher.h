@@ -37,6 +37,7 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/batch_costs.h"
 #include "engine/serving/admission/device_load.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/infer_task.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"

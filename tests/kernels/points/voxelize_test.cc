@@ -1,3 +1,4 @@
+#include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 
 #include <algorithm>
