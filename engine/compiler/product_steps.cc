@@ -7,7 +7,6 @@
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/linear.h"
-#include "kernels/conv/fetch_on_demand.h"
 
 namespace voxserve {
 namespace {
@@ -50,20 +49,18 @@ void StepEmitter::EmitSparseConv(const SparseConvOp& conv, int index) {
                             .dtype = target_.dtype,
                             .is_on_cuda = target_.on_cuda});
   ProgramConv& made = program_.convs.back();
-  if constexpr (kernels::kHasCuda) {
-    if (target_.on_cuda) {
-      made.fetch_on_demand_rows =
-          kernels::cuda::FetchOnDemandTileRows(target_.dtype, made.in_channels, made.out_channels);
-    }
-  }
+  const ConvShape shape{.in_channels = made.in_channels,
+                        .out_channels = made.out_channels,
+                        .dtype = made.dtype,
+                        .num_offsets = geometry.NumOffsets(),
+                        .is_symmetric = geometry.IsSymmetric()};
+  made.served = ServedDataflows(shape, target_.on_cuda);
   Push(layer, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = TouchInput(index),
                                                                        .out = Touch(index),
                                                                        .conv = conv_index,
                                                                        .rulebook = made.rulebook,
-                                                                       .num_offsets = geometry.NumOffsets(),
-                                                                       .is_symmetric = geometry.IsSymmetric(),
+                                                                       .shape = shape,
                                                                        .epilogue = TakeEpilogue(layer),
-                                                                       .dtype = target_.dtype,
                                                                        .on_cuda = target_.on_cuda},
                                                std::move(weights)));
 }

@@ -210,6 +210,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   }
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
   RETURN_IF_ERROR(EndStage(kVoxelize));
+  const std::vector<RulebookForms> forms =
+      FormsOf(program, UniversalPlans(program, program.default_plans.ForVoxels(0)));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
     const ProgramRulebook& rulebook = program.rulebooks[i];
@@ -220,12 +222,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     const RulebookSpec& spec = rulebook.spec;
     made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
                       limits.max_grid_bytes, *context_->pool);
-    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
-    for (const ProgramRulebook& other : program.rulebooks) {
-      forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
-    }
     RETURN_IF_ERROR(
-        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms, made.rulebook(0)));
+        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms[i], made.rulebook(0)));
   }
   RETURN_IF_ERROR(EndStage(kGeometry));
   return cuda.stream.view().Synchronize();
@@ -237,9 +235,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   const int64_t num_voxels = geometry_.num_sites()[0];
   voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
   const std::vector<ConvPlan>& wanted = PlansOf(program, options).ForVoxels(num_voxels);
-  // What the CPU made are pairs.
-  std::vector<ConvPlan> plans = wanted;
-  if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
+  // What the CPU made are the forms of these plans alone.
+  const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   std::vector<char*> buffer_data(program.buffers.size());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
