@@ -1,4 +1,3 @@
-#include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/points/voxel_features.h"
 #include "tests/kernels/points/device_voxels.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
