@@ -88,7 +88,7 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   for (const Direction direction : {Direction::kGather, Direction::kScatter}) {
     for (const ScanConvolution& conv : convs) {
       if (!conv.is_submanifold()) continue;
-      const int32_t channels = direction == Direction::kGather ? conv.in_channels : conv.out_channels;
+      const int32_t channels = direction == Direction::kGather ? conv.shape.in_channels : conv.shape.out_channels;
       const auto same = std::find_if(moves.begin(), moves.end(), [&](const Move& other) {
         return other.direction == direction && other.conv.rulebook == conv.rulebook && other.channels == channels;
       });
