@@ -12,13 +12,7 @@ ConvPlan UniversalPlan(const ProgramConv& conv, const ConvPlan& plan) {
   return ByDataflow(plan, conv.served.front().dataflow);
 }
 
-}  // namespace
-
-std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans) {
-  std::transform(program.convs.begin(), program.convs.end(), plans.begin(), plans.begin(), UniversalPlan);
-  return plans;
-}
-
+// What pools, and convolutions that run by these plans, read of each rulebook.
 std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<ConvPlan>& plans) {
   std::vector<RulebookForms> forms(program.rulebooks.size());
   // A rulebook that swaps another's pairs has no forms of its own.
@@ -36,6 +30,13 @@ std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<Con
     forms_of(index) |= DataflowOf(plans[c].dataflow).Forms(program.rulebooks[index].is_swapped());
   }
   return forms;
+}
+
+}  // namespace
+
+std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans) {
+  std::transform(program.convs.begin(), program.convs.end(), plans.begin(), plans.begin(), UniversalPlan);
+  return plans;
 }
 
 PlanTable::PlanTable(const Program& program, const std::vector<Bucket>& buckets) : forms_(program.rulebooks.size()) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/compiler/plan.h"
-#include "engine/geometry/device_geometry.h"
+#include "engine/geometry/rulebook_forms.h"
 #include "engine/ops/conv_plan.h"
 
 namespace voxserve {
@@ -21,9 +21,6 @@ struct Program;
 
 // The same choices as far as the dataflow has them that the device serves for every convolution (dataflow.h).
 std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans);
-
-// What pools, and convolutions that run by these plans, read of each rulebook.
-std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<ConvPlan>& plans);
 
 class PlanTable {
  public:

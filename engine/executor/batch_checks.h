@@ -9,10 +9,6 @@
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_counts.h"
-#include "kernels/coordinates/output_coordinates.h"
-#include "kernels/coordinates/site_filter.h"
-#include "kernels/points/voxel_limit.h"
-#include "kernels/points/voxelize.h"
 
 namespace voxserve {
 
@@ -24,14 +20,6 @@ absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> 
 // What the steps see of the samples. point_begin: as above.
 std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
                                       BatchOutput& output);
-
-// The network's part of the parameters.
-kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
-kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
-// Which voxels stay. Of a sample that will be refused any may: the order that costs least.
-kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
-// context: of the batch under way, which has made the scores; null where the level has none.
-kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context);
 
 // RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfHostMemory();
@@ -47,11 +35,6 @@ absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunL
 
 inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
   return options.plans == nullptr ? program.default_plans : *options.plans;
-}
-
-// How a rulebook is searched by these plans; one that no convolution reads, by the default.
-inline kernels::MapSearch SearchOf(const ProgramRulebook& rulebook, const std::vector<ConvPlan>& plans) {
-  return rulebook.first_conv < 0 ? ConvPlan().map_search : plans[static_cast<size_t>(rulebook.first_conv)].map_search;
 }
 
 // The pairs of each offset. offset_begin: [num_offsets + 1].

@@ -4,7 +4,6 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/node_parameters.h"
 
 namespace voxserve {
 namespace {

@@ -8,20 +8,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/geometry/grouping_cache.h"
 #include "engine/geometry/row_level.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/sample_output.h"
-#include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 
@@ -69,33 +68,25 @@ struct QueuedOutput {
   const char* rows = nullptr;   // [num_rows, row_bytes], once the stream has been waited for
 };
 
-// How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
-struct RulebookGrouping {
-  int rulebook = 0;
-  kernels::GroupingOptions options;
-  std::unique_ptr<const kernels::MatmulGrouping> grouping;
-};
-
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
+  GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
   const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
 
-  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
-  int64_t points_pitch = 0;
+  kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
   char* output_rows = nullptr;                            // on a GPU: where outputs are made, and pinned memory for
   char* host_output_rows = nullptr;                       // them, OutputBytes of all steps each
   mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them, one behind the other
-  mutable std::vector<RulebookGrouping> groupings = {};   // by the convolutions that asked for them first
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   kernels::Rows At(const BufferSlice& slice) const;

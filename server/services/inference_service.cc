@@ -22,11 +22,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
         request_(request),
         response_(response),
         deadline_(DeadlineOf(*context)),
-        record_({.model = request->model(),
-                 .version = request->version(),
-                 .request_id = request->request_id(),
-                 .peer = context->peer()},
-                service->answer_options_) {}
+        telemetry_({.model = request->model(),
+                    .version = request->version(),
+                    .request_id = request->request_id(),
+                    .peer = context->peer()},
+                   service->answer_options_) {}
 
   void Start() {
     const absl::Status accepted = service_->limits_.AcceptCall();
@@ -38,7 +38,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!request_->has_cloud()) {
       return Fail(WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud));
     }
-    absl::StatusOr<PointCloud> cloud = record_.Decode(request_->mutable_cloud());
+    absl::StatusOr<PointCloud> cloud = telemetry_.Decode(request_->mutable_cloud());
     if (!cloud.ok()) return Fail(cloud.status());
     InferTask task;
     task.model = request_->model();
@@ -81,7 +81,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!result.ok()) return Fail(result.status());
 
     response_->set_request_id(request_->request_id());
-    const absl::StatusOr<int64_t> bytes = record_.Answer(*result, response_);
+    const absl::StatusOr<int64_t> bytes = telemetry_.Answer(*result, response_);
     if (!bytes.ok()) return End(ToGrpcStatus(bytes.status(), context_));
     answer_bytes_ = *bytes;
     End(grpc::Status::OK);
@@ -90,9 +90,9 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   void Fail(const absl::Status& status) {
     const grpc::Status answer = ToGrpcStatus(status, context_);
     if (IsRefusal()) {
-      record_.Refuse(status);
+      telemetry_.Refuse(status);
     } else {
-      record_.Fail(status);
+      telemetry_.Fail(status);
     }
     End(answer);
   }
@@ -111,7 +111,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   v1::InferResponse* const response_;
   const absl::Time deadline_;
   const std::thread::id receiver_ = std::this_thread::get_id();
-  RequestTelemetry record_;
+  RequestTelemetry telemetry_;
   bool accepted_ = false;
   bool submitted_ = false;  // written by the receiver's thread, within Infer
   uint64_t ticket_ = 0;

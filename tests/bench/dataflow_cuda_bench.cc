@@ -103,7 +103,7 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   void Run(double width, bool by_layer) {
-    const ScanConvolutions convs(width);
+    ScanConvolutions convs(width);
     int64_t in_values = 0, out_values = 0, weight_values = 0;
     for (const ScanConvolution& conv : convs.all()) {
       const ConvShape& shape = conv.shape;

@@ -68,9 +68,10 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
 // The weights go back to the runner's pool before it goes.
 ScanConvolutions::~ScanConvolutions() { program_ = Program(); }
 
-StepContext ScanConvolutions::context() const {
+StepContext ScanConvolutions::context() {
   return {.execution = &runner_->context(),
-          .device_geometry = &static_cast<const CudaExecutor&>(runner_->executor()).geometry()};
+          .device_geometry = &static_cast<const CudaExecutor&>(runner_->executor()).geometry(),
+          .groupings = &groupings_};
 }
 
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {

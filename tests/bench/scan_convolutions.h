@@ -43,12 +43,13 @@ class ScanConvolutions {
   const std::vector<ScanConvolution>& all() const { return all_; }
   // With the scan's rulebooks in all forms that a dataflow reads, and a stream: what a dataflow's Launch asks for but
   // scratch memory. Valid as long as this object.
-  StepContext context() const;
+  StepContext context();
 
  private:
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;
   std::vector<ScanConvolution> all_;
+  GroupingCache groupings_;
 };
 
 // The points of the newest sweeps alone of a scan of several: dt, a sweep's age, tells them apart.

@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "engine/geometry/device_geometry.h"
+#include "engine/geometry/rulebook_forms.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/step.h"
 #include "engine/tensor/dtype.h"

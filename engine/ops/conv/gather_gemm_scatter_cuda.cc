@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "engine/base/status_macros.h"
 #include "engine/ops/conv/gather_gemm_scatter.h"
 #include "engine/runtime/cuda_status.h"
@@ -8,28 +6,17 @@
 namespace voxserve {
 namespace {
 
-const kernels::MatmulGrouping& GroupingOf(const ConvRun& run) {
-  const StepContext& context = run.context;
-  const kernels::GroupingOptions& options = run.plan.grouping;
-  for (const RulebookGrouping& made : context.groupings) {
-    if (made.rulebook == run.rulebook && made.options == options) return *made.grouping;
-  }
-  const kernels::PairTablesView tables = context.device_geometry->rulebook(run.rulebook);
-  context.groupings.push_back({.rulebook = run.rulebook,
-                               .options = options,
-                               .grouping = std::make_unique<const kernels::MatmulGrouping>(
-                                   kernels::GroupMatmuls({.num_offsets = tables.num_offsets,
-                                                          .offset_begin = tables.offset_begin,
-                                                          .is_symmetric = run.shape.is_symmetric,
-                                                          .identity_offset = tables.identity_offset},
-                                                         options))});
-  return *context.groupings.back().grouping;
-}
-
 kernels::cuda::GatherGemmScatterParams ParamsOf(const ConvRun& run) {
-  return {.tables = run.context.device_geometry->rulebook(run.rulebook),
+  const kernels::PairTablesView tables = run.context.device_geometry->rulebook(run.rulebook);
+  const kernels::MatmulGrouping& grouping = run.context.groupings->Find(run.rulebook,
+                                                                        {.num_offsets = tables.num_offsets,
+                                                                         .offset_begin = tables.offset_begin,
+                                                                         .is_symmetric = run.shape.is_symmetric,
+                                                                         .identity_offset = tables.identity_offset},
+                                                                        run.plan.grouping);
+  return {.tables = tables,
           .is_symmetric = run.shape.is_symmetric,
-          .grouping = &GroupingOf(run),
+          .grouping = &grouping,
           .operands = run.operands,
           .workspace = run.context.scratch};
 }

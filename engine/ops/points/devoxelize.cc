@@ -28,7 +28,6 @@ kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const Ste
   if (is_of_points) {
     params.point_to_voxel = context.PointToVoxel();
     params.axes = context.points;
-    params.axes_pitch = context.points_pitch;
   }
   return params;
 }
@@ -52,17 +51,8 @@ size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const 
 }
 
 absl::Status DevoxelizeStep::Run(const StepContext& context) const {
-  const kernels::Rows in = context.At(options_.in);
-  const kernels::Rows out = context.At(options_.out);
-  kernels::DevoxelizeParams params{.num_rows = out.capacity,
-                                   .channels = out.channels,
-                                   .dtype = in.dtype,
-                                   .out_dtype = out.dtype,
-                                   .in = in.data,
-                                   .in_pitch = in.pitch,
-                                   .out = out.data,
-                                   .out_pitch = out.pitch,
-                                   .epilogue = options_.epilogue.In(context)};
+  kernels::DevoxelizeParams params{
+      .in = context.At(options_.in), .out = context.At(options_.out), .epilogue = options_.epilogue.In(context)};
   if (options_.weights.buffer < 0) {
     params.neighbours = context.PointToVoxel();
   } else {

@@ -33,17 +33,8 @@ kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context
 }
 
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {
-  const kernels::Rows in = context.At(options_.in);
-  const kernels::Rows out = context.At(options_.out);
-  kernels::PointToVoxelParams params{.reduce = options_.reduce,
-                                     .num_sites = out.capacity,
-                                     .channels = out.channels,
-                                     .dtype = in.dtype,
-                                     .out_dtype = out.dtype,
-                                     .in = in.data,
-                                     .in_pitch = in.pitch,
-                                     .out = out.data,
-                                     .out_pitch = out.pitch};
+  kernels::PointToVoxelParams params{
+      .reduce = options_.reduce, .in = context.At(options_.in), .out = context.At(options_.out)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       params.sorted_points = context.device_geometry->sorted_points();

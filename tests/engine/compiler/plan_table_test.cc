@@ -61,8 +61,6 @@ TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
 TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
   Program program = MakeProgram();
   EXPECT_EQ(UniversalPlans(program, {kFused, kGrouped, kFused}), std::vector<ConvPlan>(3, kGrouped));
-  EXPECT_EQ(FormsOf(program, UniversalPlans(program, {kFused, kFused, kFused})),
-            (std::vector<RulebookForms>{{.pairs = true}, {.pairs = true}, {}}));
   for (ProgramConv& conv : program.convs) conv.served = {{.dataflow = Dataflow::kFetchOnDemand}};
   EXPECT_EQ(UniversalPlans(program, {kFused, kFused, kFused}), std::vector<ConvPlan>(3, kFused));
 }

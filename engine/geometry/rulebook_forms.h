@@ -1,0 +1,22 @@
+#pragma once
+
+// The forms in which a GPU's convolutions and pools read a rulebook.
+
+namespace voxserve {
+
+// What of a rulebook a batch's convolutions and pools read. Each form is made only where it is asked for.
+struct RulebookForms {
+  bool pairs = false;               // either way round
+  bool neighbours = false;          // pools read them too
+  bool swapped_neighbours = false;  // for inverse and transposed convolutions and pools
+
+  bool operator==(const RulebookForms&) const = default;
+  RulebookForms& operator|=(const RulebookForms& others) {
+    pairs |= others.pairs;
+    neighbours |= others.neighbours;
+    swapped_neighbours |= others.swapped_neighbours;
+    return *this;
+  }
+};
+
+}  // namespace voxserve
