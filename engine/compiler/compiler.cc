@@ -51,7 +51,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   program.scores.resize(graph.levels.levels().size());
   program.label_dtype = target.bytes_per_label == 1 ? DType::kUint8 : DType::kUint16;
   BufferLayout buffers(target.dtype, program.label_dtype, layers, program);
-  StepEmitter emitter(plan, target, layers, buffers, program);
+  StepEmitter emitter(target, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size(); ++layer) {
       if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);

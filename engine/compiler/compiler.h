@@ -9,8 +9,7 @@
 //     possible, and copied otherwise. Layers whose sites alone are read have neither buffer nor step.
 //  3. Makes steps (operators.h): layers as the graph has them, segment by segment (segments.h), then the head, then the
 //     outputs (step_emitter.h).
-//  4. Prepares weights in the order that each step's dataflow reads. A CPU's are packed for the dataflow of the plan
-//     that is given here, and no later plan changes it; on a GPU all dataflows read the same order.
+//  4. Prepares weights in the order that the device reads: all dataflows of a device read the same.
 // Levels and rulebooks were found by structure when the graph was loaded (levels.h).
 
 #include "engine/compiler/plan.h"

@@ -8,49 +8,48 @@
 namespace voxserve {
 namespace {
 
-bool Serves(const ProgramConv& conv, const ConvPlan& plan) {
-  const std::vector<int32_t>& rows = conv.fetch_on_demand_rows;
-  if (!conv.is_on_cuda || plan.dataflow != Dataflow::kFetchOnDemand) return true;
-  return plan.block_rows == 0 ? !rows.empty() : std::find(rows.begin(), rows.end(), plan.block_rows) != rows.end();
+ConvPlan UniversalPlan(const ProgramConv& conv, const ConvPlan& plan) {
+  return ByDataflow(plan, conv.served.front().dataflow);
+}
+
+// What pools, and convolutions that run by these plans, read of each rulebook.
+std::vector<RulebookForms> FormsOf(const Program& program, const std::vector<ConvPlan>& plans) {
+  std::vector<RulebookForms> forms(program.rulebooks.size());
+  // A rulebook that swaps another's pairs has no forms of its own.
+  const auto forms_of = [&](size_t index) -> RulebookForms& {
+    const ProgramRulebook& rulebook = program.rulebooks[index];
+    return forms[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : index];
+  };
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const ProgramRulebook& rulebook = program.rulebooks[i];
+    if (!rulebook.is_pooled) continue;
+    forms_of(i) |= {.neighbours = !rulebook.is_swapped(), .swapped_neighbours = rulebook.is_swapped()};
+  }
+  for (size_t c = 0; c < plans.size(); ++c) {
+    const auto index = static_cast<size_t>(program.convs[c].rulebook);
+    forms_of(index) |= DataflowOf(plans[c].dataflow).Forms(program.rulebooks[index].is_swapped());
+  }
+  return forms;
 }
 
 }  // namespace
 
-ConvPlan AsGatherGemmScatter(ConvPlan plan) {
-  if (plan.dataflow == Dataflow::kGatherGemmScatter) return plan;
-  plan.dataflow = Dataflow::kGatherGemmScatter;
-  plan.block_rows = 0;
-  return plan;
+std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans) {
+  std::transform(program.convs.begin(), program.convs.end(), plans.begin(), plans.begin(), UniversalPlan);
+  return plans;
 }
 
-PlanTable::PlanTable(const Program& program, const std::vector<Bucket>& buckets) {
-  forms_.resize(program.rulebooks.size());
-  for (size_t i = 0; i < forms_.size(); ++i) {
-    const ProgramRulebook& rulebook = program.rulebooks[i];
-    if (!rulebook.is_pooled) continue;
-    if (rulebook.swap_of >= 0) {
-      forms_[static_cast<size_t>(rulebook.swap_of)].swapped_neighbours = true;
-    } else {
-      forms_[i].neighbours = true;
-    }
-  }
+PlanTable::PlanTable(const Program& program, const std::vector<Bucket>& buckets) : forms_(program.rulebooks.size()) {
   for (const Bucket& bucket : buckets) {
     std::vector<ConvPlan>& plans = plans_.emplace_back();
     max_voxels_.push_back(bucket.max_voxels);
+    const ConvPlan& fallback = bucket.plan.fallback;
     for (const ProgramConv& conv : program.convs) {
       const ConvPlan& wanted = bucket.plan.ForNode(conv.node);
-      plans.push_back(Serves(conv, wanted)                 ? wanted
-                      : Serves(conv, bucket.plan.fallback) ? bucket.plan.fallback
-                                                           : AsGatherGemmScatter(bucket.plan.fallback));
-      const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(conv.rulebook)];
-      const bool is_swapped = rulebook.swap_of >= 0;
-      RulebookForms& forms = forms_[static_cast<size_t>(is_swapped ? rulebook.swap_of : conv.rulebook)];
-      if (plans.back().dataflow == Dataflow::kGatherGemmScatter) {
-        forms.pairs = true;
-      } else {
-        (is_swapped ? forms.swapped_neighbours : forms.neighbours) = true;
-      }
+      plans.push_back(conv.Serves(wanted) ? wanted : conv.Serves(fallback) ? fallback : UniversalPlan(conv, fallback));
     }
+    const std::vector<RulebookForms> forms = FormsOf(program, plans);
+    for (size_t i = 0; i < forms.size(); ++i) forms_[i] |= forms[i];
   }
 }
 

@@ -19,8 +19,8 @@ namespace voxserve {
 
 struct Program;
 
-// The same choices as far as gather-GEMM-scatter, which a GPU serves for every convolution, has them.
-ConvPlan AsGatherGemmScatter(ConvPlan plan);
+// The same choices as far as the dataflow has them that the device serves for every convolution (dataflow.h).
+std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPlan> plans);
 
 class PlanTable {
  public:
@@ -36,8 +36,8 @@ class PlanTable {
   // Of a program without convolutions.
   PlanTable() : plans_(1) {}
   // Buckets ascend and do not overlap. Between and beyond them the nearest one serves.
-  // A convolution whose plan its device does not serve (ProgramConv::fetch_on_demand_rows) runs by the bucket's
-  // fallback.
+  // A convolution whose plan its device does not serve (ProgramConv::served) runs by the bucket's fallback, and where
+  // the device does not serve that either, by the dataflow that it serves for every convolution.
   PlanTable(const Program& program, const std::vector<Bucket>& buckets);
 
   const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution

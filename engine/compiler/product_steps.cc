@@ -11,7 +11,6 @@
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/linear.h"
-#include "kernels/conv/fetch_on_demand.h"
 
 namespace voxserve {
 namespace {
@@ -59,33 +58,28 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   }
   emitter.CountWeights(weights);
   const int conv_index = static_cast<int>(emitter.program().convs.size());
+  const ConvShape shape{.in_channels = emitter.Node(node.inputs[0]).channels,
+                        .out_channels = node.channels,
+                        .dtype = emitter.target().dtype,
+                        .num_offsets = geometry.NumOffsets(),
+                        .is_symmetric = geometry.IsSymmetric()};
+  const int rulebook = emitter.RulebookOf(conv, conv_index);
   emitter.program().convs.push_back({.node = node.name,
                                      .step = static_cast<int>(emitter.program().steps.size()),
-                                     .rulebook = emitter.RulebookOf(conv, conv_index),
-                                     .in_channels = emitter.Node(node.inputs[0]).channels,
-                                     .out_channels = node.channels,
-                                     .dtype = emitter.target().dtype,
-                                     .is_on_cuda = emitter.target().on_cuda});
-  ProgramConv& made = emitter.program().convs.back();
-  if constexpr (kernels::kHasCuda) {
-    if (emitter.target().on_cuda) {
-      made.fetch_on_demand_rows =
-          kernels::cuda::FetchOnDemandTileRows(emitter.target().dtype, made.in_channels, made.out_channels);
-    }
-  }
-  emitter.Push(index, std::make_unique<SparseConvStep>(
-                          SparseConvStep::Options{
-                              .in = emitter.TouchInput(index),
-                              .out = emitter.Touch(index),
-                              .conv = conv_index,
-                              .rulebook = made.rulebook,
-                              .num_offsets = geometry.NumOffsets(),
-                              .is_symmetric = geometry.IsSymmetric(),
-                              .packs_weights = !emitter.target().on_cuda &&
-                                               emitter.plan().ForNode(node.name).dataflow == Dataflow::kFetchOnDemand,
-                              .epilogue = emitter.TakeEpilogue(index),
-                              .dtype = emitter.target().dtype},
-                          std::move(weights)));
+                                     .rulebook = rulebook,
+                                     .in_channels = shape.in_channels,
+                                     .out_channels = shape.out_channels,
+                                     .dtype = shape.dtype,
+                                     .is_on_cuda = emitter.target().on_cuda,
+                                     .served = ServedDataflows(shape, emitter.target().on_cuda)});
+  emitter.Push(index, std::make_unique<SparseConvStep>(SparseConvStep::Options{.in = emitter.TouchInput(index),
+                                                                               .out = emitter.Touch(index),
+                                                                               .conv = conv_index,
+                                                                               .rulebook = rulebook,
+                                                                               .shape = shape,
+                                                                               .epilogue = emitter.TakeEpilogue(index),
+                                                                               .on_cuda = emitter.target().on_cuda},
+                                                       std::move(weights)));
 }
 
 void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter) {

@@ -1,5 +1,6 @@
 #include "engine/compiler/program.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,13 @@ absl::Status NamingStep(const Step& step, const absl::Status& status) {
 }
 
 }  // namespace
+
+const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
+  const auto found = std::find_if(served.begin(), served.end(), [dataflow](const ServedDataflow& of_device) {
+    return of_device.dataflow == dataflow;
+  });
+  return found == served.end() ? nullptr : &*found;
+}
 
 absl::Status Program::Upload(WeightUploader& uploader) {
   const int64_t before = uploader.uploaded_bytes();

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "engine/compiler/plan_table.h"
 #include "engine/model/graph.h"
+#include "engine/ops/conv/dataflow.h"
 #include "engine/ops/step.h"
 #include "engine/tensor/dtype.h"
 
@@ -29,6 +30,8 @@ struct ProgramRulebook {
   int swap_of = -1;    // index of the rulebook whose pairs are swapped; -1: searched
   int first_conv = 0;  // the first convolution that asked for it: its plan says how it is searched; -1: only pools did
   bool is_pooled = false;  // a pool walks it, on a GPU as neighbours
+
+  bool is_swapped() const { return swap_of >= 0; }
 };
 
 // A part of the network: its levels and rulebooks are made, then its steps run.
@@ -49,7 +52,14 @@ struct ProgramConv {
   int32_t out_channels = 0;
   DType dtype = DType::kFloat32;  // of its products
   bool is_on_cuda = false;
-  std::vector<int32_t> fetch_on_demand_rows;  // on a GPU: what block_rows may be there; empty: no fetch-on-demand
+  std::vector<ServedDataflow> served;  // by the device, as ServedDataflows has them
+
+  // Null where the device does not serve it.
+  const ServedDataflow* Find(Dataflow dataflow) const;
+  bool Serves(const ConvPlan& plan) const {
+    const ServedDataflow* const found = Find(plan.dataflow);
+    return found != nullptr && found->Serves(plan);
+  }
 };
 
 struct Program {

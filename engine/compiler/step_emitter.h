@@ -12,7 +12,6 @@
 #include "engine/compiler/buffer_layout.h"
 #include "engine/compiler/compiler.h"
 #include "engine/compiler/layers.h"
-#include "engine/compiler/plan.h"
 #include "engine/compiler/program.h"
 #include "engine/ops/step.h"
 
@@ -21,11 +20,10 @@ namespace voxserve {
 class StepEmitter {
  public:
   // All outlive the emitter. A layer's weights are moved out of it, into its steps.
-  StepEmitter(const Plan& plan, const CompileTarget& target, Layers& layers, BufferLayout& buffers, Program& program)
-      : graph_(layers.graph()), plan_(plan), target_(target), layers_(layers), buffers_(buffers), program_(program) {}
+  StepEmitter(const CompileTarget& target, Layers& layers, BufferLayout& buffers, Program& program)
+      : graph_(layers.graph()), target_(target), layers_(layers), buffers_(buffers), program_(program) {}
 
   const Graph& graph() const { return graph_; }
-  const Plan& plan() const { return plan_; }
   const CompileTarget& target() const { return target_; }
   Layers& layers() { return layers_; }
   BufferLayout& buffers() { return buffers_; }
@@ -86,7 +84,6 @@ class StepEmitter {
   };
 
   const Graph& graph_;
-  const Plan& plan_;
   const CompileTarget& target_;
   Layers& layers_;
   BufferLayout& buffers_;

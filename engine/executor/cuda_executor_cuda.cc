@@ -192,9 +192,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   const int64_t num_voxels = geometry_.num_sites()[0];
   voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
   const std::vector<ConvPlan>& wanted = PlansOf(program, options).ForVoxels(num_voxels);
-  // The CPU has made pairs alone.
-  std::vector<ConvPlan> plans = wanted;
-  if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
+  // What the CPU made are the forms of these plans alone.
+  const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   StepContext context{.execution = context_,

@@ -24,6 +24,7 @@
 #include "engine/geometry/point_sampling.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/conv/gather_scatter.h"
+#include "kernels/conv/neighbours.h"
 #include "kernels/points/voxel_limit.h"
 #include "kernels/points/voxelize.h"
 
@@ -73,7 +74,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }  // by level
   // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const { return rulebooks_.pairs(index); }
-  NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
+  kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
 
   // On the device; kernels/points/voxelize.h says what each holds.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }

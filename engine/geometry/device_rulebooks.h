@@ -18,21 +18,12 @@
 #include "engine/geometry/geometry_maker.h"
 #include "engine/geometry/geometry_memory.h"
 #include "kernels/conv/gather_scatter.h"
+#include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 
 namespace voxserve {
-
-// A rulebook as fetch-on-demand reads it.
-struct NeighboursView {
-  int32_t num_offsets = 0;
-  const int32_t* rows = nullptr;  // device [num_offsets, pitch]: the input row of an output row, or -1
-  int64_t pitch = 0;
-  int64_t num_in_rows = 0;
-  int64_t num_out_rows = 0;
-  int32_t identity_offset = -1;  // as in PairTablesView
-};
 
 class DeviceRulebooks {
  public:
@@ -56,7 +47,7 @@ class DeviceRulebooks {
   int64_t num_grid_fallbacks() const;
   // Where the form was asked for.
   kernels::PairTablesView pairs(int index) const;
-  NeighboursView neighbours(int index) const;
+  kernels::NeighboursView neighbours(int index) const;
 
  private:
   struct Rulebook {

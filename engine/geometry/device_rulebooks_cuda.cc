@@ -313,9 +313,9 @@ int64_t DeviceRulebooks::num_grid_fallbacks() const {
   return static_cast<int64_t>(grid_levels_.size()) - std::count(uses_grid, uses_grid + sizes_->num_levels(), 1);
 }
 
-NeighboursView DeviceRulebooks::neighbours(int index) const {
+kernels::NeighboursView DeviceRulebooks::neighbours(int index) const {
   const Rulebook& rulebook = at(Searched(index));
-  NeighboursView view{.num_offsets = rulebook.num_offsets,
+  kernels::NeighboursView view{.num_offsets = rulebook.num_offsets,
                       .rows = rulebook.neighbours,
                       .pitch = rulebook.out_capacity,
                       .num_in_rows = levels_->num_sites(rulebook.in_level),

@@ -6,11 +6,17 @@ namespace voxserve {
 
 // The forms that a batch's convolutions and pools read of one rulebook. Each is made only where it is asked for.
 struct RulebookForms {
-  bool pairs = false;               // gather-GEMM-scatter's, either way round
-  bool neighbours = false;          // fetch-on-demand's and pools'
-  bool swapped_neighbours = false;  // of inverse and transposed ones
+  bool pairs = false;               // either way round
+  bool neighbours = false;          // pools read them too
+  bool swapped_neighbours = false;  // for inverse and transposed convolutions and pools
 
   bool operator==(const RulebookForms&) const = default;
+  RulebookForms& operator|=(const RulebookForms& others) {
+    pairs |= others.pairs;
+    neighbours |= others.neighbours;
+    swapped_neighbours |= others.swapped_neighbours;
+    return *this;
+  }
 };
 
 }  // namespace voxserve

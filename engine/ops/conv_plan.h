@@ -7,20 +7,27 @@
 
 namespace voxserve {
 
-// How the products are made. kFetchOnDemand reads input rows in place (kernels/conv/fetch_on_demand.h),
-// kGatherGemmScatter copies them into a buffer and calls the library's GEMM (kernels/conv/gather_gemm_scatter.h).
+// How the products are made. engine/ops/conv/dataflow.h has the table of what each of them is.
 enum class Dataflow { kFetchOnDemand, kGatherGemmScatter };
 
 struct ConvPlan {
   // Convolutions that share a rulebook share the first one's.
   kernels::MapSearch map_search = kernels::MapSearch::kMerge;
   Dataflow dataflow = Dataflow::kFetchOnDemand;
-  // Output rows of a block, which a CPU's thread keeps in its cache and a GPU's block (kFetchOnDemand) in its shared
-  // memory; 0: the dataflow's default.
+  // Output rows of a block, which a CPU's thread keeps in its cache and a GPU's block in its shared memory; 0: the
+  // dataflow's default.
   int block_rows = 0;
-  kernels::GroupingOptions grouping = {};  // GPU, kGatherGemmScatter
+  kernels::GroupingOptions grouping = {};  // where ConvDataflow::has_grouping
 
   bool operator==(const ConvPlan&) const = default;
 };
+
+// The same choices as far as `dataflow` has them.
+constexpr ConvPlan ByDataflow(ConvPlan plan, Dataflow dataflow) {
+  if (plan.dataflow == dataflow) return plan;
+  plan.dataflow = dataflow;
+  plan.block_rows = 0;
+  return plan;
+}
 
 }  // namespace voxserve

@@ -16,9 +16,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "engine/base/quoted.h"
 #include "engine/model/text_file.h"
+#include "engine/ops/conv/dataflow.h"
 #include "google/protobuf/text_format.h"
 #include "kernels/conv/matmul_grouping.h"
 #include "voxserve/model/v1/plan.pb.h"
@@ -31,6 +34,13 @@ using kernels::Grouping;
 using kernels::MapSearch;
 
 constexpr uint32_t kMaxBlockRows = uint32_t{1} << 20;
+constexpr absl::string_view kDataflowPrefix = "DATAFLOW_";
+
+model::v1::Dataflow ProtoOf(const ConvDataflow& dataflow) {
+  model::v1::Dataflow proto = model::v1::DATAFLOW_UNSPECIFIED;
+  model::v1::Dataflow_Parse(absl::StrCat(kDataflowPrefix, dataflow.name()), &proto);
+  return proto;
+}
 
 // Takes the fields of a plan out of its message.
 class PlanReader {
@@ -133,20 +143,16 @@ class PlanReader {
   }
 
   static void ReadDataflow(model::v1::Dataflow proto, Dataflow* dataflow, const ProblemsAt& at) {
-    switch (proto) {
-      case model::v1::DATAFLOW_UNSPECIFIED:
-        return;
-      case model::v1::DATAFLOW_GATHER_GEMM_SCATTER:
-        *dataflow = Dataflow::kGatherGemmScatter;
-        return;
-      case model::v1::DATAFLOW_FETCH_ON_DEMAND:
-        *dataflow = Dataflow::kFetchOnDemand;
-        return;
-      case model::v1::DATAFLOW_IMPLICIT_GEMM:
-        at.Add("dataflow IMPLICIT_GEMM is not served yet");
-        return;
-      default:
-        at.Add("dataflow ", static_cast<int>(proto), " is unknown");
+    if (proto == model::v1::DATAFLOW_UNSPECIFIED) return;
+    for (const ConvDataflow* of_table : Dataflows()) {
+      if (ProtoOf(*of_table) != proto) continue;
+      *dataflow = of_table->id();
+      return;
+    }
+    if (model::v1::Dataflow_IsValid(proto)) {
+      at.Add("dataflow ", absl::StripPrefix(model::v1::Dataflow_Name(proto), kDataflowPrefix), " is not served yet");
+    } else {
+      at.Add("dataflow ", static_cast<int>(proto), " is unknown");
     }
   }
 
@@ -245,16 +251,6 @@ model::v1::MapSearch ProtoOf(MapSearch search) {
   return model::v1::MAP_SEARCH_UNSPECIFIED;
 }
 
-model::v1::Dataflow ProtoOf(Dataflow dataflow) {
-  switch (dataflow) {
-    case Dataflow::kFetchOnDemand:
-      return model::v1::DATAFLOW_FETCH_ON_DEMAND;
-    case Dataflow::kGatherGemmScatter:
-      return model::v1::DATAFLOW_GATHER_GEMM_SCATTER;
-  }
-  return model::v1::DATAFLOW_UNSPECIFIED;
-}
-
 model::v1::Grouping ProtoOf(Grouping grouping) {
   switch (grouping) {
     case Grouping::kSeparate:
@@ -274,9 +270,10 @@ model::v1::ConvPlan ProtoOf(const std::string& node, const ConvPlan& plan, const
   model::v1::ConvPlan proto;
   proto.set_node(node);
   proto.set_map_search(ProtoOf(plan.map_search));
-  proto.set_dataflow(ProtoOf(plan.dataflow));
+  const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
+  proto.set_dataflow(ProtoOf(dataflow));
   proto.set_block_rows(static_cast<uint32_t>(plan.block_rows));
-  if (plan.dataflow == Dataflow::kGatherGemmScatter || !(plan.grouping == default_plan.grouping)) {
+  if (dataflow.has_grouping() || !(plan.grouping == default_plan.grouping)) {
     proto.set_grouping(ProtoOf(plan.grouping.grouping));
     proto.set_epsilon(plan.grouping.epsilon);
     if (plan.grouping.bmm_max_rows != kernels::kNoLimit) {
@@ -333,16 +330,12 @@ std::vector<std::string> SortedNodes(const Plan& plan) {
 }
 
 void CheckServed(const ConvPlan& plan, const ProgramConv& conv, const ProblemsAt& at) {
-  if (plan.dataflow != Dataflow::kFetchOnDemand) {
-    if (!conv.is_on_cuda) at.Add("dataflow GATHER_GEMM_SCATTER is not served on a CPU");
-    return;
-  }
-  const std::vector<int32_t>& served = conv.fetch_on_demand_rows;
-  if (!conv.is_on_cuda) return;
-  if (served.empty()) {
-    at.Add("dataflow FETCH_ON_DEMAND is not served here");
-  } else if (plan.block_rows != 0 && std::find(served.begin(), served.end(), plan.block_rows) == served.end()) {
-    at.Add("block_rows ", plan.block_rows, " is not served here; 0, ", absl::StrJoin(served, ", "), " are");
+  const ServedDataflow* const served = conv.Find(plan.dataflow);
+  if (served == nullptr) {
+    at.Add("dataflow ", DataflowOf(plan.dataflow).name(), " is not served ", conv.is_on_cuda ? "here" : "on a CPU");
+  } else if (!served->Serves(plan)) {
+    at.Add("block_rows ", plan.block_rows, " is not served here; 0, ", absl::StrJoin(*served->block_rows, ", "),
+           " are");
   }
 }
 
@@ -403,7 +396,7 @@ Problems PlanProblems(const TunedPlan& plan, const Program& program) {
   for (size_t i = 0; i < plan.buckets.size(); ++i) {
     const std::string place = absl::StrCat("buckets[", i, "]");
     const Plan& bucket = plan.buckets[i].bucket.plan;
-    // A GPU serves whatever a fallback asks for by gather-GEMM-scatter (PlanTable).
+    // A GPU serves whatever a fallback asks for, by another dataflow where it must (PlanTable).
     const auto on_cpu =
         std::find_if(program.convs.begin(), program.convs.end(), [](const auto& conv) { return !conv.is_on_cuda; });
     if (on_cpu != program.convs.end()) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/ops/conv/dataflow.h"
 #include "engine/tuner/plan_candidates.h"
 #include "engine/tuner/result_guard.h"
 
@@ -28,7 +29,7 @@ constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65,
 struct SizedScan {
   const SampleInput* input = nullptr;
   int64_t num_voxels = 0;
-  RulebookSizes sizes;  // on a GPU
+  RulebookSizes sizes;
 };
 
 struct ScanBucket {
@@ -84,7 +85,6 @@ class PlanSearch {
   PlanSearch(const Program& program, const RunScan& run, const SearchOptions& options)
       : program_(program),
         options_(options),
-        is_on_cuda_(!program.convs.empty() && program.convs.front().is_on_cuda),
         timer_(program, run,
                {.time_limit = options.time_limit, .on_progress = options.on_progress, .now = options.now}) {}
 
@@ -147,7 +147,6 @@ class PlanSearch {
 
   const Program& program_;
   const SearchOptions& options_;
-  const bool is_on_cuda_;
   PlanTimer timer_;
   SearchResult result_;
   std::string bucket_name_;
@@ -164,9 +163,8 @@ absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const
       result_.notes.push_back(absl::StrCat("there was no time for ", scans.size() - i, " of ", scans.size(), " scans"));
       break;
     }
-    // Map sizes come with pairs, which gather-GEMM-scatter reads.
-    NetworkPlan plan = program_.default_plans.ForVoxels(scans[i].num_points());
-    if (is_on_cuda_) std::transform(plan.begin(), plan.end(), plan.begin(), AsGatherGemmScatter);
+    // On a GPU map sizes come with pairs, which the dataflow reads that it has for every convolution.
+    const NetworkPlan plan = UniversalPlans(program_, program_.default_plans.ForVoxels(scans[i].num_points()));
     ASSIGN_OR_RETURN(BatchOutput output, timer_.Run(timer_.TableOf(plan), scans[i], {.times_convs = true}));
     std::string why = WhyFailed(output);
     const int64_t num_voxels = why.empty() ? output.samples[0].counts.voxels : 0;
@@ -214,7 +212,8 @@ absl::Status PlanSearch::MakeShortlist(BucketState& state) {
   return absl::OkStatus();
 }
 
-// Without the default; at least one of each dataflow that was measured, so that whole networks of one can be made.
+// Without the default; with the best of each other dataflow that was measured, so that whole networks of one can be
+// made.
 std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, const std::vector<NetworkPlan>& runs,
                                          const std::vector<PlanTimes>& times) const {
   std::vector<size_t> order;
@@ -223,13 +222,14 @@ std::vector<ConvPlan> PlanSearch::BestOf(const BucketState& state, size_t conv, 
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return times[a].convs[conv] < times[b].convs[conv]; });
-  const auto is_other = [&](size_t r) { return runs[r][conv].dataflow != state.defaults[conv].dataflow; };
-  const auto other = std::find_if(order.begin(), order.end(), is_other);
-  if (other != order.end() && other - order.begin() >= static_cast<std::ptrdiff_t>(kShortlist)) {
-    order[kShortlist - 1] = *other;
+  std::set<size_t> chosen;  // positions in `order`
+  std::set<Dataflow> seen = {state.defaults[conv].dataflow};
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (seen.insert(runs[order[i]][conv].dataflow).second) chosen.insert(i);
   }
+  for (size_t i = 0; i < order.size() && chosen.size() < kShortlist; ++i) chosen.insert(i);
   std::vector<ConvPlan> best;
-  for (size_t i = 0; i < std::min(order.size(), kShortlist); ++i) best.push_back(runs[order[i]][conv]);
+  for (const size_t i : chosen) best.push_back(runs[order[i]][conv]);
   return best;
 }
 
@@ -352,27 +352,25 @@ std::vector<NetworkPlan> PlanSearch::MixesOf(const BucketState& state) const {
     if (std::find(mixes.begin(), mixes.end(), mix) == mixes.end()) mixes.push_back(std::move(mix));
   };
   add([](size_t) { return std::nullopt; });
-  if (!is_on_cuda_) return mixes;
 
-  constexpr Dataflow kDataflows[] = {Dataflow::kGatherGemmScatter, Dataflow::kFetchOnDemand};
-  std::vector<Dataflow> better(program_.rulebooks.size(), Dataflow::kGatherGemmScatter);
+  std::vector<Dataflow> better(program_.rulebooks.size(), Dataflows().front()->id());
   for (size_t rulebook = 0; rulebook < better.size(); ++rulebook) {
     absl::Duration least = absl::InfiniteDuration();
-    for (const Dataflow dataflow : kDataflows) {
+    for (const ConvDataflow* dataflow : Dataflows()) {
       absl::Duration total;
       for (size_t c = 0; c < num_convs; ++c) {
         if (SearchedRulebook(c) != rulebook) continue;
-        const std::optional<size_t> best = Best(state, c, dataflow);
+        const std::optional<size_t> best = Best(state, c, dataflow->id());
         total += best ? state.times[c][*best] : absl::InfiniteDuration();
       }
       if (total < least) {
         least = total;
-        better[rulebook] = dataflow;
+        better[rulebook] = dataflow->id();
       }
     }
   }
   add([&](size_t conv) { return better[SearchedRulebook(conv)]; });
-  for (const Dataflow dataflow : kDataflows) add([&](size_t) { return dataflow; });
+  for (const ConvDataflow* dataflow : Dataflows()) add([&](size_t) { return dataflow->id(); });
   return mixes;
 }
 
@@ -416,7 +414,7 @@ absl::StatusOr<NetworkPlan> PlanSearch::ChooseMapSearches(const BucketState& sta
     for (const size_t conv : by_level[variant.level]) changed[conv].map_search = variant.search;
   };
   for (size_t level = 0; level < by_level.size(); ++level) {
-    for (const kernels::MapSearch search : MapSearches(is_on_cuda_)) {
+    for (const kernels::MapSearch search : MapSearches(program_)) {
       NetworkPlan changed = plan;
       change({level, search}, changed);
       if (changed == plan) continue;

@@ -153,35 +153,36 @@ cudaError_t LaunchBlocks(const FetchOnDemandArguments<T>& arguments, int64_t num
 template <typename T>
 cudaError_t Launch(const FetchOnDemandParams& params, const FetchOnDemandShape& shape, const DeviceLimits& limits,
                    cudaStream_t stream) {
+  const auto& [in, out, weights, epilogue] = params.operands;
+  const NeighboursView& neighbours = params.neighbours;
   constexpr auto kValueBytes = static_cast<int64_t>(sizeof(T));
   const auto is_aligned = [](const void* rows, int64_t pitch_bytes) {
     return CommonAlignment().Add(rows).Add(pitch_bytes).bytes() == kVectorBytes;
   };
   CommonAlignment out_alignment;
-  out_alignment.Add(params.out).Add(params.out_pitch * SizeOf(params.out_dtype)).Add(params.out_channels * kValueBytes);
-  AddEpilogue(params.epilogue, out_alignment);
-  const int32_t num_slices = (params.out_channels - 1) / shape.block_channels + 1;
-  const FetchOnDemandArguments<T> arguments{
-      .shape = shape,
-      .neighbours = params.neighbours,
-      .neighbours_pitch = params.neighbours_pitch,
-      .num_offsets = params.num_offsets,
-      .is_symmetric = params.is_symmetric,
-      .num_out_rows = params.num_out_rows,
-      .in = static_cast<const T*>(params.in),
-      .in_pitch = params.in_pitch,
-      .in_channels = params.in_channels,
-      .in_vectors = is_aligned(params.in, params.in_pitch * kValueBytes),
-      .weights = static_cast<const T*>(params.weights),
-      .weight_vectors = is_aligned(params.weights, params.out_channels * kValueBytes),
-      .out_channels = params.out_channels,
-      .num_slices = num_slices,
-      .out = params.out,
-      .out_pitch = params.out_pitch,
-      .is_out_float = params.out_dtype == DType::kFloat32,
-      .out_vectors = out_alignment.bytes() == kVectorBytes,
-      .epilogue = TypedEpilogue<T, float>(params.epilogue)};
-  const int64_t num_blocks = NumTiles(params.num_out_rows, shape.tile_rows) * num_slices;
+  out_alignment.Add(out.data).Add(out.pitch_bytes()).Add(out.channels * kValueBytes);
+  AddEpilogue(epilogue, out_alignment);
+  const int32_t num_slices = (out.channels - 1) / shape.block_channels + 1;
+  const FetchOnDemandArguments<T> arguments{.shape = shape,
+                                            .neighbours = neighbours.rows,
+                                            .neighbours_pitch = neighbours.pitch,
+                                            .num_offsets = neighbours.num_offsets,
+                                            .is_symmetric = params.is_symmetric,
+                                            .num_out_rows = neighbours.num_out_rows,
+                                            .in = static_cast<const T*>(in.data),
+                                            .in_pitch = in.pitch,
+                                            .in_channels = in.channels,
+                                            .in_vectors = is_aligned(in.data, in.pitch_bytes()),
+                                            .weights = static_cast<const T*>(weights),
+                                            .weight_vectors = is_aligned(weights, out.channels * kValueBytes),
+                                            .out_channels = out.channels,
+                                            .num_slices = num_slices,
+                                            .out = out.data,
+                                            .out_pitch = out.pitch,
+                                            .is_out_float = out.dtype == DType::kFloat32,
+                                            .out_vectors = out_alignment.bytes() == kVectorBytes,
+                                            .epilogue = TypedEpilogue<T, float>(epilogue)};
+  const int64_t num_blocks = NumTiles(neighbours.num_out_rows, shape.tile_rows) * num_slices;
   if (num_blocks > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   const bool has_four_groups = shape.pair_groups == 4;
   switch (shape.block_channels) {
@@ -209,33 +210,37 @@ std::vector<int32_t> FetchOnDemandTileRows(DType dtype, int32_t in_channels, int
 }
 
 cudaError_t FetchOnDemand(const FetchOnDemandParams& params, cudaStream_t stream) {
-  if (params.num_out_rows == 0 || params.out_channels == 0) return cudaSuccess;
-  if (params.num_offsets > kMaxKernelVolume) return cudaErrorInvalidValue;
-  if (params.out_dtype != params.dtype && params.out_dtype != DType::kFloat32) return cudaErrorInvalidValue;
+  const NeighboursView& neighbours = params.neighbours;
+  const ConstRows& in = params.operands.in;
+  const Rows& out = params.operands.out;
+  if (neighbours.num_out_rows == 0 || out.channels == 0) return cudaSuccess;
+  if (neighbours.num_offsets > kMaxKernelVolume) return cudaErrorInvalidValue;
+  if (out.dtype != in.dtype && out.dtype != DType::kFloat32) return cudaErrorInvalidValue;
   // A symmetric walk puts the weights of its centre last; no other offset can be the identity there.
-  if (params.is_symmetric && params.identity_offset >= 0 && params.identity_offset != params.num_offsets / 2) {
+  if (params.is_symmetric && neighbours.identity_offset >= 0 &&
+      neighbours.identity_offset != neighbours.num_offsets / 2) {
     return cudaErrorInvalidValue;
   }
   const NvtxRange range("FetchOnDemand");
   DeviceLimits limits;
   VOXSERVE_RETURN_IF_CUDA(ReadLimits(limits));
-  if (!Serves(params.dtype, params.in_channels, params.out_channels, limits)) {
+  if (!Serves(in.dtype, in.channels, out.channels, limits)) {
     return limits.major < 8 ? cudaErrorNotSupported : cudaErrorInvalidValue;
   }
-  const std::vector<int32_t> allowed = AllowedTileRows(params.in_channels, params.out_channels, limits);
+  const std::vector<int32_t> allowed = AllowedTileRows(in.channels, out.channels, limits);
   int32_t tile_rows = params.tile_rows;
   if (tile_rows == 0 && !allowed.empty()) {
-    tile_rows = DefaultTileRows(allowed, params.num_out_rows, params.out_channels, limits.num_sms);
+    tile_rows = DefaultTileRows(allowed, neighbours.num_out_rows, out.channels, limits.num_sms);
   }
   if (std::find(allowed.begin(), allowed.end(), tile_rows) == allowed.end()) return cudaErrorInvalidValue;
 
   FetchOnDemandShape shape;
   const int32_t block_channels =
-      ChooseSlice(params.out_channels, NumTiles(params.num_out_rows, tile_rows), limits.num_sms);
-  if (!ChooseShape(limits, params.num_offsets, params.in_channels, block_channels, tile_rows, shape)) {
+      ChooseSlice(out.channels, NumTiles(neighbours.num_out_rows, tile_rows), limits.num_sms);
+  if (!ChooseShape(limits, neighbours.num_offsets, in.channels, block_channels, tile_rows, shape)) {
     return cudaErrorInvalidValue;
   }
-  if (params.dtype == DType::kFloat16) return Launch<__half>(params, shape, limits, stream);
+  if (in.dtype == DType::kFloat16) return Launch<__half>(params, shape, limits, stream);
   return Launch<__nv_bfloat16>(params, shape, limits, stream);
 }
 

@@ -15,24 +15,18 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/conv/conv_operands.h"
+#include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/dtype.h"
-#include "kernels/core/epilogue.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct FetchOnDemandParams {
   RulebookView rulebook;
-  const float* in = nullptr;  // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;       // floats
-  int32_t in_channels = 0;
-  const float* weights = nullptr;  // packed by PackWeights for this machine
-  float* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
-  int64_t out_pitch = 0;           //   the residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;
+  ConvOperands operands;   // float32; weights packed by PackWeights for this machine
   int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: DefaultBlockRows
 };
 static_assert(std::is_trivially_copyable_v<FetchOnDemandParams>);
@@ -57,24 +51,10 @@ const char* VectorInstructionSet();
 namespace cuda {
 
 struct FetchOnDemandParams {
-  int32_t num_offsets = 0;              // K
-  const int32_t* neighbours = nullptr;  // [K, neighbours_pitch] the input row that output row o reads, or -1
-  int64_t neighbours_pitch = 0;
-  int64_t num_in_rows = 0;
-  int64_t num_out_rows = 0;
-  bool is_symmetric = false;          // a submanifold convolution whose offset K - 1 - k mirrors k
-  int32_t identity_offset = -1;       // whose neighbour of o is o, for all rows; -1: none
-  DType dtype = DType::kFloat32;      // of in, weights and residual
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;               // values
-  int32_t in_channels = 0;
-  const void* weights = nullptr;  // [K, in_channels, out_channels], in the order of WalkOrder(K, is_symmetric)
-  void* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
-  int64_t out_pitch = 0;          //   the residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;
-  int32_t tile_rows = 0;  // output rows of a block, one of FetchOnDemandTileRows; 0: chosen from the shape
+  NeighboursView neighbours;
+  bool is_symmetric = false;  // a submanifold convolution whose offset K - 1 - k mirrors k
+  ConvOperands operands;      // out in in.dtype or float32; weights in the order of WalkOrder(K, is_symmetric)
+  int32_t tile_rows = 0;      // output rows of a block, one of FetchOnDemandTileRows; 0: chosen from the shape
 };
 static_assert(std::is_trivially_copyable_v<FetchOnDemandParams>);
 

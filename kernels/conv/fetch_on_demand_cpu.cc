@@ -74,16 +74,18 @@ std::vector<float> PackWeights(const Isa& isa, const float* weights, int32_t num
 
 void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool& pool) {
   const RulebookView& rulebook = params.rulebook;
-  const int32_t block_rows =
-      params.block_rows > 0 ? params.block_rows : BlockRows(isa, params.in_channels, params.out_channels);
+  const ConstRows& in = params.operands.in;
+  const Rows& out = params.operands.out;
+  const Epilogue& epilogue = params.operands.epilogue;
+  const auto* const weights = static_cast<const float*>(params.operands.weights);
+  const int32_t block_rows = params.block_rows > 0 ? params.block_rows : BlockRows(isa, in.channels, out.channels);
   const int64_t tiles_per_block = std::max<int64_t>(1, block_rows / kRulebookTileRows);
-  const int64_t weights_per_offset = PaddedChannels(isa, params.out_channels) * params.in_channels;
+  const int64_t weights_per_offset = PaddedChannels(isa, out.channels) * in.channels;
 
   pool.ParallelFor(rulebook.num_tiles(), tiles_per_block, [&](int64_t tile_begin, int64_t tile_end) {
     const int64_t row_begin = tile_begin * kRulebookTileRows;
     const int64_t row_end = std::min(tile_end * kRulebookTileRows, rulebook.num_out_rows);
-    const Rows out{.data = params.out, .channels = params.out_channels, .pitch = params.out_pitch, .capacity = row_end};
-    StartRows(params.epilogue, out, row_begin, row_end);
+    StartRows(epilogue, out, row_begin, row_end);
     const int64_t* first = rulebook.tile_begin + tile_begin * rulebook.num_offsets;
     const int64_t* last = rulebook.tile_begin + tile_end * rulebook.num_offsets;
     for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
@@ -91,15 +93,15 @@ void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool
       isa.accumulate({.num_pairs = last[k] - first[k],
                       .in_rows = rulebook.in_rows + first[k],
                       .out_rows = rulebook.out_rows + first[k],
-                      .in = params.in,
-                      .in_pitch = params.in_pitch,
-                      .in_channels = params.in_channels,
-                      .weights = params.weights + k * weights_per_offset,
-                      .out = params.out,
-                      .out_pitch = params.out_pitch,
-                      .out_channels = params.out_channels});
+                      .in = in.floats(),
+                      .in_pitch = in.pitch,
+                      .in_channels = in.channels,
+                      .weights = weights + k * weights_per_offset,
+                      .out = out.floats(),
+                      .out_pitch = out.pitch,
+                      .out_channels = out.channels});
     }
-    FinishRows(params.epilogue, out, row_begin, row_end);
+    FinishRows(epilogue, out, row_begin, row_end);
   });
 }
 

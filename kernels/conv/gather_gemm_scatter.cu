@@ -15,10 +15,11 @@ struct Workspace {
 
   explicit Workspace(const GatherGemmScatterParams& params) {
     const MatmulGrouping& grouping = *params.grouping;
-    const int64_t value_bytes = SizeOf(params.dtype);
+    const ConstRows& in = params.operands.in;
+    const int64_t value_bytes = SizeOf(in.dtype);
     WorkspaceCutter cutter(params.workspace);
-    gathered = cutter.Take<char>(grouping.num_gathered_rows * params.in_channels * value_bytes);
-    products = cutter.Take<char>(grouping.num_product_rows * params.out_channels * value_bytes);
+    gathered = cutter.Take<char>(grouping.num_gathered_rows * in.channels * value_bytes);
+    products = cutter.Take<char>(grouping.num_product_rows * params.operands.out.channels * value_bytes);
     bytes = cutter.bytes();
   }
 };
@@ -30,15 +31,16 @@ size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params) { 
 cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm) {
   const PairTablesView& tables = params.tables;
   const MatmulGrouping& grouping = *params.grouping;
-  const DType dtype = params.dtype;
-  const int32_t in_channels = params.in_channels, out_channels = params.out_channels;
+  const ConstRows& in = params.operands.in;
+  const int32_t in_channels = in.channels, out_channels = params.operands.out.channels;
   const int64_t weight_values = int64_t{in_channels} * out_channels;
   const auto weights_at = [&](int64_t position) {
-    const auto* const weights = static_cast<const char*>(params.weights);
-    return ConstRows::Packed(weights + position * weight_values * SizeOf(dtype), dtype, in_channels, out_channels);
+    const auto* const weights = static_cast<const char*>(params.operands.weights);
+    return ConstRows::Packed(weights + position * weight_values * SizeOf(in.dtype), in.dtype, in_channels,
+                             out_channels);
   };
-  const ConstRows gathered_rows = ConstRows::Packed(gathered, dtype, grouping.num_gathered_rows, in_channels);
-  const Rows product_rows = Rows::Packed(products, dtype, grouping.num_product_rows, out_channels);
+  const ConstRows gathered_rows = ConstRows::Packed(gathered, in.dtype, grouping.num_gathered_rows, in_channels);
+  const Rows product_rows = Rows::Packed(products, in.dtype, grouping.num_product_rows, out_channels);
   for (const MatmulGroup& group : grouping.groups) {
     const int64_t end = group.begin + group.rows;  // of the first product
     VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.a = gathered_rows.RowRange(group.begin, end),
@@ -52,16 +54,16 @@ cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* ga
   if (grouping.num_product_rows == grouping.num_gathered_rows) return cudaSuccess;
   // The identity stands last in a symmetric walk, and at its own number in any other.
   const int32_t identity = params.is_symmetric ? tables.num_offsets - 1 : tables.identity_offset;
-  const int64_t num_rows = grouping.num_product_rows - grouping.num_gathered_rows;
-  return gemm.Multiply(
-      {.a =
-           {.data = params.in, .dtype = dtype, .channels = in_channels, .pitch = params.in_pitch, .capacity = num_rows},
-       .b = weights_at(identity),
-       .c = product_rows.RowRange(grouping.num_gathered_rows, grouping.num_product_rows)});
+  ConstRows rows = in;
+  rows.capacity = grouping.num_product_rows - grouping.num_gathered_rows;
+  return gemm.Multiply({.a = rows,
+                        .b = weights_at(identity),
+                        .c = product_rows.RowRange(grouping.num_gathered_rows, grouping.num_product_rows)});
 }
 
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream) {
   const PairTablesView& tables = params.tables;
+  const ConvOperands& operands = params.operands;
   if (tables.num_out_rows == 0) return cudaSuccess;
   if (tables.num_offsets > kMaxKernelVolume || stream != gemm.stream()) return cudaErrorInvalidValue;
   // A symmetric walk puts the weights of its centre last; no other offset can be the identity there.
@@ -82,25 +84,16 @@ cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm,
   if (grouping.num_gathered_rows > 0) {
     OffsetShifts gather_shifts = scatter_shifts;
     if (tables.identity_offset >= 0) gather_shifts.shift[tables.identity_offset] = OffsetShifts::kNotMoved;
-    VOXSERVE_RETURN_IF_CUDA(GatherAllOffsets({.tables = tables,
-                                              .shifts = gather_shifts,
-                                              .dtype = params.dtype,
-                                              .from = params.in,
-                                              .from_pitch = params.in_pitch,
-                                              .channels = params.in_channels,
-                                              .to = workspace.gathered},
-                                             stream));
+    VOXSERVE_RETURN_IF_CUDA(GatherAllOffsets(
+        {.tables = tables, .shifts = gather_shifts, .from = operands.in, .to = workspace.gathered}, stream));
   }
   VOXSERVE_RETURN_IF_CUDA(MultiplyGroups(params, workspace.gathered, workspace.products, gemm));
   return ScatterAllOffsets({.tables = tables,
                             .shifts = scatter_shifts,
-                            .dtype = params.dtype,
-                            .out_dtype = params.out_dtype,
+                            .dtype = operands.in.dtype,
                             .from = workspace.products,
-                            .channels = params.out_channels,
-                            .to = params.out,
-                            .to_pitch = params.out_pitch,
-                            .epilogue = params.epilogue},
+                            .to = operands.out,
+                            .epilogue = operands.epilogue},
                            stream);
 }
 

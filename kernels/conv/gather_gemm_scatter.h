@@ -1,48 +1,21 @@
 #pragma once
 
 // Sparse convolution by gather-GEMM-scatter: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k), with dense
-// products between two passes of data movement (kernels/conv/gather_scatter.h).
+// products between two passes of data movement (kernels/conv/gather_scatter.h), on a GPU.
 //
-// On the CPU a thread owns a block of output rows and goes through the offsets one by one with a buffer that holds one
-// offset's rows of the block, so that both buffers stay in its cache (unblocked they would be written to memory and
-// read back for every pair). Deterministic: an output row is added to by one thread, offset by offset.
-//
-// On a GPU: one gather for all offsets, one product per group of offsets (kernels/conv/matmul_grouping.h), one scatter
-// for all with the epilogue. The identity offset's product reads the input itself. Deterministic.
+// There is one gather for all offsets, one product per group of offsets (kernels/conv/matmul_grouping.h), and one
+// scatter for all with the epilogue. The identity offset's product reads the input itself. Deterministic.
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/conv/conv_operands.h"
 #include "kernels/conv/gather_scatter.h"
 #include "kernels/conv/matmul_grouping.h"
-#include "kernels/conv/rulebook.h"
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
-#include "kernels/core/epilogue.h"
-#include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
-
-struct GatherGemmScatterParams {
-  RulebookView rulebook;
-  const float* in = nullptr;  // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;       // floats
-  int32_t in_channels = 0;
-  const float* weights = nullptr;  // [K, in_channels, out_channels]
-  float* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`
-  int64_t out_pitch = 0;
-  int32_t out_channels = 0;
-  Epilogue epilogue;
-  int32_t block_rows = 0;  // output rows that a thread keeps in cache; 0: 512
-};
-static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
-
-namespace cpu {
-
-void GatherGemmScatter(const GatherGemmScatterParams& params, ThreadPool& pool);
-
-}  // namespace cpu
 
 namespace cuda {
 
@@ -52,17 +25,8 @@ struct GatherGemmScatterParams {
   PairTablesView tables;
   bool is_symmetric = false;                 // a submanifold convolution whose offset K - 1 - k mirrors k
   const MatmulGrouping* grouping = nullptr;  // host: GroupMatmuls of these tables
-  DType dtype = DType::kFloat32;             // of in, weights, residual and the buffers between the passes
-  DType out_dtype = DType::kFloat32;         // of out: dtype, or float32
-  const void* in = nullptr;                  // [num_in_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;                      // values
-  int32_t in_channels = 0;
-  const void* weights = nullptr;  // [K, in_channels, out_channels], in the order of WalkOrder(K, is_symmetric)
-  void* out = nullptr;            // [num_out_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be
-  int64_t out_pitch = 0;          //   the residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;
-  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned
+  ConvOperands operands;      // out in in.dtype or float32; weights in the order of WalkOrder(K, is_symmetric)
+  void* workspace = nullptr;  // GatherGemmScatterWorkspaceBytes, 256-byte aligned; buffers are in in.dtype
 };
 static_assert(std::is_trivially_copyable_v<GatherGemmScatterParams>);
 

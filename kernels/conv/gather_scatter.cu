@@ -136,12 +136,12 @@ __global__ void __launch_bounds__(kBlockThreads, BlocksAnSm(kScatterBlocksAnSm<T
 
 template <typename Word>
 cudaError_t LaunchGather(const GatherAllOffsetsParams& params, cudaStream_t stream) {
-  const int64_t value_bytes = SizeOf(params.dtype);
+  const ConstRows& from = params.from;
   const auto word_bytes = static_cast<int64_t>(sizeof(Word));
   const GatherArguments<Word> arguments{
-      .rows = RowChunks(params.tables.num_in_rows, params.channels * value_bytes / word_bytes),
-      .from = static_cast<const Word*>(params.from),
-      .from_pitch = params.from_pitch * value_bytes / word_bytes,
+      .rows = RowChunks(params.tables.num_in_rows, from.channels * SizeOf(from.dtype) / word_bytes),
+      .from = static_cast<const Word*>(from.data),
+      .from_pitch = from.pitch_bytes() / word_bytes,
       .to = static_cast<Word*>(params.to),
       .pair_rows = PairRows(params.tables.in_pairs, params.tables.in_capacity, params.tables.in_masks,
                             params.tables.num_offsets, params.shifts)};
@@ -152,11 +152,11 @@ cudaError_t LaunchGather(const GatherAllOffsetsParams& params, cudaStream_t stre
 template <typename T, typename Out, int kCount>
 cudaError_t LaunchScatter(const ScatterAllOffsetsParams& params, cudaStream_t stream) {
   const ScatterArguments<T, Out> arguments{
-      .rows = RowChunks(params.tables.num_out_rows, params.channels / kCount),
-      .channels = params.channels,
+      .rows = RowChunks(params.tables.num_out_rows, params.to.channels / kCount),
+      .channels = params.to.channels,
       .from = static_cast<const T*>(params.from),
-      .to = static_cast<Out*>(params.to),
-      .to_pitch = params.to_pitch,
+      .to = static_cast<Out*>(params.to.data),
+      .to_pitch = params.to.pitch,
       .epilogue = TypedEpilogue<T, float>(params.epilogue),
       .pair_rows = PairRows(params.tables.out_pairs, params.tables.out_capacity, params.tables.out_masks,
                             params.tables.num_offsets, params.shifts)};
@@ -167,15 +167,15 @@ cudaError_t LaunchScatter(const ScatterAllOffsetsParams& params, cudaStream_t st
 }  // namespace
 
 cudaError_t GatherAllOffsets(const GatherAllOffsetsParams& params, cudaStream_t stream) {
-  if (params.tables.num_in_rows == 0 || params.tables.num_offsets == 0 || params.channels == 0) return cudaSuccess;
+  const ConstRows& from = params.from;
+  if (params.tables.num_in_rows == 0 || params.tables.num_offsets == 0 || from.channels == 0) return cudaSuccess;
   if (params.tables.num_offsets > kMaxKernelVolume) return cudaErrorInvalidValue;
   const NvtxRange range("GatherAllOffsets");
-  const int64_t value_bytes = SizeOf(params.dtype);
   const int64_t word_bytes = CommonAlignment()
-                                 .Add(params.from)
-                                 .Add(params.from_pitch * value_bytes)
+                                 .Add(from.data)
+                                 .Add(from.pitch_bytes())
                                  .Add(params.to)
-                                 .Add(params.channels * value_bytes)
+                                 .Add(from.channels * SizeOf(from.dtype))
                                  .bytes();
   switch (word_bytes) {
     case 16:
@@ -192,16 +192,14 @@ cudaError_t GatherAllOffsets(const GatherAllOffsetsParams& params, cudaStream_t 
 }
 
 cudaError_t ScatterAllOffsets(const ScatterAllOffsetsParams& params, cudaStream_t stream) {
-  if (params.tables.num_out_rows == 0 || params.channels == 0) return cudaSuccess;
+  const Rows& to = params.to;
+  if (params.tables.num_out_rows == 0 || to.channels == 0) return cudaSuccess;
   if (params.tables.num_offsets > kMaxKernelVolume) return cudaErrorInvalidValue;
   const NvtxRange range("ScatterAllOffsets");
   CommonAlignment alignment;
-  alignment.Add(params.from)
-      .Add(params.channels * SizeOf(params.dtype))
-      .Add(params.to)
-      .Add(params.to_pitch * SizeOf(params.out_dtype));
+  alignment.Add(params.from).Add(to.channels * SizeOf(params.dtype)).Add(to.data).Add(to.pitch_bytes());
   AddEpilogue(params.epilogue, alignment);
-  return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
+  return VisitInAndOutType(params.dtype, to.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
     if (alignment.bytes() == kVectorBytes) return LaunchScatter<T, Out, kVectorBytes / sizeof(T)>(params, stream);

@@ -4,10 +4,9 @@
 // copies the input rows of a rulebook's pairs into a dense buffer, scatter adds a dense buffer's rows to the output
 // rows of the pairs. kernels/conv/gather_gemm_scatter.h is the dataflow.
 //
-// The CPU moves one offset at a time, so that its buffers stay in cache. The GPU moves all offsets in one launch:
-// gather is input-stationary (an input row is read once and written to each of its pairs), scatter output-stationary
-// (an output row's products are summed in float32 registers, offset by offset in ascending order, and stored once, with
-// the epilogue). Both read the rulebook as pair tables. Neither needs atomics.
+// All offsets move in one launch: gather is input-stationary (an input row is read once and written to each of its
+// pairs), scatter output-stationary (an output row's products are summed in float32 registers, offset by offset in
+// ascending order, and stored once, with the epilogue). Both read the rulebook as pair tables. Neither needs atomics.
 
 #include <cstdint>
 #include <limits>
@@ -16,28 +15,9 @@
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve::kernels {
-
-struct GatherParams {
-  const int32_t* rows = nullptr;  // [num_rows] rows of `from`
-  int64_t num_rows = 0;
-  const float* from = nullptr;  // [.., channels], rows from_pitch apart
-  int64_t from_pitch = 0;       // floats, as all pitches
-  int32_t channels = 0;
-  float* to = nullptr;  // [num_rows, channels], packed
-};
-static_assert(std::is_trivially_copyable_v<GatherParams>);
-
-struct ScatterAddParams {
-  const int32_t* rows = nullptr;  // [num_rows] rows of `to`, each at most once
-  int64_t num_rows = 0;
-  const float* from = nullptr;  // [num_rows, channels], packed
-  int32_t channels = 0;
-  float* to = nullptr;  // [.., channels], rows to_pitch apart
-  int64_t to_pitch = 0;
-};
-static_assert(std::is_trivially_copyable_v<ScatterAddParams>);
 
 // Most offsets of a convolution on a GPU: 5 x 5 x 5 x 5. The launchers answer cudaErrorInvalidValue to more.
 inline constexpr int32_t kMaxKernelVolume = 625;
@@ -70,34 +50,20 @@ static_assert(std::is_trivially_copyable_v<OffsetShifts>);
 struct GatherAllOffsetsParams {
   PairTablesView tables;
   OffsetShifts shifts;
-  DType dtype = DType::kFloat32;
-  const void* from = nullptr;  // [num_in_rows, channels], rows from_pitch apart
-  int64_t from_pitch = 0;      // values
-  int32_t channels = 0;
-  void* to = nullptr;  // [buffer rows, channels], packed; rows without a pair are left as they are
+  ConstRows from;      // [num_in_rows, channels]
+  void* to = nullptr;  // [buffer rows, channels] in from.dtype, packed; rows without a pair are left as they are
 };
 static_assert(std::is_trivially_copyable_v<GatherAllOffsetsParams>);
 
 struct ScatterAllOffsetsParams {
   PairTablesView tables;
   OffsetShifts shifts;
-  DType dtype = DType::kFloat32;      // of from and residual
-  DType out_dtype = DType::kFloat32;  // of to: dtype, or float32
-  const void* from = nullptr;         // [buffer rows, channels], packed
-  int32_t channels = 0;
-  void* to = nullptr;    // [num_out_rows, channels], rows to_pitch apart; may be the residual itself, where it has its
-  int64_t to_pitch = 0;  //   dtype and pitch
+  DType dtype = DType::kFloat32;  // of from and residual
+  const void* from = nullptr;     // [buffer rows, channels], packed
+  Rows to;                        // [num_out_rows, channels] in dtype or float32; may be the residual itself
   Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<ScatterAllOffsetsParams>);
-
-namespace cpu {
-
-// Both run on the calling thread.
-void Gather(const GatherParams& params);
-void ScatterAdd(const ScatterAddParams& params);
-
-}  // namespace cpu
 
 namespace cuda {
 

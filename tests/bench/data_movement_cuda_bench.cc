@@ -88,7 +88,7 @@ std::vector<Move> SubmanifoldMoves(const std::vector<ScanConvolution>& convs) {
   for (const Direction direction : {Direction::kGather, Direction::kScatter}) {
     for (const ScanConvolution& conv : convs) {
       if (!conv.is_submanifold()) continue;
-      const int32_t channels = direction == Direction::kGather ? conv.in_channels : conv.out_channels;
+      const int32_t channels = direction == Direction::kGather ? conv.shape.in_channels : conv.shape.out_channels;
       const auto same = std::find_if(moves.begin(), moves.end(), [&](const Move& other) {
         return other.direction == direction && other.conv.rulebook == conv.rulebook && other.channels == channels;
       });
@@ -267,21 +267,23 @@ class Bench {
       shifts.shift[tables.identity_offset] = OffsetShifts::kNotMoved;
       return kernels::cuda::GatherAllOffsets({.tables = tables,
                                               .shifts = shifts,
-                                              .dtype = variant.dtype,
-                                              .from = from,
-                                              .from_pitch = move.channels,
-                                              .channels = move.channels,
+                                              .from = {.data = from,
+                                                       .dtype = variant.dtype,
+                                                       .channels = move.channels,
+                                                       .pitch = move.channels,
+                                                       .capacity = tables.num_in_rows},
                                               .to = buffers.to->data()},
                                              support::TestStream());
     }
     return kernels::cuda::ScatterAllOffsets({.tables = tables,
                                              .shifts = shifts,
                                              .dtype = variant.dtype,
-                                             .out_dtype = variant.dtype,
                                              .from = from,
-                                             .channels = move.channels,
-                                             .to = buffers.to->data(),
-                                             .to_pitch = move.channels,
+                                             .to = {.data = buffers.to->data(),
+                                                    .dtype = variant.dtype,
+                                                    .channels = move.channels,
+                                                    .pitch = move.channels,
+                                                    .capacity = tables.num_out_rows},
                                              .epilogue = {}},
                                             support::TestStream());
   }

@@ -19,9 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/compiler/plan.h"
+#include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/engine/device_runner.h"
@@ -165,12 +168,23 @@ class Workload {
 
 using Workloads = std::vector<std::unique_ptr<Workload>>;
 
+// "30 gather_gemm_scatter, 11 fetch_on_demand": how many convolutions run by each.
+std::string CountDataflows(const NetworkPlan& plan) {
+  std::vector<std::string> counts;
+  for (const ConvDataflow* const dataflow : Dataflows()) {
+    const auto count =
+        std::count_if(plan.begin(), plan.end(), [&](const ConvPlan& conv) { return conv.dataflow == dataflow->id(); });
+    counts.push_back(absl::StrCat(count, " ", absl::AsciiStrToLower(dataflow->name())));
+  }
+  return absl::StrJoin(counts, ", ");
+}
+
 void SearchAll(Workloads& workloads) {
   std::puts(
       "Tuned against untuned, fp16. Device: voxelize to labels by events; wall clock: host memory to host memory.\n\n"
       "| MinkUNet | voxels | default ms | tuned ms | ratio | wall default ms | wall tuned ms | ratio | "
-      "by fetch-on-demand | changed | runs | search s |\n"
-      "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+      "dataflows | changed | runs | search s |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|");
   for (const auto& workload : workloads) {
     workload->Search();
     const SearchResult& found = workload->found();
@@ -178,14 +192,12 @@ void SearchAll(Workloads& workloads) {
     const NetworkPlan plan = workload->PlanFrom(*workload), defaults = workload->defaults();
     size_t num_changed = 0;
     for (size_t c = 0; c < plan.size(); ++c) num_changed += plan[c] != defaults[c] ? 1 : 0;
-    const auto num_fetching = std::count_if(plan.begin(), plan.end(),
-                                            [](const ConvPlan& p) { return p.dataflow == Dataflow::kFetchOnDemand; });
     const auto [wall_default, wall_tuned] = workload->WallClockMs();
-    std::puts(absl::StrFormat("| %s | %d | %.3f | %.3f | %.2fx | %.3f | %.3f | %.2fx | %d | %d of %d | %d | %.1f |",
+    std::puts(absl::StrFormat("| %s | %d | %.3f | %.3f | %.2fx | %.3f | %.3f | %.2fx | %s | %d of %d | %d | %.1f |",
                               workload->name(), workload->num_voxels(), Milliseconds(bucket.default_time),
                               Milliseconds(bucket.tuned_time),
                               absl::FDivDuration(bucket.default_time, bucket.tuned_time), wall_default, wall_tuned,
-                              wall_default / wall_tuned, num_fetching, num_changed, plan.size(), found.num_runs,
+                              wall_default / wall_tuned, CountDataflows(plan), num_changed, plan.size(), found.num_runs,
                               absl::ToDoubleSeconds(found.search_time))
                   .c_str());
     std::fflush(stdout);

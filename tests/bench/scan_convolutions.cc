@@ -34,36 +34,45 @@ ScanConvolutions::ScanConvolutions(double width, const PointCloud& cloud, float 
   program_ = OrDie(runner_->Compile(
       graph,
       {.device = support::Device::kCuda, .precision = ModelConfig::Precision::kFloat16, .plan = kDefaultCudaConvPlan}));
-  const BatchOutput output = runner_->Run(program_, {&cloud}, /*return_scores=*/false);
+  // The scan runs by the default; the others are there for the forms of rulebooks that they read.
+  std::vector<PlanTable::Bucket> buckets = {{.plan = {.fallback = kDefaultCudaConvPlan}}};
+  for (const ConvDataflow* const dataflow : Dataflows()) {
+    buckets.push_back(
+        {.min_voxels = PlanTable::kNoLimit, .plan = {.fallback = ByDataflow(kDefaultCudaConvPlan, dataflow->id())}});
+  }
+  const PlanTable plans(program_, buckets);
+  const BatchOutput output = runner_->Run(program_, {&cloud}, /*return_scores=*/false, {}, {.plans = &plans});
   if (!output.status.ok() || !output.samples[0].status.ok()) {
     std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
     std::exit(1);
   }
-  const DeviceGeometry& geometry = static_cast<const CudaExecutor&>(runner_->executor()).geometry();
-  for (const auto& step : program_.steps) {
-    const auto* conv = dynamic_cast<const SparseConvStep*>(step.get());
-    if (conv == nullptr) continue;
-    const SparseConvStep::Options& options = conv->options();
-    const auto same = std::find_if(all_.begin(), all_.end(), [&options](const ScanConvolution& other) {
-      return other.rulebook == options.rulebook && other.in_channels == options.in.channels &&
-             other.out_channels == options.out.channels;
+  for (const ProgramConv& conv : program_.convs) {
+    const auto& step = static_cast<const SparseConvStep&>(*program_.steps[static_cast<size_t>(conv.step)]);
+    const auto same = std::find_if(all_.begin(), all_.end(), [&conv](const ScanConvolution& other) {
+      return other.rulebook == conv.rulebook && other.shape.in_channels == conv.in_channels &&
+             other.shape.out_channels == conv.out_channels;
     });
     if (same != all_.end()) {
       ++same->count;
       continue;
     }
-    all_.push_back({.name = step->name,
+    all_.push_back({.name = conv.node,
                     .count = 1,
-                    .rulebook = options.rulebook,
-                    .tables = geometry.rulebook(options.rulebook),
-                    .is_symmetric = options.is_symmetric,
-                    .in_channels = options.in.channels,
-                    .out_channels = options.out.channels});
+                    .rulebook = conv.rulebook,
+                    .tables = context().device_geometry->rulebook(conv.rulebook),
+                    .shape = step.options().shape,
+                    .served = conv.served});
   }
 }
 
 // The weights go back to the runner's pool before it goes.
 ScanConvolutions::~ScanConvolutions() { program_ = Program(); }
+
+StepContext ScanConvolutions::context() {
+  return {.execution = &runner_->context(),
+          .device_geometry = &static_cast<const CudaExecutor&>(runner_->executor()).geometry(),
+          .groupings = &groupings_};
+}
 
 PointCloud NewestSweeps(const support::RealScan& scan, int num_sweeps) {
   const PointCloud all = OrDie(support::ReadScan(scan.format, scan.path()));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/compiler/program.h"
+#include "engine/ops/conv/dataflow.h"
 #include "engine/tensor/point_cloud.h"
 #include "kernels/conv/gather_scatter.h"
 #include "tests/engine/device_runner.h"
@@ -22,9 +23,8 @@ struct ScanConvolution {
   int count = 0;     // how many the network has
   int rulebook = 0;  // of one number share one rulebook
   kernels::PairTablesView tables;
-  bool is_symmetric = false;
-  int32_t in_channels = 0;
-  int32_t out_channels = 0;
+  ConvShape shape;
+  std::vector<ServedDataflow> served;
 
   int64_t num_pairs() const { return tables.offset_begin[tables.num_offsets]; }
   // With more than one offset the identity is what makes them submanifold ones.
@@ -41,11 +41,15 @@ class ScanConvolutions {
 
   // In the network's order. Tables are valid as long as this object.
   const std::vector<ScanConvolution>& all() const { return all_; }
+  // With the scan's rulebooks in all forms that a dataflow reads, and a stream: what a dataflow's Launch asks for but
+  // scratch memory. Valid as long as this object.
+  StepContext context();
 
  private:
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;
   std::vector<ScanConvolution> all_;
+  GroupingCache groupings_;
 };
 
 // The points of the newest sweeps alone of a scan of several: dt, a sweep's age, tells them apart.

@@ -28,7 +28,7 @@ struct GoldenVariant {
   float clear_margin = 1e-3f;
 };
 
-const Variant kCpuFetchOnDemand = {.name = "CpuFetchOnDemand"};
+const Variant kCpuFloat32 = {.name = "CpuFloat32"};
 const Variant kCudaFloat16 = {.name = "CudaFloat16",
                               .device = support::Device::kCuda,
                               .precision = ModelConfig::Precision::kFloat16,
@@ -52,8 +52,7 @@ std::vector<GoldenVariant> AllVariants() {
   using Precision = ModelConfig::Precision;
   using kernels::Grouping;
   return {
-      {kCpuFetchOnDemand},
-      {{.name = "CpuGatherGemmScatter", .plan = {.dataflow = Dataflow::kGatherGemmScatter}}},
+      {kCpuFloat32},
       {on_cuda("CudaFloat32", Precision::kFloat32)},
       {on_cuda("CudaFloat32Separate", Precision::kFloat32, {.grouping = Grouping::kSeparate})},
       {on_cuda("CudaFloat32Symmetric", Precision::kFloat32, {.grouping = Grouping::kSymmetric})},
@@ -160,7 +159,7 @@ TEST(GoldenCudaTest, DeterministicProgramsGiveTheBytesOfTheScanAlone) {
 
 TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
   SKIP_WITHOUT(GetParam());
-  Variant variant = GetParam() == support::Device::kCpu ? kCpuFetchOnDemand : kCudaFloat16;
+  Variant variant = GetParam() == support::Device::kCpu ? kCpuFloat32 : kCudaFloat16;
   variant.precision = ModelConfig::Precision::kFloat32;
   const auto runner = DeviceRunner::Create({.device = GetParam()});
   ASSERT_TRUE(runner.ok()) << runner.status();

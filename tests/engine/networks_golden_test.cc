@@ -48,7 +48,6 @@ std::vector<NetworkVariant> Variants() {
   // their way too, boxes by three times. Those passes have every golden box and at most one more; yet where an overlap
   // or a score is at its threshold, rounding decides which boxes there are, so one in ten may be another.
   return {{{.name = "Cpu"}},
-          {{.name = "CpuGatherGemmScatter", .plan = {.dataflow = Dataflow::kGatherGemmScatter}}},
           {{.name = "CudaFloat32", .device = support::Device::kCuda, .plan = kDefaultCudaConvPlan}},
           {.variant = {.name = "CudaHalf",
                        .device = support::Device::kCuda,

@@ -20,7 +20,7 @@ absl::Status PoolStep::Run(const StepContext& context) const {
   const kernels::Rows out = context.At(options_.out);
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
-      const NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
+      const kernels::NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
       RETURN_IF_ERROR(CheckRows(in.capacity, neighbours.num_in_rows, out.capacity, neighbours.num_out_rows));
       RETURN_IF_CUDA_ERROR(kernels::cuda::Pool({.num_offsets = neighbours.num_offsets,
                                                 .neighbours = neighbours.rows,

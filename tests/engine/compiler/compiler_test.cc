@@ -29,7 +29,7 @@ TEST_P(CompilerTest, NormActivationAndResidualCostNoStep) {
   const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(block, stem)), 3, true));
   // voxel features, two convolutions, linear, argmax and the two outputs
   EXPECT_EQ(CountSteps(graph), 7);
-  ExpectEqual(GetParam(), graph, 1, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 1);
 }
 
 TEST_P(CompilerTest, EveryActivationCostsNoStep) {
@@ -45,8 +45,7 @@ TEST_P(CompilerTest, EveryActivationCostsNoStep) {
     const int sum = b.Activation(b.Sum(block, stem), activation);
     const Graph graph = b.Finish(b.Linear(b.Activation(b.Linear(sum, 7, true), activation), 3, true));
     EXPECT_EQ(CountSteps(graph), 8);
-    ExpectEqual(GetParam(), graph, 9, Dataflow::kFetchOnDemand);
-    ExpectEqual(GetParam(), graph, 9, Dataflow::kGatherGemmScatter);
+    ExpectEqual(GetParam(), graph, 9);
   }
 }
 
@@ -58,7 +57,7 @@ TEST_P(CompilerTest, OfTwoSummandsTheLaterOneAbsorbsTheSum) {
   const int shortcut = b.Norm(b.Linear(stem, 8, false));
   const Graph graph = b.Finish(b.Linear(b.Relu(b.Sum(main, shortcut)), 3, true));
   EXPECT_EQ(CountSteps(graph), 8);
-  ExpectEqual(GetParam(), graph, 2, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 2);
 }
 
 TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
@@ -67,7 +66,7 @@ TEST_P(CompilerTest, ValueThatIsReadTwiceIsNotFusedAway) {
   const int conv = b.Submanifold(0, 6, true);
   const int norm = b.Norm(conv);  // conv is read by norm and by the sum
   const Graph graph = b.Finish(b.Linear(b.Sum(b.Relu(norm), conv), 3, false));
-  ExpectEqual(GetParam(), graph, 3, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 3);
 }
 
 // As where others name a node for its sites alone: its level is made, and it keeps nothing from being fused.
@@ -85,14 +84,14 @@ TEST_P(CompilerTest, WhatNoOutputReadsIsNotComputed) {
   EXPECT_EQ(program.rulebooks.size(), 1u);
   EXPECT_EQ(program.levels.size(), 2u);
   for (const Buffer& buffer : program.buffers) EXPECT_GE(buffer.first_step, 0);
-  ExpectEqual(GetParam(), graph, 10, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 10);
 }
 
 TEST_P(CompilerTest, SumOfAValueWithItself) {
   SKIP_WITHOUT(GetParam());
   GraphBuilder b(4);
   const int conv = b.Submanifold(0, 6, true);
-  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Sum(conv, conv), 3, false)), 4, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(b.Sum(conv, conv), 3, false)), 4);
 }
 
 TEST_P(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
@@ -106,7 +105,7 @@ TEST_P(CompilerTest, ConcatenationsAreWrittenInPlaceAndNest) {
   const Graph graph = b.Finish(b.Linear(outer, 4, true));
   // voxel features, skip, down, up, conv, linear, argmax, two outputs: no copy
   EXPECT_EQ(CountSteps(graph), 9);
-  ExpectEqual(GetParam(), graph, 5, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 5);
 }
 
 TEST_P(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
@@ -116,7 +115,7 @@ TEST_P(CompilerTest, ConcatenationCopiesWhatCannotBeWrittenInPlace) {
   const int twice = b.Concat({conv, 0, conv});  // conv twice, and the voxels' own features
   const int again = b.Concat({b.Relu(twice), conv});
   const Graph graph = b.Finish(b.Linear(again, 4, true));
-  ExpectEqual(GetParam(), graph, 6, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 6);
 }
 
 // Layers that scores alone need may stand after the labels in the file: memory of the labels' logits is not theirs yet.
@@ -128,7 +127,7 @@ TEST_P(CompilerTest, OutputsOfDifferentHeadsInAnyOrder) {
     if (labels_first) b.AddLabels(b.Linear(conv, 3, true));
     b.AddScores(b.Linear(b.Relu(b.Linear(conv, 3, true)), 3, true));
     if (!labels_first) b.AddLabels(b.Linear(conv, 3, true));
-    ExpectEqual(GetParam(), b.FinishOutputs(), 8, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.FinishOutputs(), 8);
   }
 }
 
@@ -221,11 +220,10 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
     b.AddLabels(b.Linear(b.Norm(fine), 5, true));
   }
   const Graph graph = b.FinishOutputs();
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand);
-  ExpectEqual(device, graph, seed, Dataflow::kGatherGemmScatter);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
+  ExpectEqual(device, graph, seed);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kGrid);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kHash);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kGrid, /*max_grid_bytes=*/0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphTest, testing::Combine(support::AllDevices(), testing::Range(100u, 160u)),

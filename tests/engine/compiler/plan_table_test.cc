@@ -17,9 +17,11 @@ constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash, .dataflo
 Program MakeProgram() {
   Program program;
   program.rulebooks = {{}, {.first_conv = 1}, {.swap_of = 1, .first_conv = 2}};
-  program.convs = {{.node = "a", .rulebook = 0, .is_on_cuda = true, .fetch_on_demand_rows = {64, 128}},
-                   {.node = "b", .rulebook = 1, .is_on_cuda = true, .fetch_on_demand_rows = {64}},
-                   {.node = "c", .rulebook = 2, .is_on_cuda = true, .fetch_on_demand_rows = {}}};
+  const ServedDataflow grouped{.dataflow = Dataflow::kGatherGemmScatter};
+  program.convs = {
+      {.node = "a", .rulebook = 0, .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{64, 128}}}}},
+      {.node = "b", .rulebook = 1, .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{64}}}}},
+      {.node = "c", .rulebook = 2, .is_on_cuda = true, .served = {grouped}}};
   return program;
 }
 
@@ -55,6 +57,14 @@ TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
   EXPECT_EQ(fused.ForVoxels(5)[2].block_rows, 0);
 }
 
+// As maps that the CPU made for a GPU are read.
+TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
+  Program program = MakeProgram();
+  EXPECT_EQ(UniversalPlans(program, {kFused, kGrouped, kFused}), std::vector<ConvPlan>(3, kGrouped));
+  for (ProgramConv& conv : program.convs) conv.served = {{.dataflow = Dataflow::kFetchOnDemand}};
+  EXPECT_EQ(UniversalPlans(program, {kFused, kFused, kFused}), std::vector<ConvPlan>(3, kFused));
+}
+
 TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
   Program program = MakeProgram();
   using Forms = std::vector<RulebookForms>;
@@ -63,7 +73,7 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
   // "c" is not served: its rulebook has pairs too.
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
             (Forms{{.neighbours = true}, {.pairs = true, .neighbours = true}, {}}));
-  program.convs[2].fetch_on_demand_rows = {64};
+  program.convs[2].served.push_back({Dataflow::kFetchOnDemand, {{64}}});
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
             (Forms{{.neighbours = true}, {.neighbours = true, .swapped_neighbours = true}, {}}));
   EXPECT_EQ(PlanTable(program, {{.max_voxels = 10, .plan = {.fallback = kFused}},

@@ -19,12 +19,12 @@
 
 namespace voxserve {
 
-// On the CPU with any dataflow and search; on a GPU in float32 with what it has of them.
-inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points, Dataflow dataflow,
+// In float32, which each device serves by one dataflow; with any search that the device has.
+inline void ExpectEqual(support::Device device, const Graph& graph, const Points& points,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
   const auto cloud = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   ASSERT_TRUE(cloud.ok());
-  Variant variant{.device = device, .plan = {.map_search = map_search, .dataflow = dataflow}};
+  Variant variant{.device = device, .plan = {.map_search = map_search}};
   const auto runner = DeviceRunner::Create({.device = device});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(graph, variant);
@@ -106,9 +106,9 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
 }
 
 // Of one point a voxel.
-inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed, Dataflow dataflow,
+inline void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed,
                         kernels::MapSearch map_search = kernels::MapSearch::kMerge, int64_t max_grid_bytes = 1 << 20) {
-  ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), dataflow, map_search, max_grid_bytes);
+  ExpectEqual(device, graph, RandomPoints(seed, graph.dimension), map_search, max_grid_bytes);
 }
 
 }  // namespace voxserve

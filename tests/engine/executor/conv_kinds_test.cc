@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, ConvKindsTest, DrawnNetworks(), NameOfDrawn);
 TEST_P(ConvKindsTest, TransposedMakesSitesWithinItsShape) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
     const Place stride = draw.Axes(1, 3);
-    ConvShape shape = draw.Box(stride);
+    KernelShape shape = draw.Box(stride);
     shape.padding = Place{0, 0, 0, 0};
     for (size_t axis = 0; axis < 4; ++axis) (*shape.padding)[axis] = draw.Up(0, (shape.kernel_size[axis] - 1) / 2);
     const std::string fine = network.Transposed("voxels", shape, 5, draw.Axes(0, 2));
@@ -49,9 +49,9 @@ TEST_P(ConvKindsTest, TransposedMakesSitesWithinItsShape) {
 TEST_P(ConvKindsTest, TransposedAfterPaddedMakesTheSameUnits) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
     const Place stride = draw.Axes(1, 3);
-    ConvShape down{.kernel_size = draw.Axes(1, 2), .stride = stride, .dilation = kOnes, .padding = draw.Axes(0, 1)};
+    KernelShape down{.kernel_size = draw.Axes(1, 2), .stride = stride, .dilation = kOnes, .padding = draw.Axes(0, 1)};
     const std::string coarse = network.Padded("voxels", down, 5);
-    ConvShape up{
+    KernelShape up{
         .kernel_size = draw.Axes(1, 4), .stride = stride, .dilation = draw.Axes(1, 2), .padding = Place{0, 0, 0, 0}};
     const std::string fine = network.Transposed(coarse, up, 4, draw.Axes(0, 1));
     return network.Onto(fine, "voxels", draw.Box(kOnes), 3);
@@ -81,7 +81,7 @@ TEST_P(ConvKindsTest, GivenSitesOnEitherSide) {
     const Place stride = draw.Axes(1, 3);
     const std::string sites = network.Floor("voxels", draw.Box(stride), 2);
     const std::string coarse = network.Onto("voxels", sites, draw.Any(stride), 6);
-    ConvShape back = draw.Box(stride);
+    KernelShape back = draw.Box(stride);
     if (draw.Up(0, 1) == 1) back.padding = draw.Axes(0, 2);
     return network.TransposedOnto(coarse, "voxels", back, 3);
   });
@@ -90,7 +90,7 @@ TEST_P(ConvKindsTest, GivenSitesOnEitherSide) {
 TEST_P(ConvKindsTest, ListedCellsAndTheirInverse) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
     const Place stride = draw.Axes(1, 3);
-    const ConvShape shape = draw.Up(0, 1) == 0 ? draw.Cross(stride) : draw.List(stride);
+    const KernelShape shape = draw.Up(0, 1) == 0 ? draw.Cross(stride) : draw.List(stride);
     const std::string down = network.Floor("voxels", shape, 6);
     return network.Inverse(down, down, "voxels", shape, 4, draw.Up(1, 2));
   });
@@ -105,9 +105,9 @@ TEST_P(ConvKindsTest, ListedCellsOfASubmanifold) {
 
 TEST_P(ConvKindsTest, GroupsAndDepthwise) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
-    ConvShape pairs = draw.Any(kOnes);
+    KernelShape pairs = draw.Any(kOnes);
     pairs.groups = 2;
-    ConvShape depthwise = draw.Any(kOnes);
+    KernelShape depthwise = draw.Any(kOnes);
     depthwise.groups = 6;
     return network.Submanifold(network.Submanifold("voxels", pairs, 6), depthwise, 12);
   });
@@ -116,7 +116,7 @@ TEST_P(ConvKindsTest, GroupsAndDepthwise) {
 // As MinkowskiEngine has them, dilated ones too.
 TEST_P(ConvKindsTest, FloorAndItsInverse) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
-    const ConvShape shape = draw.Box(draw.Axes(1, 3));
+    const KernelShape shape = draw.Box(draw.Axes(1, 3));
     const std::string down = network.Floor("voxels", shape, 6);
     return network.Inverse(network.Submanifold(down, draw.Box(kOnes), 4), down, "voxels", shape, 4, draw.Up(1, 2));
   });
@@ -125,7 +125,7 @@ TEST_P(ConvKindsTest, FloorAndItsInverse) {
 // PyTorch's padding, kernels from 3 on, each axis with a dilation and a stride of its own.
 TEST_P(ConvKindsTest, PaddedAndItsInverse) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
-    ConvShape shape = draw.PaddedBox();
+    KernelShape shape = draw.PaddedBox();
     shape.kernel_size[0] = std::max(shape.kernel_size[0], 3);
     shape.dilation[0] = std::max(shape.dilation[0], 2);
     shape = network.Fitting("voxels", shape);
@@ -137,9 +137,9 @@ TEST_P(ConvKindsTest, PaddedAndItsInverse) {
 
 TEST_P(ConvKindsTest, PaddedTwiceAndTheirInverses) {
   Run(true, [](ConvNetwork& network, Draw& draw) {
-    const ConvShape first = network.Fitting("voxels", draw.PaddedBox());
+    const KernelShape first = network.Fitting("voxels", draw.PaddedBox());
     const std::string middle = network.Padded("voxels", first, 5);
-    const ConvShape second = network.Fitting(middle, draw.PaddedBox());
+    const KernelShape second = network.Fitting(middle, draw.PaddedBox());
     const std::string down = network.Padded(middle, second, 4);
     const std::string up = network.Inverse(down, down, middle, second, 6, 1);
     return network.Inverse(up, middle, "voxels", first, 3, 1);
@@ -148,7 +148,7 @@ TEST_P(ConvKindsTest, PaddedTwiceAndTheirInverses) {
 
 TEST_P(ConvKindsTest, ExpandAndItsInverse) {
   Run(false, [](ConvNetwork& network, Draw& draw) {
-    ConvShape shape = draw.Box(draw.Axes(1, 3));
+    KernelShape shape = draw.Box(draw.Axes(1, 3));
     shape.stride[0] = 2;  // neither 1 nor the kernel's size, so that it is no floor
     shape.kernel_size[0] = 3;
     std::optional<std::pair<Place, Place>> bounds;

@@ -23,7 +23,7 @@
 namespace voxserve {
 
 // A convolution's or pool's shape, as a file says it. Per axis; axes past the dimension are ignored.
-struct ConvShape {
+struct KernelShape {
   Place kernel_size = {3, 3, 3, 3};
   Place stride = {1, 1, 1, 1};
   Place dilation = {1, 1, 1, 1};
@@ -59,15 +59,15 @@ class ConvNetwork {
   int Channels(const std::string& node) const { return channels_.at(node); }
 
   // Each adds a node and returns its name. Weights are random.
-  std::string Submanifold(const std::string& input, const ConvShape& shape, int out_channels) {
+  std::string Submanifold(const std::string& input, const KernelShape& shape, int out_channels) {
     return Add("KIND_SUBMANIFOLD", "", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) { return Convolve(conv, in, SitesOf(in)); });
   }
-  std::string Floor(const std::string& input, const ConvShape& shape, int out_channels) {
+  std::string Floor(const std::string& input, const KernelShape& shape, int out_channels) {
     return Add("KIND_STRIDED", "rule: RULE_FLOOR", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) { return Convolve(conv, in, FloorSites(conv, in)); });
   }
-  std::string Padded(const std::string& input, const ConvShape& shape, int out_channels) {
+  std::string Padded(const std::string& input, const KernelShape& shape, int out_channels) {
     const Place out = PaddedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape);
     const std::string name = Add("KIND_STRIDED", "rule: RULE_PADDED", input, "", shape, out_channels,
                                  [out](const auto& conv, const Rows& in, const auto&) {
@@ -77,7 +77,7 @@ class ConvNetwork {
     return name;
   }
   // bounds: both or none.
-  std::string Expand(const std::string& input, const ConvShape& shape, int out_channels,
+  std::string Expand(const std::string& input, const KernelShape& shape, int out_channels,
                      const std::optional<std::pair<Place, Place>>& bounds) {
     std::optional<Place> lower, upper;
     if (bounds) std::tie(lower, upper) = *bounds;
@@ -89,7 +89,7 @@ class ConvNetwork {
                  return Convolve(conv, in, ExpandSites(conv, in, size, lower, upper));
                });
   }
-  std::string Transposed(const std::string& input, const ConvShape& shape, int out_channels, const Place& more) {
+  std::string Transposed(const std::string& input, const KernelShape& shape, int out_channels, const Place& more) {
     const Place out = TransposedShape(shapes_.count(input) > 0 ? shapes_.at(input) : *shape_, shape, more);
     const std::string name = Add("KIND_TRANSPOSED", absl::StrCat("output_padding: ", List(more)), input, "", shape,
                                  out_channels, [out](const auto& conv, const Rows& in, const auto&) {
@@ -98,23 +98,23 @@ class ConvNetwork {
     shapes_[name] = out;
     return name;
   }
-  std::string Generative(const std::string& input, const ConvShape& shape, int out_channels) {
+  std::string Generative(const std::string& input, const KernelShape& shape, int out_channels) {
     return Add("KIND_GENERATIVE", "", input, "", shape, out_channels,
                [](const auto& conv, const Rows& in, const auto&) {
                  return ConvolveTransposed(conv, in, TransposedSites(conv, in, std::nullopt));
                });
   }
-  std::string Onto(const std::string& input, const std::string& sites, const ConvShape& shape, int out_channels) {
+  std::string Onto(const std::string& input, const std::string& sites, const KernelShape& shape, int out_channels) {
     return Add("KIND_STRIDED", absl::StrCat("sites_of: \"", sites, "\""), input, sites, shape, out_channels,
                [](const auto& conv, const Rows& in, const auto& of) { return Convolve(conv, in, of); });
   }
-  std::string TransposedOnto(const std::string& input, const std::string& sites, const ConvShape& shape,
+  std::string TransposedOnto(const std::string& input, const std::string& sites, const KernelShape& shape,
                              int out_channels) {
     return Add("KIND_TRANSPOSED", absl::StrCat("sites_of: \"", sites, "\""), input, sites, shape, out_channels,
                [](const auto& conv, const Rows& in, const auto& of) { return ConvolveTransposed(conv, in, of); });
   }
   // Back onto the sites that `paired`, of this kernel, was given. `of`: the node that it read.
-  std::string Inverse(const std::string& input, const std::string& paired, const std::string& of, ConvShape shape,
+  std::string Inverse(const std::string& input, const std::string& paired, const std::string& of, KernelShape shape,
                       int out_channels, int groups) {
     shape.groups = groups;
     const ReferenceConv conv = Reference(shape, Channels(input), out_channels);
@@ -125,7 +125,7 @@ class ConvNetwork {
   }
 
   // The shape with as much padding as Padded needs for its kernel to fit into the input.
-  ConvShape Fitting(const std::string& input, ConvShape shape) const {
+  KernelShape Fitting(const std::string& input, KernelShape shape) const {
     const Place& in = shapes_.count(input) > 0 ? shapes_.at(input) : *shape_;
     for (size_t a = 0; a < static_cast<size_t>(dimension_); ++a) {
       const int32_t missing = shape.dilation[a] * (shape.kernel_size[a] - 1) + 1 - in[a] - 2 * (*shape.padding)[a];
@@ -215,14 +215,14 @@ class ConvNetwork {
     return absl::StrCat("[", absl::StrJoin(place.begin(), place.begin() + dimension_, ", "), "]");
   }
 
-  Place PaddedShape(const Place& in, const ConvShape& s) const {
+  Place PaddedShape(const Place& in, const KernelShape& s) const {
     Place out = {1, 1, 1, 1};
     for (size_t a = 0; a < static_cast<size_t>(dimension_); ++a) {
       out[a] = (in[a] + 2 * (*s.padding)[a] - s.dilation[a] * (s.kernel_size[a] - 1) - 1) / s.stride[a] + 1;
     }
     return out;
   }
-  Place TransposedShape(const Place& in, const ConvShape& s, const Place& more) const {
+  Place TransposedShape(const Place& in, const KernelShape& s, const Place& more) const {
     Place out = {1, 1, 1, 1};
     for (size_t a = 0; a < static_cast<size_t>(dimension_); ++a) {
       out[a] = (in[a] - 1) * s.stride[a] - 2 * (*s.padding)[a] + s.dilation[a] * (s.kernel_size[a] - 1) + 1 + more[a];
@@ -230,7 +230,7 @@ class ConvNetwork {
     return out;
   }
 
-  ReferenceConv Reference(const ConvShape& s, int in_channels, int out_channels) {
+  ReferenceConv Reference(const KernelShape& s, int in_channels, int out_channels) {
     ReferenceConv conv{.dimension = dimension_,
                        .stride = s.stride,
                        .groups = s.groups,
@@ -293,7 +293,7 @@ class ConvNetwork {
 
   template <typename Computation>
   std::string Add(const std::string& kind, const std::string& more, const std::string& input, const std::string& sites,
-                  const ConvShape& s, int out_channels, Computation compute) {
+                  const KernelShape& s, int out_channels, Computation compute) {
     std::string text =
         absl::StrCat("kind: ", kind, " ", more, " stride: ", List(s.stride), " dilation: ", List(s.dilation),
                      s.groups > 1 ? absl::StrCat(" groups: ", s.groups) : "");

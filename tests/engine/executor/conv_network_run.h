@@ -54,30 +54,30 @@ class Draw {
     for (int axis = 0; axis < dimension_; ++axis) place[static_cast<size_t>(axis)] = Up(low, high);
     return place;
   }
-  ConvShape Box(const Place& stride) {
+  KernelShape Box(const Place& stride) {
     return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3), .stride = stride, .dilation = Axes(1, 2)};
   }
   // Of RULE_PADDED, once it fits (ConvNetwork::Fitting).
-  ConvShape PaddedBox() {
+  KernelShape PaddedBox() {
     return {.kernel_size = Axes(1, dimension_ < 3 ? 5 : 3),
             .stride = Axes(1, 3),
             .dilation = Axes(1, 3),
             .padding = Axes(0, 3)};
   }
-  ConvShape Cross(const Place& stride) {
-    ConvShape shape = Box(stride);
+  KernelShape Cross(const Place& stride) {
+    KernelShape shape = Box(stride);
     for (int32_t& size : shape.kernel_size) size += 1 - size % 2;
     shape.is_cross = true;
     return shape;
   }
   // Different offsets in any order; not always the centre among them.
-  ConvShape List(const Place& stride) {
+  KernelShape List(const Place& stride) {
     std::vector<Place> all = BoxDeltas(dimension_, Axes(2, 4), {1, 1, 1, 1}, Axes(0, 2));
     std::shuffle(all.begin(), all.end(), random_);
     all.resize(std::min<size_t>(all.size(), static_cast<size_t>(Up(1, 9))));
     return {.stride = stride, .dilation = Axes(1, 2), .offsets = all};
   }
-  ConvShape Any(const Place& stride) {
+  KernelShape Any(const Place& stride) {
     switch (Up(0, 2)) {
       case 0:
         return Box(stride);

@@ -40,9 +40,8 @@ inline PointCloud CloudOf(const Rows& voxels, int dimension, int channels) {
 inline std::vector<Variant> VariantsOf(support::Device device) {
   using kernels::MapSearch;
   if (device == support::Device::kCpu) {
-    return {{.name = "FetchOnDemand", .plan = {.map_search = MapSearch::kMerge}},
-            {.name = "GatherGemmScatter",
-             .plan = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter}},
+    return {{.name = "Merge", .plan = {.map_search = MapSearch::kMerge}},
+            {.name = "Hash", .plan = {.map_search = MapSearch::kHash}},
             {.name = "Grid", .plan = {.map_search = MapSearch::kGrid}}};
   }
   Variant hash{.name = "Hash", .device = device, .plan = kDefaultCudaConvPlan};

@@ -50,8 +50,7 @@ TEST_P(GridOperatorsTest, CellsAreRowsForWhatReadsRows) {
     const int cells = b.ToDense(stem);
     const int sum = b.Sum(b.Relu(b.Norm(b.Linear(cells, channels, true))), cells);
     const int both = b.Concat({b.Norm(sum), cells});
-    ExpectEqual(GetParam(), b.Finish(b.Linear(b.FromDense(b.Linear(both, 5, false), stem), 3, true)), 1,
-                Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.FromDense(b.Linear(both, 5, false), stem), 3, true)), 1);
   }
 }
 
@@ -64,7 +63,7 @@ TEST_P(GridOperatorsTest, OfACoarseLevel) {
     const int both = b.Concat({other, down});
     const int back = b.FromDense(b.ToDense(down), other);
     const int up = b.Up(b.Concat({back, both}), down, 6);
-    ExpectEqual(GetParam(), b.Finish(b.FromDense(b.ToDense(up), 0)), 2, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.Finish(b.FromDense(b.ToDense(up), 0)), 2);
   }
 }
 
@@ -78,8 +77,7 @@ TEST_P(GridOperatorsTest, SeenFromAbove) {
     const int image = b.Relu(b.Norm(b.Conv2d(bev, kSame3x3, 6, false)));
     ASSERT_EQ(b.Grid(image), (GridShape{.dimension = 2, .size = {5, 7, 1, 1}}));
     const int one = b.Conv2d(image, {.kernel_size = {5, 7}}, channels, true);
-    ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(stem, one, BroadcastOp::Function::kAdd), 3, true)), 3,
-                Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(stem, one, BroadcastOp::Function::kAdd), 3, true)), 3);
   }
 }
 
@@ -96,7 +94,7 @@ TEST_P(GridOperatorsTest, ConvolutionsThatKeepTheSize) {
   for (const Conv2dGeometry& geometry : geometries) {
     for (const bool bias : {false, true}) {
       GraphBuilder b = OfImages(4);
-      ExpectEqual(GetParam(), FinishImage(b, b.Conv2d(Image(b, 6), geometry, 12, bias)), 4, Dataflow::kFetchOnDemand);
+      ExpectEqual(GetParam(), FinishImage(b, b.Conv2d(Image(b, 6), geometry, 12, bias)), 4);
     }
   }
 }
@@ -117,7 +115,7 @@ TEST_P(GridOperatorsTest, BackboneThatComesBack) {
   EXPECT_EQ(Conv2dSteps(program).size(), 5u);
   // Voxel features, linear, to dense, the five, from dense, linear, argmax, two outputs: no norm, ReLU or copy.
   EXPECT_EQ(program.steps.size(), 13u);
-  ExpectEqual(GetParam(), graph, 5, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 5);
 }
 
 TEST_P(GridOperatorsTest, OutputPaddingAndUnevenStrides) {
@@ -129,7 +127,7 @@ TEST_P(GridOperatorsTest, OutputPaddingAndUnevenStrides) {
       {.kernel_size = {3, 1}, .stride = {3, 2}, .padding = {0, 0}, .output_padding = {1, 0}, .is_transposed = true}, 4,
       true);
   ASSERT_EQ(b.Grid(up).size, (kernels::Axes{7, 5, 1, 1}));
-  ExpectEqual(GetParam(), FinishImage(b, up), 6, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), FinishImage(b, up), 6);
 }
 
 TEST_P(GridOperatorsTest, ResidualsAndActivationsCostNoStep) {
@@ -139,7 +137,7 @@ TEST_P(GridOperatorsTest, ResidualsAndActivationsCostNoStep) {
   const int block = b.Relu(b.Sum(b.Norm(b.Conv2d(inner, kSame3x3, 8, false)), stem));
   const Graph graph = FinishImage(b, block);
   EXPECT_EQ(Compile(graph, Plan(), {.merges_conv2ds = true}).steps.size(), 11u);
-  ExpectEqual(GetParam(), graph, 7, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 7);
 }
 
 // What a detection head is: for each task branches of a convolution with norm and ReLU, and one that ends there.
@@ -170,7 +168,7 @@ TEST_P(GridOperatorsTest, BranchesAreOneConvolutionAndTheirEndsOneOfGroups) {
   EXPECT_EQ(convs[2]->options().in.channels, 9 * 8);
   EXPECT_EQ(convs[2]->options().out.channels, 9 * 3);
   EXPECT_EQ(Conv2dSteps(Compile(graph, Plan(), {})).size(), 1u + 2 * 9);
-  ExpectEqual(GetParam(), graph, 8, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 8);
 }
 
 // Some are not like the others: their geometry, activation or reader. And a merged one's columns may be read twice, or
@@ -200,7 +198,7 @@ TEST_P(GridOperatorsTest, OnlyWhatIsAlikeIsMerged) {
     // Merged: the three of ReLU, and two of what reads them. The others there have a residual or a ReLU.
     EXPECT_EQ(Conv2dSteps(program).size(), merges ? 9u : 12u);
   }
-  ExpectEqual(GetParam(), graph, 9, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 9);
 }
 
 // Three layers deep, of one cell each, for the head alone.
@@ -221,7 +219,7 @@ TEST_P(GridOperatorsTest, BranchesOfThreeConvolutions) {
   EXPECT_EQ(convs[0]->options().geometry.groups, 4);
   EXPECT_EQ(convs[1]->options().geometry.groups, 4);
   EXPECT_EQ(convs[1]->options().out.channels, 12);
-  ExpectEqual(GetParam(), graph, 10, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 10);
 }
 
 PointCloud Cloud(const Points& points) {
@@ -291,8 +289,8 @@ TEST_P(GridOperatorsTest, MergedAndUnmergedAgree) {
 }
 
 TEST_P(GridOperatorsTest, DetectorEqualsTheInterpreter) {
-  ExpectEqual(GetParam(), Detector(), 12, Dataflow::kFetchOnDemand);
-  ExpectEqual(GetParam(), Detector(), 13, Dataflow::kGatherGemmScatter);
+  ExpectEqual(GetParam(), Detector(), 12);
+  ExpectEqual(GetParam(), Detector(), 13);
 }
 
 TEST(GridOperatorsCudaTest, MapsThatAreMadeOnTheCpu) {

@@ -73,7 +73,7 @@ TEST_P(NewSitesTest, ConcatenationOfThreeAndWhatConvolutionsMakeOfIt) {
     const std::string high = network.Crop("voxels", draw.Axes(-4, -3), draw.Axes(2, 5));
     const std::string wider = network.Generative(low, draw.List(kOnes), 3);
     const std::string all = network.UnionConcat({high, wider, low});
-    const ConvShape shape = draw.Box(kTwos);
+    const KernelShape shape = draw.Box(kTwos);
     const std::string coarse = network.Floor(all, shape, 5);
     const std::string back = network.Inverse(coarse, coarse, all, shape, 4, 1);
     return network.Onto(network.UnionAdd({back, "voxels"}), "voxels", draw.Any(kOnes), 3);
@@ -131,7 +131,7 @@ TEST_P(NewSitesTest, PrunesBehindPrunes) {
     const std::string first = network.Prune("voxels", first_score, -0.125f);
     const std::string onto = network.Onto(first, "voxels", {.kernel_size = kOnes}, 1);
     const std::string second = network.Prune("voxels", onto, 0.125f);
-    const ConvShape shape = draw.Box(kTwos);
+    const KernelShape shape = draw.Box(kTwos);
     const std::string coarse = network.Floor(first, shape, 5);
     const std::string back = network.Inverse(coarse, coarse, first, shape, 4, 1);
     const std::string all = network.UnionAdd({back, second});
@@ -226,10 +226,9 @@ TEST_P(NewSiteGraphTest, ProgramEqualsInterpreter) {
   const int last = nodes.back(), other = nodes[nodes.size() - 2];
   const int head = b.Onto(b.UnionConcat({last, other, 0}), 0, 6);
   const Graph graph = b.Finish(b.Linear(b.Relu(head), 4, true));
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand);
-  ExpectEqual(device, graph, seed, Dataflow::kGatherGemmScatter);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kGrid);
-  ExpectEqual(device, graph, seed, Dataflow::kFetchOnDemand, kernels::MapSearch::kHash);
+  ExpectEqual(device, graph, seed);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kGrid);
+  ExpectEqual(device, graph, seed, kernels::MapSearch::kHash);
 }
 
 TEST(SegmentTest, OnlyPrunesMakeMoreThanOne) {

@@ -51,8 +51,8 @@ class PointsTest : public testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
   void Expect(const Graph& graph, uint32_t seed) {
-    ExpectEqual(GetParam(), graph, RandomScan(seed), Dataflow::kFetchOnDemand);
-    ExpectEqual(GetParam(), graph, RandomPoints(seed), Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), graph, RandomScan(seed));
+    ExpectEqual(GetParam(), graph, RandomPoints(seed));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, PointsTest, support::AllDevices(), support::DeviceName);
@@ -447,8 +447,8 @@ TEST_P(RandomPointGraphTest, ProgramEqualsInterpreter) {
     b.AddLabels(b.Linear(b.Norm(fine), 5, true));
   }
   const Graph graph = b.FinishOutputs();
-  ExpectEqual(device, graph, RandomScan(seed), Dataflow::kFetchOnDemand);
-  ExpectEqual(device, graph, RandomScan(seed + 1), Dataflow::kGatherGemmScatter);
+  ExpectEqual(device, graph, RandomScan(seed));
+  ExpectEqual(device, graph, RandomScan(seed + 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPointGraphTest,

@@ -16,7 +16,7 @@ namespace {
 constexpr Place kOnes = {1, 1, 1, 1};
 constexpr int kInputs = -1;  // a pool's channels are its input's
 
-ConvShape PoolOf(ConvShape shape, Draw& draw) {
+KernelShape PoolOf(KernelShape shape, Draw& draw) {
   shape.reduce = draw.Reduce();
   return shape;
 }
@@ -31,7 +31,7 @@ class PoolKindsTest : public ::testing::TestWithParam<DrawnNetwork> {
   }
 
   // Down by one of the rules, which `shape` fits.
-  static std::string Down(ConvNetwork& network, Draw& draw, bool has_grid, ConvShape& shape, int out_channels) {
+  static std::string Down(ConvNetwork& network, Draw& draw, bool has_grid, KernelShape& shape, int out_channels) {
     if (has_grid) {
       const auto reduce = shape.reduce;
       shape = network.Fitting("voxels", draw.PaddedBox());
@@ -55,7 +55,7 @@ TEST_P(PoolKindsTest, OverNeighbours) {
 TEST_P(PoolKindsTest, StridedAndBack) {
   for (const bool has_grid : {false, true}) {
     Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
-      ConvShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
+      KernelShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
       const std::string down = Down(network, draw, has_grid, shape, kInputs);
       const std::string mixed = network.Submanifold(down, draw.Box(kOnes), 5);
       return network.Inverse(mixed, down, "voxels", PoolOf(shape, draw), kInputs, 1);
@@ -67,14 +67,14 @@ TEST_P(PoolKindsTest, StridedAndBack) {
 TEST_P(PoolKindsTest, ConvolutionsAndPoolsInvertEachOther) {
   for (const bool has_grid : {false, true}) {
     Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
-      ConvShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
+      KernelShape shape = PoolOf(draw.Box(draw.Axes(1, 3)), draw);
       const std::string down = Down(network, draw, has_grid, shape, kInputs);
       const std::string mixed = network.Submanifold(down, draw.Box(kOnes), 6);
       shape.reduce.reset();
       return network.Inverse(mixed, down, "voxels", shape, 4, draw.Up(1, 2));
     });
     Run(has_grid, [has_grid](ConvNetwork& network, Draw& draw) {
-      ConvShape shape = draw.Box(draw.Axes(1, 3));
+      KernelShape shape = draw.Box(draw.Axes(1, 3));
       const std::string down = Down(network, draw, has_grid, shape, 5);
       return network.Inverse(down, down, "voxels", PoolOf(shape, draw), kInputs, 1);
     });

@@ -31,7 +31,7 @@ TEST_P(PoolingTest, StridedAndBackByEveryRule) {
         const int down = b.PoolDown(stem, reduce);
         const int coarse = b.Linear(down, 5, true);
         const int up = b.Sum(b.Unpool(coarse, down, back), b.Up(coarse, down, 5));
-        ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({up, stem}), 3, true)), seed, Dataflow::kFetchOnDemand);
+        ExpectEqual(GetParam(), b.Finish(b.Linear(b.Concat({up, stem}), 3, true)), seed);
       }
     }
   }
@@ -41,28 +41,26 @@ TEST_P(PoolingTest, OverNeighbours) {
   for (const PoolReduce reduce : kReduces) {
     GraphBuilder b(30);
     const int pooled = b.PoolSubmanifold(b.Linear(0, 8, true), reduce);
-    ExpectEqual(GetParam(), b.Finish(b.Linear(pooled, 3, true)), 30, Dataflow::kFetchOnDemand);
+    ExpectEqual(GetParam(), b.Finish(b.Linear(pooled, 3, true)), 30);
   }
 }
 
-// Whichever of them comes first, and whatever forms the convolution reads.
+// Whichever of them comes first.
 TEST_P(PoolingTest, SharesRulebooksWithConvolutions) {
-  for (const Dataflow dataflow : {Dataflow::kFetchOnDemand, Dataflow::kGatherGemmScatter}) {
-    for (const bool pool_first : {false, true}) {
-      GraphBuilder b(40, CoordinateRule::kPadded);
-      const int stem = b.Submanifold(0, 8, true);
-      const int first = pool_first ? b.PoolDown(stem, PoolReduce::kMax) : b.Down(stem, 8);
-      const int second = pool_first ? b.Down(stem, 8) : b.PoolDown(stem, PoolReduce::kMax);
-      const int conv = pool_first ? second : first;
-      const int coarse = b.Sum(first, b.PoolSubmanifold(b.Submanifold(second, 8, false), PoolReduce::kAverage));
-      // Unpooling by the convolution's rulebook, and the inverse convolution by the same.
-      const int up = b.Sum(b.Unpool(coarse, conv, PoolReduce::kAverage), b.Up(coarse, conv, 8));
-      const Graph graph = b.Finish(b.Linear(up, 3, true));
-      EXPECT_EQ(graph.levels.levels().size(), 2u);
-      for (const kernels::MapSearch search :
-           {kernels::MapSearch::kMerge, kernels::MapSearch::kHash, kernels::MapSearch::kGrid}) {
-        ExpectEqual(GetParam(), graph, 40, dataflow, search);
-      }
+  for (const bool pool_first : {false, true}) {
+    GraphBuilder b(40, CoordinateRule::kPadded);
+    const int stem = b.Submanifold(0, 8, true);
+    const int first = pool_first ? b.PoolDown(stem, PoolReduce::kMax) : b.Down(stem, 8);
+    const int second = pool_first ? b.Down(stem, 8) : b.PoolDown(stem, PoolReduce::kMax);
+    const int conv = pool_first ? second : first;
+    const int coarse = b.Sum(first, b.PoolSubmanifold(b.Submanifold(second, 8, false), PoolReduce::kAverage));
+    // Unpooling by the convolution's rulebook, and the inverse convolution by the same.
+    const int up = b.Sum(b.Unpool(coarse, conv, PoolReduce::kAverage), b.Up(coarse, conv, 8));
+    const Graph graph = b.Finish(b.Linear(up, 3, true));
+    EXPECT_EQ(graph.levels.levels().size(), 2u);
+    for (const kernels::MapSearch search :
+         {kernels::MapSearch::kMerge, kernels::MapSearch::kHash, kernels::MapSearch::kGrid}) {
+      ExpectEqual(GetParam(), graph, 40, search);
     }
   }
 }
@@ -74,7 +72,7 @@ TEST_P(PoolingTest, OfColumnsAndForTheHead) {
   const int both = b.Concat({first, second});
   const int pooled = b.PoolSubmanifold(second, PoolReduce::kSum);
   const int sum = b.Linear(b.Concat({both, pooled, first}), 4, true);
-  ExpectEqual(GetParam(), b.Finish(b.PoolSubmanifold(sum, PoolReduce::kAverage)), 50, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), b.Finish(b.PoolSubmanifold(sum, PoolReduce::kAverage)), 50);
 }
 
 // What the CPU makes for a GPU without room has the forms that pools read.

@@ -31,8 +31,7 @@ TEST_P(SampleOperatorsTest, GlobalPoolAndBroadcastOfEveryKind) {
       GraphBuilder b(++seed);
       const int stem = b.Submanifold(0, 7, true);
       const int global = b.Linear(b.GlobalPool(stem, reduce), 7, true);
-      ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(stem, global, function), 3, true)), seed,
-                  Dataflow::kFetchOnDemand);
+      ExpectEqual(GetParam(), b.Finish(b.Linear(b.Broadcast(stem, global, function), 3, true)), seed);
     }
   }
 }
@@ -48,7 +47,7 @@ TEST_P(SampleOperatorsTest, RowsOfSamplesGoThroughTheOperatorsOfRows) {
   const Graph graph = b.Finish(b.Linear(sum, 3, true));
   // voxel features, conv, two pools in place, norm, linear, linear, broadcast, linear, argmax and the two outputs
   EXPECT_EQ(CountSteps(graph), 12);
-  ExpectEqual(GetParam(), graph, 20, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 20);
 }
 
 TEST_P(SampleOperatorsTest, OfACoarseLevelToTheFineOne) {
@@ -56,7 +55,7 @@ TEST_P(SampleOperatorsTest, OfACoarseLevelToTheFineOne) {
   const int down = b.Down(b.Submanifold(0, 6, true), 5);
   const int global = b.GlobalPool(down, PoolReduce::kAverage);
   const int fine = b.Broadcast(b.Up(down, down, 4), global, Function::kConcat);
-  ExpectEqual(GetParam(), b.Finish(b.Linear(fine, 3, true)), 30, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), b.Finish(b.Linear(fine, 3, true)), 30);
 }
 
 TEST_P(SampleOperatorsTest, NormsOfEveryGrouping) {
@@ -65,7 +64,7 @@ TEST_P(SampleOperatorsTest, NormsOfEveryGrouping) {
     for (const bool affine : {false, true}) {
       GraphBuilder b(++seed);
       const int norm = b.SampleNorm(b.Submanifold(0, 6, true), num_groups, affine);
-      ExpectEqual(GetParam(), b.Finish(b.Linear(norm, 3, true)), seed, Dataflow::kFetchOnDemand);
+      ExpectEqual(GetParam(), b.Finish(b.Linear(norm, 3, true)), seed);
     }
   }
 }
@@ -78,7 +77,7 @@ TEST_P(SampleOperatorsTest, SumsAndActivationsCostNoStep) {
   const Graph graph = b.Finish(b.Linear(b.Norm(b.SampleNorm(fused, 0, true)), 3, true));
   // voxel features, two convs, norm, norm, batch norm, linear, argmax and the two outputs
   EXPECT_EQ(CountSteps(graph), 10);
-  ExpectEqual(GetParam(), graph, 50, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), graph, 50);
 }
 
 TEST_P(SampleOperatorsTest, ForTheHead) {
@@ -87,7 +86,7 @@ TEST_P(SampleOperatorsTest, ForTheHead) {
   const int norm = b.SampleNorm(stem, 2, true);
   b.AddLabels(b.Broadcast(norm, b.GlobalPool(stem, PoolReduce::kMax), Function::kAdd));
   b.AddScores(b.SampleNorm(stem, 0, false));
-  ExpectEqual(GetParam(), b.FinishOutputs(), 60, Dataflow::kFetchOnDemand);
+  ExpectEqual(GetParam(), b.FinishOutputs(), 60);
 }
 
 PointCloud Cloud(const Points& points) {
@@ -122,8 +121,8 @@ TEST_P(SampleOperatorsTest, BatchWithoutASite) {
 }
 
 TEST_P(SampleOperatorsTest, EveryOperatorEqualsTheInterpreter) {
-  ExpectEqual(GetParam(), EveryOperator(), 70, Dataflow::kFetchOnDemand);
-  ExpectEqual(GetParam(), EveryOperator(), 71, Dataflow::kGatherGemmScatter);
+  ExpectEqual(GetParam(), EveryOperator(), 70);
+  ExpectEqual(GetParam(), EveryOperator(), 71);
 }
 
 }  // namespace

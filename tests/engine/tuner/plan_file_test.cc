@@ -84,13 +84,13 @@ TEST(PlanTextTest, ExtremesComeBackEqual) {
   for (const double epsilon : {0.0, 1.0, 0.1 + 0.2, std::nextafter(1.0, 0.0), std::numeric_limits<double>::min(),
                                std::numeric_limits<double>::denorm_min()}) {
     for (const int64_t bmm_max_rows : {int64_t{0}, int64_t{1}, kMost - 1, kMost}) {
-      for (const Dataflow dataflow : {Dataflow::kFetchOnDemand, Dataflow::kGatherGemmScatter}) {
+      for (const ConvDataflow* const dataflow : Dataflows()) {
         for (const char* const cuda_version : {"", "13.0"}) {
           TunedPlan plan = ExamplePlan();
           plan.key.cuda_version = cuda_version;
           const ConvPlan conv = {
               .map_search = kernels::MapSearch::kMerge,
-              .dataflow = dataflow,
+              .dataflow = dataflow->id(),
               .block_rows = 1 << 20,
               .grouping = {.grouping = kernels::Grouping::kFixed, .epsilon = epsilon, .bmm_max_rows = bmm_max_rows}};
           plan.buckets[1].bucket.plan.fallback = conv;
@@ -306,8 +306,10 @@ TEST(ReadPlanTest, AHugeFileIsRefused) {
 TEST(PlanProblemsTest, OnAGpu) {
   Program program;
   program.convs.resize(2);
-  program.convs[0] = {.node = "narrow", .is_on_cuda = true, .fetch_on_demand_rows = {32, 64}};
-  program.convs[1] = {.node = "wide", .is_on_cuda = true, .fetch_on_demand_rows = {}};
+  const ServedDataflow grouped{.dataflow = Dataflow::kGatherGemmScatter};
+  program.convs[0] = {
+      .node = "narrow", .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{32, 64}}}}};
+  program.convs[1] = {.node = "wide", .is_on_cuda = true, .served = {grouped}};
   TunedPlan plan = ExamplePlan();
   plan.buckets[0].bucket.plan.by_node = {{"narrow", {.dataflow = Dataflow::kFetchOnDemand, .block_rows = 64}},
                                          {"wide", {.dataflow = Dataflow::kGatherGemmScatter}}};
@@ -328,7 +330,7 @@ TEST(PlanProblemsTest, OnAGpu) {
 TEST(PlanProblemsTest, OnACpu) {
   Program program;
   program.convs.resize(1);
-  program.convs[0].node = "a";
+  program.convs[0] = {.node = "a", .served = {{.dataflow = Dataflow::kFetchOnDemand}}};
   TunedPlan plan = ExamplePlan();
   plan.buckets.resize(1);
   plan.buckets[0].bucket.plan = {.fallback = {}, .by_node = {{"a", {.block_rows = 256}}}};

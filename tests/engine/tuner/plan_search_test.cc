@@ -54,7 +54,13 @@ Program FakeProgram(bool is_on_cuda) {
                              .in_channels = 32,
                              .out_channels = 64,
                              .is_on_cuda = is_on_cuda});
-    if (is_on_cuda) program.convs.back().fetch_on_demand_rows = std::move(rows);
+    std::vector<ServedDataflow>& served = program.convs.back().served;
+    if (is_on_cuda) served.push_back({.dataflow = Dataflow::kGatherGemmScatter});
+    if (!is_on_cuda) {
+      served.push_back({.dataflow = Dataflow::kFetchOnDemand});
+    } else if (!rows.empty()) {
+      served.push_back({.dataflow = Dataflow::kFetchOnDemand, .block_rows = std::move(rows)});
+    }
   };
   add("stem", kSubmanifold0, {64, 128});
   add("down", kDown, {64, 128});
@@ -591,12 +597,6 @@ TEST(PlanCandidates, AreDistinct) {
     }
     EXPECT_GT(seen.size(), 2u);
   }
-}
-
-TEST(PlanCandidates, MapsOfOneOffsetHaveOneGrouping) {
-  const int64_t offset_begin[] = {0, 1000};
-  EXPECT_THAT(DistinctGroupings({.num_offsets = 1, .offset_begin = offset_begin}, {}),
-              ElementsAre(kernels::GroupingOptions()));
 }
 
 TEST(PlanCandidates, AreDescribed) {

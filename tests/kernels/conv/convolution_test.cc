@@ -1,14 +1,12 @@
-// The CPU's dataflows of a sparse convolution against naive loops in double: every path of the register tiles (whole
-// and partial vectors, whole and partial row tiles), pitches and epilogues.
+// The CPU's sparse convolution against naive loops in double: every path of the register tiles (whole and partial
+// vectors, whole and partial row tiles), pitches and epilogues.
 
 #include <gtest/gtest.h>
 
-#include <string>
 #include <tuple>
 #include <vector>
 
 #include "kernels/conv/fetch_on_demand_dispatch.h"
-#include "kernels/conv/gather_gemm_scatter.h"
 #include "tests/kernels/conv/rulebook_testing.h"
 #include "tests/kernels/core/feature_testing.h"
 
@@ -18,7 +16,7 @@ namespace {
 // rows, in channels, out channels, block rows
 class ConvolutionTest : public testing::TestWithParam<std::tuple<int, int, int, int>> {};
 
-TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
+TEST_P(ConvolutionTest, EqualsTheNaiveLoop) {
   const auto [rows, in_channels, out_channels, block_rows] = GetParam();
   Random random(static_cast<uint32_t>(rows * 1000003 + in_channels * 1009 + out_channels));
   ThreadPool pool(3);
@@ -33,42 +31,17 @@ TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
     const Epilogue epilogue = c.With(bias.data(), residual.View());
     const Expected expected = NaiveConvolution(rulebook.View(), in, weights, out_channels, c.bias ? &bias : nullptr,
                                                c.residual ? &residual : nullptr, c.relu);
-    const auto check = [&](const std::string& dataflow, const auto& run) {
-      SCOPED_TRACE(dataflow);
-      Matrix out(rows, out_channels, {.before = 2, .after = 3}, nullptr);
-      run(out);
-      ExpectNear(out, expected, DType::kFloat32);
-    };
     for (const cpu::Isa* isa : cpu::SupportedIsas()) {
+      SCOPED_TRACE(isa->name);
       const std::vector<float> packed = cpu::PackWeights(*isa, weights.data(), kOffsets, in_channels, out_channels);
-      check(isa->name, [&](Matrix& out) {
-        cpu::FetchOnDemand(*isa,
-                           {.rulebook = rulebook.View(),
-                            .in = in.data(),
-                            .in_pitch = in.pitch,
-                            .in_channels = in_channels,
-                            .weights = packed.data(),
-                            .out = out.data(),
-                            .out_pitch = out.pitch,
-                            .out_channels = out_channels,
-                            .epilogue = epilogue,
-                            .block_rows = block_rows},
-                           pool);
-      });
+      Matrix out(rows, out_channels, {.before = 2, .after = 3}, nullptr);
+      cpu::FetchOnDemand(*isa,
+                         {.rulebook = rulebook.View(),
+                          .operands = {in.View(), out.View(), packed.data(), epilogue},
+                          .block_rows = block_rows},
+                         pool);
+      ExpectNear(out, expected, DType::kFloat32);
     }
-    check("gather-GEMM-scatter", [&](Matrix& out) {
-      cpu::GatherGemmScatter({.rulebook = rulebook.View(),
-                              .in = in.data(),
-                              .in_pitch = in.pitch,
-                              .in_channels = in_channels,
-                              .weights = weights.data(),
-                              .out = out.data(),
-                              .out_pitch = out.pitch,
-                              .out_channels = out_channels,
-                              .epilogue = epilogue,
-                              .block_rows = block_rows},
-                             pool);
-    });
     if (HasFatalFailure()) return;
   }
 }
@@ -96,16 +69,9 @@ TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
   const std::vector<float> packed = cpu::PackWeights(weights.data(), 3, 8, 16);
   const Matrix residual = out;
   const Expected expected = NaiveConvolution(rulebook.View(), in, weights, 16, nullptr, &residual, false);
-  cpu::FetchOnDemand({.rulebook = rulebook.View(),
-                      .in = in.data(),
-                      .in_pitch = 8,
-                      .in_channels = 8,
-                      .weights = packed.data(),
-                      .out = out.data(),
-                      .out_pitch = 16,
-                      .out_channels = 16,
-                      .epilogue = {.residual = out.View()}},
-                     pool);
+  cpu::FetchOnDemand(
+      {.rulebook = rulebook.View(), .operands = {in.View(), out.View(), packed.data(), {.residual = out.View()}}},
+      pool);
   ExpectNear(out, expected, DType::kFloat32);
 }
 

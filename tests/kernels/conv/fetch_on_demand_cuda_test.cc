@@ -163,23 +163,15 @@ void Check(const Case& c, Random& random) {
   for (int run = 0; run < 2; ++run) {
     const DeviceMatrix out(Device::kCuda, c.out_dtype, out_at_first);
     ExpectCudaSuccess(cuda::FetchOnDemand(
-        {.num_offsets = num_offsets,
-         .neighbours = neighbours.data(),
-         .neighbours_pitch = neighbours_pitch,
-         .num_in_rows = rulebook.num_in_rows,
-         .num_out_rows = rulebook.num_out_rows,
+        {.neighbours = {.num_offsets = num_offsets,
+                        .rows = neighbours.data(),
+                        .pitch = neighbours_pitch,
+                        .num_in_rows = rulebook.num_in_rows,
+                        .num_out_rows = rulebook.num_out_rows,
+                        .identity_offset = c.rulebook->is_symmetric ? num_offsets / 2 : -1},
          .is_symmetric = c.rulebook->is_symmetric,
-         .identity_offset = c.rulebook->is_symmetric ? num_offsets / 2 : -1,
-         .dtype = c.dtype,
-         .out_dtype = c.out_dtype,
-         .in = device_in.data(),
-         .in_pitch = device_in.pitch(),
-         .in_channels = c.in_channels,
-         .weights = device_weights.data(),
-         .out = out.data(),
-         .out_pitch = out.pitch(),
-         .out_channels = c.out_channels,
-         .epilogue = c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View()),
+         .operands = {device_in.View(), out.View(), device_weights.data(),
+                      c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())},
          .tile_rows = c.tile_rows},
         TestStream()));
     if (run == 0) {
@@ -282,31 +274,27 @@ TEST_P(FetchOnDemandTest, TileRowsAscend) {
 
 TEST_P(FetchOnDemandTest, WhatItDoesNotServeIsRefused) {
   const DType dtype = GetParam();
-  const cuda::FetchOnDemandParams good{.num_offsets = 1,
-                                       .num_in_rows = 1,
-                                       .num_out_rows = 1,
-                                       .dtype = dtype,
-                                       .out_dtype = dtype,
-                                       .in_channels = 8,
-                                       .out_channels = 8};
+  const cuda::FetchOnDemandParams good{
+      .neighbours = {.num_offsets = 1, .num_in_rows = 1, .num_out_rows = 1},
+      .operands = {.in = {.dtype = dtype, .channels = 8}, .out = {.dtype = dtype, .channels = 8}}};
   const auto expect_refused = [&](const auto& spoil) {
     cuda::FetchOnDemandParams params = good;
     spoil(params);
     EXPECT_EQ(cuda::FetchOnDemand(params, TestStream()), cudaErrorInvalidValue);
   };
-  expect_refused([](auto& params) { params.num_offsets = kMaxKernelVolume + 1; });
+  expect_refused([](auto& params) { params.neighbours.num_offsets = kMaxKernelVolume + 1; });
   expect_refused([](auto& params) { params.tile_rows = 33; });
   expect_refused([](auto& params) { params.tile_rows = -1; });
   expect_refused([](auto& params) { params.tile_rows = 1 << 20; });
-  expect_refused([](auto& params) { params.dtype = params.out_dtype = DType::kFloat32; });
-  expect_refused([](auto& params) { params.out_dtype = DType::kUint8; });
+  expect_refused([](auto& params) { params.operands.in.dtype = params.operands.out.dtype = DType::kFloat32; });
+  expect_refused([](auto& params) { params.operands.out.dtype = DType::kUint8; });
   expect_refused([](auto& params) {
-    params.num_offsets = 27;
+    params.neighbours.num_offsets = 27;
+    params.neighbours.identity_offset = 0;
     params.is_symmetric = true;
-    params.identity_offset = 0;
   });
   cuda::FetchOnDemandParams empty = good;
-  empty.num_out_rows = 0;
+  empty.neighbours.num_out_rows = 0;
   EXPECT_EQ(cuda::FetchOnDemand(empty, TestStream()), cudaSuccess);
 }
 
@@ -334,20 +322,16 @@ TEST_P(FetchOnDemandTest, RowsBeyond2To31Values) {
   ExpectCudaSuccess(cudaMemcpy2D(in.data(), kPitch * kValueBytes, values.data(), kChannels * kValueBytes,
                                  kChannels * kValueBytes, kRows, cudaMemcpyHostToDevice));
   ExpectCudaSuccess(cudaDeviceSynchronize());  // from pageable memory a copy may still be on its way
-  ExpectCudaSuccess(cuda::FetchOnDemand({.num_offsets = 1,
-                                         .neighbours = device_neighbours.data(),
-                                         .neighbours_pitch = kRows,
-                                         .num_in_rows = kRows,
-                                         .num_out_rows = kRows,
-                                         .dtype = DType::kFloat16,
-                                         .out_dtype = DType::kFloat16,
-                                         .in = in.data(),
-                                         .in_pitch = kPitch,
-                                         .in_channels = kChannels,
-                                         .weights = weights.data(),
-                                         .out = out.data(),
-                                         .out_pitch = kPitch,
-                                         .out_channels = kChannels},
+  const Rows in_rows{
+      .data = in.data(), .dtype = DType::kFloat16, .channels = kChannels, .pitch = kPitch, .capacity = kRows};
+  Rows out_rows = in_rows;
+  out_rows.data = out.data();
+  ExpectCudaSuccess(cuda::FetchOnDemand({.neighbours = {.num_offsets = 1,
+                                                        .rows = device_neighbours.data(),
+                                                        .pitch = kRows,
+                                                        .num_in_rows = kRows,
+                                                        .num_out_rows = kRows},
+                                         .operands = {in_rows, out_rows, weights.data(), {}}},
                                         TestStream()));
   support::Synchronize();
   std::vector<uint16_t> result(values.size());

@@ -194,16 +194,8 @@ void Check(const Case& c, cuda::Gemm& gemm, Random& random) {
         .tables = view,
         .is_symmetric = c.rulebook->is_symmetric,
         .grouping = &grouping,
-        .dtype = c.dtype,
-        .out_dtype = c.out_dtype,
-        .in = device_in.data(),
-        .in_pitch = device_in.pitch(),
-        .in_channels = c.in_channels,
-        .weights = device_weights.data(),
-        .out = out.data(),
-        .out_pitch = out.pitch(),
-        .out_channels = c.out_channels,
-        .epilogue = c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())};
+        .operands = {device_in.View(), out.View(), device_weights.data(),
+                     c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())}};
     // Padding holds NaN in one run and something else in the other.
     const size_t bytes = cuda::GatherGemmScatterWorkspaceBytes(params);
     const DeviceArray<uint8_t> workspace(Device::kCuda, std::vector<uint8_t>(bytes, run == 0 ? 0xff : 0x11));
@@ -275,14 +267,8 @@ TEST_P(GatherGemmScatterTest, GatherWritesThePairsOfMovedOffsetsAlone) {
     OffsetShifts shifts;
     for (int k = 0; k < 4; ++k) shifts.shift[k] = 7;
     shifts.shift[2] = OffsetShifts::kNotMoved;
-    ExpectCudaSuccess(cuda::GatherAllOffsets({.tables = tables.view(),
-                                              .shifts = shifts,
-                                              .dtype = dtype,
-                                              .from = from.data(),
-                                              .from_pitch = from.pitch(),
-                                              .channels = static_cast<int32_t>(channels),
-                                              .to = to.data()},
-                                             TestStream()));
+    ExpectCudaSuccess(cuda::GatherAllOffsets(
+        {.tables = tables.view(), .shifts = shifts, .from = from.View(), .to = to.data()}, TestStream()));
     Matrix expected = untouched;
     for (int64_t p = 0; p < num_pairs; ++p) {
       if (p >= rulebook.offset_begin[2] && p < rulebook.offset_begin[3]) continue;
@@ -301,7 +287,7 @@ TEST_P(GatherGemmScatterTest, MoreOffsetsThanTheLimitAreRefused) {
                                                         .offset_begin = offset_begin.data(),
                                                         .num_in_rows = 1,
                                                         .num_out_rows = 1},
-                                             .dtype = GetParam()};
+                                             .operands = {.in = {.dtype = GetParam()}, .out = {.dtype = GetParam()}}};
   EXPECT_EQ(cuda::GatherGemmScatter(params, *gemm, TestStream()), cudaErrorInvalidValue);
 }
 
@@ -348,17 +334,16 @@ TEST_P(GatherGemmScatterTest, BuffersOfMoreThan2To31Values) {
     const DeviceValues device_weights(Device::kCuda, DType::kFloat16, weights);
     const DeviceArray<float> out(Device::kCuda, static_cast<size_t>(kRows * out_channels));
     const MatmulGrouping grouping = Group(view, false, {.epsilon = 1, .bmm_max_rows = is_input_wide ? kNoLimit : 0});
-    cuda::GatherGemmScatterParams params{.tables = view,
-                                         .grouping = &grouping,
-                                         .dtype = DType::kFloat16,
-                                         .out_dtype = DType::kFloat32,
-                                         .in = device_in.data(),
-                                         .in_pitch = in_channels,
-                                         .in_channels = in_channels,
-                                         .weights = device_weights.data(),
-                                         .out = out.data(),
-                                         .out_pitch = out_channels,
-                                         .out_channels = out_channels};
+    cuda::GatherGemmScatterParams params{
+        .tables = view,
+        .grouping = &grouping,
+        .operands = {.in = {.data = device_in.data(),
+                            .dtype = DType::kFloat16,
+                            .channels = in_channels,
+                            .pitch = in_channels,
+                            .capacity = kRows},
+                     .out = {.data = out.data(), .channels = out_channels, .pitch = out_channels, .capacity = kRows},
+                     .weights = device_weights.data()}};
     const DeviceArray<char> workspace(Device::kCuda, cuda::GatherGemmScatterWorkspaceBytes(params));
     params.workspace = workspace.data();
     ExpectCudaSuccess(cuda::GatherGemmScatter(params, *gemm, TestStream()));

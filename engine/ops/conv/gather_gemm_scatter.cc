@@ -1,0 +1,39 @@
+#include "engine/ops/conv/gather_gemm_scatter.h"
+
+#include "engine/ops/conv/distinct_groupings.h"
+
+namespace voxserve {
+
+std::optional<ServedDataflow> GatherGemmScatterDataflow::Serves(const ConvShape&, bool on_cuda) const {
+  if (!on_cuda) return std::nullopt;
+  return ServedDataflow{.dataflow = id()};
+}
+
+RulebookForms GatherGemmScatterDataflow::Forms(bool /*is_swapped*/) const { return {.pairs = true}; }
+
+std::vector<ConvPlan> GatherGemmScatterDataflow::Candidates(const ServedDataflow&, const ConvPlan& base,
+                                                            const kernels::MatmulGroupingParams& maps) const {
+  std::vector<ConvPlan> candidates;
+  if (maps.num_offsets == 0) return candidates;
+  for (const kernels::GroupingOptions& grouping : DistinctGroupings(maps, base.grouping)) {
+    candidates.push_back(base);
+    candidates.back().grouping = grouping;
+  }
+  return candidates;
+}
+
+size_t GatherGemmScatterDataflow::WorkspaceBytes(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) {
+    return WorkspaceBytesOnCuda(run);
+  }
+  return 0;
+}
+
+absl::Status GatherGemmScatterDataflow::Launch(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) {
+    return LaunchOnCuda(run);
+  }
+  return absl::InternalError("gather-GEMM-scatter runs on a GPU alone");
+}
+
+}  // namespace voxserve

@@ -1,0 +1,31 @@
+#pragma once
+
+// The table's entry of gather-GEMM-scatter (kernels/conv/gather_gemm_scatter.h), which copies input rows into a buffer
+// and calls the library's GEMM. A GPU serves every convolution by it.
+
+#include "engine/ops/conv/dataflow.h"
+
+namespace voxserve {
+
+class GatherGemmScatterDataflow : public ConvDataflow {
+ public:
+  Dataflow id() const override { return Dataflow::kGatherGemmScatter; }
+  absl::string_view name() const override { return "GATHER_GEMM_SCATTER"; }
+  bool has_grouping() const override { return true; }
+  // The host groups products by the sizes of the maps.
+  bool is_capturable() const override { return false; }
+  // block_rows say nothing to it.
+  std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
+  RulebookForms Forms(bool is_swapped) const override;
+  // DistinctGroupings of the maps.
+  std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
+                                   const kernels::MatmulGroupingParams& maps) const override;
+  size_t WorkspaceBytes(const ConvRun& run) const override;
+  absl::Status Launch(const ConvRun& run) const override;
+
+ private:
+  static size_t WorkspaceBytesOnCuda(const ConvRun& run);
+  static absl::Status LaunchOnCuda(const ConvRun& run);
+};
+
+}  // namespace voxserve

@@ -1,0 +1,36 @@
+#include "engine/base/status_macros.h"
+#include "engine/ops/conv/gather_gemm_scatter.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/conv/gather_gemm_scatter.h"
+
+namespace voxserve {
+namespace {
+
+kernels::cuda::GatherGemmScatterParams ParamsOf(const ConvRun& run) {
+  const kernels::PairTablesView tables = run.context.device_geometry->rulebook(run.rulebook);
+  const kernels::MatmulGrouping& grouping = run.context.groupings->Find(run.rulebook,
+                                                                        {.num_offsets = tables.num_offsets,
+                                                                         .offset_begin = tables.offset_begin,
+                                                                         .is_symmetric = run.shape.is_symmetric,
+                                                                         .identity_offset = tables.identity_offset},
+                                                                        run.plan.grouping);
+  return {.tables = tables,
+          .is_symmetric = run.shape.is_symmetric,
+          .grouping = &grouping,
+          .operands = run.operands,
+          .workspace = run.context.scratch};
+}
+
+}  // namespace
+
+size_t GatherGemmScatterDataflow::WorkspaceBytesOnCuda(const ConvRun& run) {
+  return kernels::cuda::GatherGemmScatterWorkspaceBytes(ParamsOf(run));
+}
+
+absl::Status GatherGemmScatterDataflow::LaunchOnCuda(const ConvRun& run) {
+  RETURN_IF_CUDA_ERROR(
+      kernels::cuda::GatherGemmScatter(ParamsOf(run), *run.context.cuda()->gemm, run.context.stream()));
+  return absl::OkStatus();
+}
+
+}  // namespace voxserve

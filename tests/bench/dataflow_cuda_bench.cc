@@ -1,0 +1,283 @@
+// The convolutions of MinkUNet on semantickitti-00/000000 one by one: every dataflow that the GPU serves
+// (engine/ops/conv/dataflow.h), for every number of rows that its blocks can have, beside the first of them as it runs
+// by default. fp16, summed in fp32, with bias and ReLU. Results are compared, and the program fails where they differ
+// by more than rounding.
+//
+//   dataflow_cuda_bench [layers]     layers: one table more a network, by convolution
+//
+// Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the small levels find them in
+// the second-level cache, as they do in the network.
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/compiler/plan.h"
+#include "engine/ops/conv/dataflow.h"
+#include "engine/runtime/cuda_devices.h"
+#include "tests/bench/event_timer.h"
+#include "tests/bench/scan_convolutions.h"
+#include "tests/support/test_device.h"
+
+namespace voxserve::bench {
+namespace {
+
+using kernels::DType;
+using support::Device;
+using support::DeviceArray;
+using support::ExpectCudaSuccess;
+
+constexpr int kNumRuns = 20;
+
+std::unique_ptr<DeviceArray<__half>> RandomHalves(int64_t count, float magnitude) {
+  constexpr size_t kPeriod = 1000003;
+  std::vector<__half> values(static_cast<size_t>(count));
+  uint32_t state = 1;
+  for (size_t i = 0; i < std::min(values.size(), kPeriod); ++i) {
+    state = state * 1664525 + 1013904223;
+    values[i] = __float2half((static_cast<float>(state >> 8) * 0x1p-23f - 1) * magnitude);
+  }
+  for (size_t i = kPeriod; i < values.size(); ++i) values[i] = values[i - kPeriod];
+  return std::make_unique<DeviceArray<__half>>(Device::kCuda, values);
+}
+
+// Channels of rows padded to 16 bytes, as the engine keeps them.
+int64_t Pitch(int32_t channels) { return (channels + 7) / 8 * 8; }
+
+// Every plan of every dataflow that is served, the default's first.
+std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
+  std::vector<ConvPlan> plans;
+  for (const ServedDataflow& served : conv.served) {
+    plans.push_back(ByDataflow(kDefaultCudaConvPlan, served.dataflow));
+    if (!served.block_rows) continue;
+    for (const int32_t rows : *served.block_rows) {
+      plans.push_back(plans.back());
+      plans.back().block_rows = rows;
+    }
+  }
+  return plans;
+}
+
+std::string NameOf(Dataflow dataflow) { return absl::AsciiStrToLower(DataflowOf(dataflow).name()); }
+
+std::string NameOf(const ConvPlan& plan) {
+  const std::string rows = plan.block_rows == 0 ? std::string() : absl::StrCat(" ", plan.block_rows, " rows");
+  return absl::StrCat(NameOf(plan.dataflow), rows);
+}
+
+struct TimedPlan {
+  ConvPlan plan;
+  GpuTimes times;
+};
+
+// One convolution's times by its plans.
+using Times = std::vector<TimedPlan>;
+
+// The fastest on the device of those that is_wanted(plan) names; null: none of them is served.
+template <typename Predicate>
+const TimedPlan* Best(const Times& times, const Predicate& is_wanted) {
+  const TimedPlan* best = nullptr;
+  for (const TimedPlan& timed : times) {
+    if (!is_wanted(timed.plan)) continue;
+    if (best == nullptr || timed.times.back_to_back_ms < best->times.back_to_back_ms) best = &timed;
+  }
+  return best;
+}
+
+class Bench {
+ public:
+  Bench() = default;
+  ~Bench() { support::Synchronize(); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void Run(double width, bool by_layer) {
+    ScanConvolutions convs(width);
+    int64_t in_values = 0, out_values = 0, weight_values = 0;
+    for (const ScanConvolution& conv : convs.all()) {
+      const ConvShape& shape = conv.shape;
+      in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(shape.in_channels));
+      out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(shape.out_channels));
+      weight_values = std::max(weight_values, int64_t{shape.num_offsets} * shape.in_channels * shape.out_channels);
+    }
+    in_ = RandomHalves(in_values, 0.5f);
+    weights_ = RandomHalves(weight_values, 0.1f);
+    out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
+    std::vector<Times> times;
+    for (const ScanConvolution& conv : convs.all()) times.push_back(Measure(conv, convs.context()));
+    std::printf("\n### MinkUNet %.1fx, sums over its convolutions\n\n", width);
+    PrintSums(convs.all(), times);
+    if (by_layer) PrintLayers(convs.all(), times);
+    std::fflush(stdout);
+  }
+
+  // Whether all gave the same, up to rounding.
+  bool are_equal() const { return are_equal_; }
+
+ private:
+  // Gather-GEMM-scatter rounds products to fp16 between its passes.
+  static constexpr float kTolerance = 0.01f;
+  static constexpr int32_t kMaxChannels = 512;
+
+  kernels::ConvOperands Operands(const ScanConvolution& conv) const {
+    return {.in = {.data = in_->data(),
+                   .dtype = DType::kFloat16,
+                   .channels = conv.shape.in_channels,
+                   .pitch = Pitch(conv.shape.in_channels),
+                   .capacity = conv.tables.num_in_rows},
+            .out = {.data = out_->data(),
+                    .dtype = DType::kFloat16,
+                    .channels = conv.shape.out_channels,
+                    .pitch = Pitch(conv.shape.out_channels),
+                    .capacity = conv.tables.num_out_rows},
+            .weights = weights_->data(),
+            .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
+  }
+
+  Times Measure(const ScanConvolution& conv, StepContext context) {
+    Times times;
+    std::vector<__half> expected;
+    for (const ConvPlan& plan : PlansOf(conv)) {
+      const ConvRun run{
+          .context = context, .plan = plan, .shape = conv.shape, .rulebook = conv.rulebook, .operands = Operands(conv)};
+      const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
+      const DeviceArray<char> scratch(Device::kCuda, dataflow.WorkspaceBytes(run));
+      context.scratch = scratch.data();
+      support::Synchronize();
+      ExpectCudaSuccess(cudaMemsetAsync(out_->data(), 0xFF, out_->size() * sizeof(__half), context.stream()));  // NaN
+      const auto launch = [&](const MarkStep&) { ExpectOk(dataflow.Launch(run)); };
+      times.push_back({plan, TimeOnGpu(context.stream(), /*num_steps=*/0, launch, kNumRuns)});
+      ExpectCudaSuccess(cudaStreamSynchronize(context.stream()));
+      std::vector<__half> found = TakeOutput(conv);
+      if (expected.empty()) {
+        expected = std::move(found);
+      } else {
+        Compare(conv, plan, found, expected);
+      }
+    }
+    return times;
+  }
+
+  static void ExpectOk(const absl::Status& status) {
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    std::exit(1);
+  }
+
+  std::vector<__half> TakeOutput(const ScanConvolution& conv) const {
+    std::vector<__half> values(static_cast<size_t>(conv.tables.num_out_rows * Pitch(conv.shape.out_channels)));
+    support::CopyFromDevice(Device::kCuda, values.data(), out_->data(), values.size() * sizeof(__half));
+    return values;
+  }
+
+  void Compare(const ScanConvolution& conv, const ConvPlan& plan, const std::vector<__half>& found,
+               const std::vector<__half>& expected) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (static_cast<int64_t>(i) % Pitch(conv.shape.out_channels) >= conv.shape.out_channels) continue;
+      const float value = __half2float(found[i]), wanted = __half2float(expected[i]);
+      if (std::abs(value - wanted) <= kTolerance * (1 + std::abs(wanted))) continue;
+      std::fprintf(stderr, "%s by %s: value %zu is %g, by the default %g\n", conv.name.c_str(), NameOf(plan).c_str(), i,
+                   static_cast<double>(value), static_cast<double>(wanted));
+      are_equal_ = false;
+      return;
+    }
+  }
+
+  // In microseconds, every convolution as often as the network has it. What a dataflow does not serve runs by default.
+  static void PrintSums(const std::vector<ScanConvolution>& convs, const std::vector<Times>& times) {
+    struct Sum {
+      double device_us = 0, launched_us = 0;
+    };
+    const auto sum_of = [&](const auto& is_wanted) {
+      Sum sum;
+      for (size_t i = 0; i < convs.size(); ++i) {
+        const TimedPlan* const best = Best(times[i], is_wanted);
+        const GpuTimes& of = best == nullptr ? times[i].front().times : best->times;
+        sum.device_us += of.back_to_back_ms * 1e3 * convs[i].count;
+        sum.launched_us += of.as_launched_ms * 1e3 * convs[i].count;
+      }
+      return sum;
+    };
+    const Sum base = sum_of([](const ConvPlan& plan) { return plan == kDefaultCudaConvPlan; });
+    std::puts("| dataflow | device us | speed-up | with launches us | speed-up |");
+    std::puts("|---|--:|--:|--:|--:|");
+    const auto print = [&](const std::string& name, const auto& is_wanted) {
+      const Sum sum = sum_of(is_wanted);
+      std::printf("| %s | %.0f | %.2fx | %.0f | %.2fx |\n", name.c_str(), sum.device_us, base.device_us / sum.device_us,
+                  sum.launched_us, base.launched_us / sum.launched_us);
+    };
+    for (const ConvDataflow* const dataflow : Dataflows()) {
+      const Dataflow id = dataflow->id();
+      print(absl::StrCat(NameOf(id), ", default"),
+            [id](const ConvPlan& plan) { return plan.dataflow == id && plan.block_rows == 0; });
+      print(absl::StrCat(NameOf(id), ", the best rows of each"),
+            [id](const ConvPlan& plan) { return plan.dataflow == id; });
+    }
+    print("the best of all", [](const ConvPlan&) { return true; });
+  }
+
+  static void PrintLayers(const std::vector<ScanConvolution>& convs, const std::vector<Times>& times) {
+    std::vector<ConvPlan> all;
+    for (const ScanConvolution& conv : convs) {
+      for (const ConvPlan& plan : PlansOf(conv)) {
+        if (std::find(all.begin(), all.end(), plan) == all.end()) all.push_back(plan);
+      }
+    }
+    std::string header = "| first of | times | offsets | rows | pairs | in | out |";
+    std::string rule = "|---|--:|--:|--:|--:|--:|--:|";
+    for (const ConvPlan& plan : all) {
+      absl::StrAppend(&header, " ", NameOf(plan), " |");
+      rule += "--:|";
+    }
+    std::printf("\nThe device alone, us:\n\n%s best | ratio |\n%s--:|--:|\n", header.c_str(), rule.c_str());
+    for (size_t i = 0; i < convs.size(); ++i) {
+      const ScanConvolution& conv = convs[i];
+      std::string row =
+          absl::StrFormat("| %s | %d | %d | %d | %d | %d | %d |", conv.name, conv.count, conv.tables.num_offsets,
+                          conv.tables.num_out_rows, conv.num_pairs(), conv.shape.in_channels, conv.shape.out_channels);
+      for (const ConvPlan& plan : all) {
+        const TimedPlan* const at = Best(times[i], [&](const ConvPlan& other) { return other == plan; });
+        row += at == nullptr ? " |" : absl::StrFormat(" %.1f |", at->times.back_to_back_ms * 1e3);
+      }
+      const double best_ms = Best(times[i], [](const ConvPlan&) { return true; })->times.back_to_back_ms;
+      std::printf("%s %.1f | %.2fx |\n", row.c_str(), best_ms * 1e3, times[i].front().times.back_to_back_ms / best_ms);
+    }
+  }
+
+  const DeviceArray<float> bias_{Device::kCuda, std::vector<float>(kMaxChannels, 0.125f)};
+  std::unique_ptr<DeviceArray<__half>> in_, weights_, out_;
+  bool are_equal_ = true;
+};
+
+int Main(int argc, char** argv) {
+  const bool by_layer = argc == 2 && std::strcmp(argv[1], "layers") == 0;
+  if (argc > 1 && !by_layer) {
+    std::fprintf(stderr, "usage: %s [layers]\n", argv[0]);
+    return 2;
+  }
+  if (!support::HasDevice(Device::kCuda)) {
+    std::puts("skipped: no CUDA device here");
+    return 0;
+  }
+  std::printf("%s, CUDA %s, medians of %d runs, semantickitti-00/000000, 5 cm, batch 1, fp16\n",
+              ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kNumRuns);
+  Bench bench;
+  for (const double width : {0.5, 1.0}) bench.Run(width, by_layer);
+  return bench.are_equal() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace voxserve::bench
+
+int main(int argc, char** argv) { return voxserve::bench::Main(argc, argv); }
