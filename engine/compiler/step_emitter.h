@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ class StepEmitter {
   FusedEpilogue TakeEpilogue(Layer& layer);
   void CountWeights(const std::vector<float>& values);
 
-  void EmitPointOutput(int node, Layer flags);  // flags: of the step
+  void EmitPointOutput(std::string_view name, int node, Layer flags);  // flags: of the step
   void EmitToDense(const ToDenseOp& op, int index);
   void EmitFromDense(int index);
   void EmitConcatCopies(int index);

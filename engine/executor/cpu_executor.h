@@ -14,7 +14,7 @@ namespace voxserve {
 
 // Host memory for a batch's points as the network reads them (point_reader.h): [num_points, NumPointColumns] in
 // context.input, and is_valid [num_points]. Samples without points in point_begin are passed over.
-absl::Status ReadBatchPoints(const Program& program, absl::Span<const SampleInput> inputs,
+absl::Status ReadBatchPoints(const Program& program, BatchTasks tasks,
                              const std::vector<int64_t>& point_begin, ExecutionContext& context,
                              std::vector<uint8_t>& is_valid);
 
@@ -29,7 +29,7 @@ class CpuExecutor final : public Executor {
   explicit CpuExecutor(ExecutionContext* context) : context_(context) {}
 
   using Executor::Run;
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
@@ -37,12 +37,12 @@ class CpuExecutor final : public Executor {
   const BatchGeometry& geometry() const { return geometry_; }
 
  private:
-  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
                         const RunOptions& options, BatchOutput& output);
   // Of one segment; context as above.
   absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
                             const RunLimits& limits, const std::vector<ConvPlan>& plans, BatchOutput& output);
-  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
                         const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
 
   ExecutionContext* const context_;

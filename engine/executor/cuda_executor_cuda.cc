@@ -14,27 +14,27 @@
 #include "engine/executor/point_reader.h"
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
-#include "engine/ops/output.h"
+#include "engine/ops/batch_outputs.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
 namespace {
 
-// The stages that events part; stage_ends[0] is the start of the first.
-enum Stage { kCopyIn = 1, kSample, kVoxelize, kGeometry, kFeatures, kHead };
-constexpr const char* kStageNames[] = {"", "copy_in", "sample", "voxelize", "geometry", "features", "head"};
-static_assert(CudaContext::kNumStages == kHead);
+// Events part the stages from kCopyIn to kHead: the end of each is here in CudaContext::stage_ends, the start of the
+// first at 0.
+constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
+static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
 }  // namespace
 
-BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                               const RunOptions& options) {
   BatchOutput output;
-  output.samples.resize(inputs.size());
+  output.samples.resize(tasks.size());
   try {
-    output.status = RunBatch(program, inputs, limits, options, output);
+    output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
     output.status = OutOfHostMemory();
   }
@@ -60,7 +60,7 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
   return output;
 }
 
-absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
+absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks,
                                     const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
@@ -70,37 +70,37 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
     arena->Reserve(expected);
     arena->ResetPeak();
   }
-  RETURN_IF_ERROR(EndStage(0));
-  RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
-  LayOutSampling(program, inputs, point_begin_, sampling_);
+  RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
+  RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
+  LayOutSampling(program, tasks, point_begin_, sampling_);
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
   RETURN_IF_ERROR(
-      points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
-  RETURN_IF_ERROR(EndStage(kCopyIn));
-  absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(inputs.size()));
+      points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
+  RETURN_IF_ERROR(EndStage(Stage::kCopyIn));
+  absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(tasks.size()));
   if (made.ok()) {
-    RETURN_IF_ERROR(EndStage(kGeometry));
+    RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     made = geometry_.TakeSizes();
   }
   const bool may_make_maps_on_cpu = options.may_make_maps_on_cpu && program.segments.size() == 1;
   if (IsOutOfMemory(made) && may_make_maps_on_cpu) {
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
   } else {
     RETURN_IF_ERROR(made);
   }
-  TakeStageTimes(kCopyIn, kGeometry, output);
+  TakeStageTimes(Stage::kCopyIn, Stage::kGeometry, output);
   output.grid_fallbacks = geometry_.num_grid_fallbacks();
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
-  TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
+  TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
-  absl::Status ran = RunSteps(program, inputs, limits, options, output);
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
+  absl::Status ran = RunSteps(program, tasks, limits, options, output);
   if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
-    ran = RunSteps(program, inputs, limits, options, output);
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
+    ran = RunSteps(program, tasks, limits, options, output);
   }
   return ran;
 }
@@ -132,9 +132,9 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.axes_pitch = NumPointColumns(program.voxelize);
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
-  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
-  RETURN_IF_ERROR(EndStage(kVoxelize));
+  RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   RETURN_IF_ERROR(AddMaps(program, program.segments.front(), /*context=*/nullptr, limits, plans, guessed));
   return geometry_.QueueSizes();
 }
@@ -180,7 +180,7 @@ absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const Progr
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
+absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks,
                                              const RunLimits& limits, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   if (!std::exchange(logged_cpu_fallback_, true)) {
@@ -193,23 +193,23 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   cuda.ReleaseMemory();
   BatchGeometry made;  // rare: its memory is not kept
   std::vector<uint8_t> is_valid;
-  RETURN_IF_ERROR(ReadBatchPoints(program, inputs, point_begin_, *context_, is_valid));
+  RETURN_IF_ERROR(ReadBatchPoints(program, tasks, point_begin_, *context_, is_valid));
   kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
   made.SamplePoints(sampling_, &points, *context_->pool);
   RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
   const ProgramSegment& segment = program.segments.front();  // the only one
   RETURN_IF_ERROR(MakeLevels(program, segment, /*context=*/nullptr, *context_->pool, made));
 
-  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
-  RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(inputs.size())));
-  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
+  RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(tasks.size())));
+  RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.UploadVoxels(made));
   for (const int level : segment.sample_levels) {
     made.MakeSampleBegin(level);
     RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
   }
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
-  RETURN_IF_ERROR(EndStage(kVoxelize));
+  RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   for (size_t i = 0; i < program.rulebooks.size(); ++i) {
     const auto index = static_cast<int>(i);
     const ProgramRulebook& rulebook = program.rulebooks[i];
@@ -227,11 +227,11 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
     RETURN_IF_ERROR(
         geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms, made.rulebook(0)));
   }
-  RETURN_IF_ERROR(EndStage(kGeometry));
+  RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
 }
 
-absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
+absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks,
                                     const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const int64_t num_voxels = geometry_.num_sites()[0];
@@ -241,6 +241,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
   std::vector<char*> buffer_data(program.buffers.size());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .plans = &plans,
@@ -250,9 +251,9 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
                       .points = points_.points(),
                       .points_pitch = NumPointColumns(program.voxelize),
                       .point_begin = &point_begin_,
-                      .requests = RequestsOf(inputs, point_begin_, output),
-                      .ignore_label = limits.ignore_label};
-  const bool wants_scores = WantsScores(inputs);
+                      .ignore_label = limits.ignore_label,
+                      .outputs = &outputs};
+  const bool wants_scores = WantsScores(tasks);
   cuda.features.Reset();
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
@@ -274,20 +275,20 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
     ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
     ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
     if (is_last) {
-      ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
+      ASSIGN_OR_RETURN(char* const output_rows, cuda.features.Take(output_bytes));
       RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
-      context.host_output_rows = cuda.download.data();
+      outputs.SetMemory(output_rows, cuda.download.data());
     }
     places.SetData(block, buffer_data);
     for (size_t i = first_step; i < end_step; ++i) {
-      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(kFeatures));
+      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(Stage::kFeatures));
       if (!IsWanted(*program.steps[i], wants_scores)) continue;
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
       RETURN_IF_ERROR(program.steps[i]->Run(context));
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
     }
   }
-  RETURN_IF_ERROR(EndStage(kHead));
+  RETURN_IF_ERROR(EndStage(Stage::kHead));
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   if (options.times_convs) {
     output.conv_times.resize(program.convs.size());
@@ -303,10 +304,10 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
       output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
     }
   }
-  TakeStageTimes(kFeatures, kHead, output);
+  TakeStageTimes(Stage::kFeatures, Stage::kHead, output);
 
-  const StageTimer timer("copy_out", output.stages);
-  TakeOutputs(context);
+  const StageTimer timer(Stage::kCopyOut, output.stages);
+  outputs.Distribute();
   return absl::OkStatus();
 }
 
@@ -318,16 +319,16 @@ absl::Status CudaExecutor::RecordStep(size_t index) {
   return step_ends_[index].Record(context_->cuda->stream.view());
 }
 
-absl::Status CudaExecutor::EndStage(int stage) {
-  return context_->cuda->stage_ends[static_cast<size_t>(stage)].Record(context_->cuda->stream.view());
+absl::Status CudaExecutor::EndStage(Stage stage) {
+  return context_->cuda->stage_ends[EndOf(stage)].Record(context_->cuda->stream.view());
 }
 
-void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) const {
+void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
-  for (auto stage = static_cast<size_t>(first); stage <= static_cast<size_t>(last); ++stage) {
-    if (stage == kSample && sampling_.is_empty()) continue;
-    const absl::StatusOr<absl::Duration> duration = ends[stage].Since(ends[stage - 1]);
-    if (duration.ok()) output.stages.push_back({kStageNames[stage], *duration});
+  for (auto stage = first; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
+    if (stage == Stage::kSample && sampling_.is_empty()) continue;
+    const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
+    if (duration.ok()) output.stages.push_back({stage, *duration});
   }
 }
 

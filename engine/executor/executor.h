@@ -15,11 +15,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/compiler/program.h"
-#include "engine/executor/sample_input.h"
 #include "engine/model/model_config.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/tensor/point_counts.h"
-#include "engine/tensor/sample_output.h"
+#include "engine/tensor/infer_result.h"
+#include "engine/tensor/infer_task.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 
@@ -53,7 +53,7 @@ struct BatchOutput {
   // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
   // max_batch_voxels together, and each by itself may run.
   absl::Status status;
-  std::vector<SampleOutput> samples;  // one per input
+  std::vector<InferResult> samples;  // by task; the worker's part is left to it
   std::vector<StageTime> stages;      // of the whole batch
   int64_t grid_fallbacks = 0;
   // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
@@ -75,10 +75,12 @@ class Executor {
   // of a convolution of images does not, but for one of a single cell, which is a matrix product); so are scores and
   // boxes, and where rounding decides, at a threshold, so are the sites that a prune leaves and which boxes there are.
   // A program that is_deterministic gives the same bytes.
-  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  virtual BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                           const RunOptions& options) = 0;
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
-    return Run(program, inputs, limits, {});
+  BatchOutput Run(const Program& program, const InferTask& task, const RunLimits& limits,
+                  const RunOptions& options = {}) {
+    const InferTask* const tasks[] = {&task};
+    return Run(program, tasks, limits, options);
   }
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.

@@ -56,8 +56,8 @@ class Worker {
   // Answers the tasks of a batch. One that fails as a whole, for want of memory or beyond a limit, is run again in
   // halves, so that nobody fails for the sake of others.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
-  BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
-  BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
+  BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
+  BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
   void SettleMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);

@@ -47,7 +47,7 @@ class RequestTelemetry {
 
   // Fills the response, but for request_id, and holds its bytes, whose number it returns: the caller releases them when
   // the answer has left. Where the response is too large, or too many bytes are held, it is as Fail, with that error.
-  absl::StatusOr<int64_t> Answer(const InferResult& result, v1::InferResponse* response);
+  absl::StatusOr<int64_t> Answer(InferResult result, v1::InferResponse* response);
 
   // The request gets this error: counts and logs it.
   void Fail(const absl::Status& status) const;

@@ -37,7 +37,7 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/batch_costs.h"
 #include "engine/serving/admission/device_load.h"
-#include "engine/serving/admission/infer_task.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
 
@@ -77,8 +77,8 @@ class Batcher {
   absl::Status Push(QueuedTask& task);
 
   // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its time was over.
-  // fate: what OnDropped says of it.
-  bool Cancel(uint64_t ticket, const char* fate = "cancelled");
+  // reason: what OnDropped says of it.
+  bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled);
 
   // Blocks until there is work for the device: others are left to a worker that waits on a device where they are
   // expected to end sooner. An empty batch means that the batcher has stopped and nothing is left. Tasks whose time is
@@ -117,7 +117,7 @@ class Batcher {
   // A task that has left the queue without running, and why.
   struct Ended {
     std::unique_ptr<WaitingTask> task;
-    const char* fate = nullptr;
+    DropReason reason = DropReason::kCancelled;
     absl::Status status;
   };
 
