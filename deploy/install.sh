@@ -179,7 +179,7 @@ install_python_client() {
   cp -R "$source" "$BUILD/python"
   # Twice: its requirements where they are missing, then the package anew though its version is the same.
   local install=("$venv/bin/python" -m pip install --disable-pip-version-check --no-input)
-  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[picture,test]" ||
+  logged "$BUILD/logs/pip.log" "${install[@]}" "$BUILD/python[test]" ||
     die "pip could not install the Python client's requirements"
   logged "$BUILD/logs/pip-client.log" "${install[@]}" --no-deps --force-reinstall "$BUILD/python" ||
     die "pip could not install the Python client"

@@ -49,6 +49,13 @@ logged() {
 
 cores() { nproc 2>/dev/null || echo 2; }
 
+# convert_spconv_outputs PYTHON BUILD: makes the NPZ files of what spconv published that the C++ tests read, where the
+# shared data have them.
+convert_spconv_outputs() {
+  [[ ! -d $VOXSERVE_SHARED_DATA/spconv ]] ||
+    "$1" "$ROOT/tests/oracles/torch_to_npz.py" "$VOXSERVE_SHARED_DATA/spconv" "$2/spconv"
+}
+
 # Every GPU's name, a line each; nothing where there is none.
 gpus() {
   if command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null; then return; fi

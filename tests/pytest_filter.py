@@ -1,6 +1,6 @@
 """A pytest plugin: --name-regex REGEX keeps the tests whose name, or file::name, has a match; ctest's --tests-regex.
 
-PYTHONPATH=tests python -m pytest -p pytest_filter --name-regex 'label|picture'
+PYTHONPATH=tests python -m pytest -p pytest_filter --name-regex 'label|stream'
 """
 
 import re

@@ -61,6 +61,7 @@ build_preset "$preset"
 step "3/4 C++ tests (a few minutes)"
 rm -rf "$results"
 mkdir -p "$results"
+convert_spconv_outputs "$BUILD/venv/bin/python" "$BUILD/$preset"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:suppressions=$ROOT/tests/tsan.supp}

@@ -14,6 +14,7 @@
 #include "engine/ops/rows/pool.h"
 #include "engine/ops/rows/sample_norm.h"
 #include "engine/ops/rows/scale_shift.h"
+#include "engine/tensor/infer_result.h"
 
 namespace voxserve {
 

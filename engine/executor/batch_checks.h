@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_counts.h"
+#include "engine/tensor/infer_task.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/coordinates/site_filter.h"
 #include "kernels/points/voxel_limit.h"

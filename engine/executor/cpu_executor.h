@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_geometry.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

@@ -18,6 +18,8 @@
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/tensor/infer_task.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 

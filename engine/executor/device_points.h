@@ -17,6 +17,7 @@
 #include "engine/model/graph.h"
 #include "engine/runtime/device_copies.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "engine/executor/cloud_part.h"
 #include "engine/model/graph.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/point_cloud.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/points/decode_points.h"

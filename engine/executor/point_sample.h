@@ -11,6 +11,7 @@
 #include "engine/geometry/batch_counts.h"
 #include "engine/geometry/point_sampling.h"
 #include "engine/model/graph.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

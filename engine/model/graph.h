@@ -26,6 +26,7 @@
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/image/conv2d.h"
+#include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 #include "kernels/rows/pool.h"
 

@@ -8,6 +8,7 @@
 #include "engine/model/node_parameters.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/points/decode_points.h"
+#include "kernels/points/voxel_features.h"
 #include "kernels/points/voxelize.h"
 
 namespace voxserve {

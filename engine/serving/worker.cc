@@ -10,6 +10,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/serving/models/warm_up.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 namespace {

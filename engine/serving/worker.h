@@ -23,6 +23,7 @@
 #include "engine/runtime/execution_context.h"
 #include "engine/serving/admission/batcher.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/error_reason.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 namespace {

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_candidates.h"
 
 namespace voxserve {

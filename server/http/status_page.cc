@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "engine/tensor/stage.h"
 #include "server/http/status_page_assets.h"
 
 namespace voxserve {
@@ -81,7 +83,7 @@ std::string Stages(const std::vector<std::pair<Stage, Distribution>>& stages) {
     absl::StrAppendFormat(&html,
                           "<tr><td>%s</td><td class=\"wide\"><div class=\"bar\" style=\"width:%.1f%%\"></div></td>"
                           "<td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>",
-                          NameOf(stage), 100 * seconds.mean / longest, Milliseconds(seconds.mean),
+                          HtmlEscaped(NameOf(stage)), 100 * seconds.mean / longest, Milliseconds(seconds.mean),
                           Milliseconds(seconds.p50), Milliseconds(seconds.p95), Milliseconds(seconds.p99));
   }
   return html + "</table>";

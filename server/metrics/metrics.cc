@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "server/metrics/recent_rate.h"
 
 namespace voxserve {
@@ -25,6 +26,10 @@ std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view nam
     if (label.name == name) return label.value;
   }
   return "";
+}
+
+std::string Listed(absl::Span<const std::string_view> names) {
+  return absl::StrJoin(names, ", ", [](std::string* out, std::string_view name) { out->append(name); });
 }
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
@@ -53,7 +58,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
       frames_dropped_total_(
           BuildCounter()
               .Name("voxserve_frames_dropped_total")
-              .Help("Point clouds that did not run, by reason: " + absl::StrJoin(kDropReasonNames, ", "))
+              .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
               .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
@@ -89,7 +94,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                     .Register(registry_)),
       stage_duration_seconds_(BuildHistogram()
                                   .Name("voxserve_stage_duration_seconds")
-                                  .Help("Time of each stage: " + absl::StrJoin(kStageNames, ", "))
+                                  .Help("Time of each stage: " + Listed(kStageNames))
                                   .Register(registry_)),
       frame_age_seconds_(BuildHistogram()
                              .Name("voxserve_frame_age_seconds")

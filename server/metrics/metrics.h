@@ -28,7 +28,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/tensor/stage.h"
 #include "server/metrics/model_metrics.h"
 
 namespace voxserve {

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 

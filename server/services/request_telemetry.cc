@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
 
 namespace voxserve {

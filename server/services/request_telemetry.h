@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
 #include "server/metrics/metrics.h"
 #include "server/services/call_limits.h"

@@ -208,7 +208,7 @@ void Time(const std::vector<Case>& cases, int num_runs) {
 
 // The trained network on a golden scan, by precision.
 void Accuracy() {
-  constexpr const char* kScan = "pandaset_063";
+  constexpr const char* kScan = "pandaset_070";  // the one with all logits
   const LoadedModel model = OrDie(LoadMinkUNetModel());
   const GoldenScan scan = OrDie(LoadGoldenScan(kScan));
   const std::vector<int64_t> voxels = scan.PointToVoxel();
@@ -235,7 +235,7 @@ void Accuracy() {
     float largest_error = 0;
     int64_t num_equal = 0;
     for (size_t i = 0; i < voxels.size(); ++i) {
-      const float* const golden = scan.logits.data() + static_cast<size_t>(voxels[i]) * classes;
+      const float* const golden = scan.LogitsOf(voxels[i]);
       for (size_t c = 0; c < classes; ++c) {
         const float error = std::abs(sample.scores[i * classes + c] - golden[c]);
         largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);

@@ -31,12 +31,11 @@ absl::StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
 
 }  // namespace
 
+const float* GoldenScan::LogitsOf(int64_t voxel) const {
+  return voxel % logit_step == 0 ? logits.data() + voxel / logit_step * num_classes : nullptr;
+}
+
 std::vector<int64_t> GoldenScan::PointToVoxel() const {
-  std::map<std::array<int32_t, 3>, int64_t> rows;
-  for (int64_t row = 0; row < num_voxels(); ++row) {
-    const int32_t* c = coords.data() + row * 3;
-    rows[{c[0], c[1], c[2]}] = row;
-  }
   std::vector<std::array<int32_t, 3>> indices(static_cast<size_t>(num_points()));
   std::array<int32_t, 3> minimum = {INT32_MAX, INT32_MAX, INT32_MAX};
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -45,11 +44,15 @@ std::vector<int64_t> GoldenScan::PointToVoxel() const {
       minimum[axis] = std::min(minimum[axis], indices[i][axis]);
     }
   }
-  std::vector<int64_t> voxels;
+  std::map<std::array<int32_t, 3>, int64_t> rows;
   for (std::array<int32_t, 3>& index : indices) {
     for (size_t axis = 0; axis < 3; ++axis) index[axis] -= minimum[axis];
-    voxels.push_back(rows.at(index));
+    rows[index] = 0;
   }
+  int64_t num_rows = 0;
+  for (auto& [index, row] : rows) row = num_rows++;
+  std::vector<int64_t> voxels;
+  for (const std::array<int32_t, 3>& index : indices) voxels.push_back(rows.at(index));
   return voxels;
 }
 
@@ -63,10 +66,17 @@ absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
   ASSIGN_OR_RETURN(scan.cloud, PointCloud::FromFloats({"x", "y", "z", "intensity"}, scan.points.data(),
                                                       scan.points.size() / kFields));
   ASSIGN_OR_RETURN(const auto arrays, support::ReadNpz(absl::StrCat(folder, name, ".npz")));
-  scan.coords = arrays.at("coords").values<int32_t>();
-  scan.logits = arrays.at("logits").values<float>();
+  const support::NpyArray &floor = arrays.at("logits_floor"), &fraction = arrays.at("logits_fraction");
+  for (int64_t i = 0; i < floor.num_elements(); ++i) {
+    scan.logits.push_back(static_cast<float>(floor.data<int8_t>()[i]) +
+                          static_cast<float>(fraction.data<uint16_t>()[i]) / 65536);
+  }
+  for (const uint16_t margin : arrays.at("margin").values<uint16_t>()) {
+    scan.margins.push_back(static_cast<float>(margin) / 16384);
+  }
   scan.labels = arrays.at("label").values<uint8_t>();
-  scan.num_classes = static_cast<int>(arrays.at("logits").shape[1]);
+  scan.num_classes = static_cast<int>(floor.shape[1]);
+  scan.logit_step = *arrays.at("step").data<int32_t>();
   return scan;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A golden scan: a real cloud and what other engines computed for it (tests/golden; its README has their making).
+// A golden scan is a real cloud and what other engines computed for it. tests/golden/README.md says how they were made
+// and stored.
 
 #include <cstdint>
 #include <string>
@@ -16,16 +17,22 @@ namespace voxserve {
 struct GoldenScan {
   PointCloud cloud;             // x, y, z, intensity
   std::vector<float> points;    // [num_points, 4], the same
-  std::vector<int32_t> coords;  // [num_voxels, 3] ascending
-  std::vector<float> logits;    // [num_voxels, num_classes]
+  std::vector<float> margins;   // [num_voxels] the best logit minus the second best, and at most 4
   std::vector<uint8_t> labels;  // [num_points]
   int num_classes = 0;
+  // Voxels are in ascending order of their coordinates. The logits of voxels 0, logit_step, 2 * logit_step, ... are
+  // stored: [stored voxels, num_classes]. The step of pandaset_070 is 1.
+  std::vector<float> logits;
+  int64_t logit_step = 1;
 
   int64_t num_points() const { return static_cast<int64_t>(labels.size()); }
-  int64_t num_voxels() const { return static_cast<int64_t>(coords.size() / 3); }
+  int64_t num_voxels() const { return static_cast<int64_t>(margins.size()); }
 
-  // Row of each point's voxel, found here from the definition: round half to even of x / 0.05 in float32, minus the
-  // minimum per axis.
+  // Returns the num_classes logits of a voxel, or null where they are not stored.
+  const float* LogitsOf(int64_t voxel) const;
+
+  // Returns the row of each point's voxel, found here from the definition: round half to even of x / 0.05 in float32,
+  // minus the minimum per axis.
   std::vector<int64_t> PointToVoxel() const;
 };
 

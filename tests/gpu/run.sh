@@ -83,6 +83,7 @@ if [[ -z ${VOXSERVE_SHARED_DATA:-} ]]; then
   [[ -d $VOXSERVE_SHARED_DATA ]] || VOXSERVE_SHARED_DATA=$ROOT/shared/data
   export VOXSERVE_SHARED_DATA
 fi
+convert_spconv_outputs python3 "$build" || warn "the outputs of spconv were not converted: their tests skip"
 libraries=${LD_LIBRARY_PATH:-}
 for folder in "$build/lib" "$CUBLAS/nvidia/cu13/lib" /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64; do
   if [[ -d $folder ]]; then libraries+=${libraries:+:}$folder; fi

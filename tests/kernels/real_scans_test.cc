@@ -93,9 +93,9 @@ TEST(RealScansTest, GoldenScansHaveTheirPublishedLevels) {
 TEST(RealScansTest, GoldenScanHasItsPublishedCoordinatesInOrder) {
   ThreadPool pool(2);
   const auto levels = Pyramid(ReadScan(Scan070()), pool);
-  const auto golden = support::ReadNpz(support::SourceDir() + "/tests/golden/pandaset_070.npz");
+  const auto golden = support::ReadNpz(support::SourceDir() + "/tests/golden/pandaset_070_intermediate.npz");
   ASSERT_TRUE(golden.ok()) << golden.status();
-  const std::vector<int32_t> coords = golden->at("coords").values<int32_t>();
+  const std::vector<int32_t> coords = golden->at("x0_coords").values<int32_t>();
   const CoordinateKey layout(3);
   std::vector<uint64_t> keys;
   for (size_t at = 0; at < coords.size(); at += 3) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the zip containers that NumPy (.npz) and PyTorch (.pt) write: entries stored or deflated, zip64 sizes and
+// Reads the zip containers that NumPy writes (.npz): entries stored or deflated, zip64 sizes and
 // offsets, data descriptors (sizes are taken from the central directory). No encryption, no split archives.
 // Format: PKWARE APPNOTE.TXT 6.3.
 //

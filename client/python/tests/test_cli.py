@@ -13,19 +13,16 @@ import numpy as np
 import pytest
 from conftest import FakeServer
 
-from voxserve.cli import scan_jobs
+from voxserve.cli import infer, scan_jobs
 from voxserve.cli.main import main
-from voxserve.cli.progress import format_progress
-from voxserve.cli.terminal import Terminal, format_time
+from voxserve.cli.report import format_time
 
 Run = Callable[..., tuple[int, str, str]]
 NUM_POINTS = 10
 
 
 @pytest.fixture
-def run(server: FakeServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-
+def run(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> Run:
     def _run(command: str, *words: Any) -> tuple[int, str, str]:
         try:
             status = main([command, *map(str, words), "--address", server.address])
@@ -112,16 +109,14 @@ def test_save(run: Run, scan: Path, tmp_path: Path, name: str, dtype: str | None
 
 
 def test_boxes(run: Run, scan: Path, tmp_path: Path) -> None:
-    saved, drawn = tmp_path / "boxes.json", tmp_path / "bev.png"
-    status, out, err = run("infer", "--model", "detector", scan, "--save", saved, "--picture", drawn, "--preview")
+    saved = tmp_path / "boxes.json"
+    status, out, err = run("infer", "--model", "detector", scan, "--save", saved)
     assert (status, err) == (0, "")
     assert f"{scan}: 10 points in 9 voxels, 10 boxes found by detector version 3 on cpu" in out
     rows = [line.split() for line in out.splitlines() if line.startswith("  ")]
     assert ["car", "5", "1.00"] in [row[:3] for row in rows]
     assert ["car", "0.33", "2.00", "-2.00", "0.50", "4.00", "2.00", "1.50", "14", "5.0"] in rows
     assert len(json.loads(saved.read_text())) == 10
-    assert drawn.read_bytes().startswith(b"\x89PNG")
-    assert "c car" in out
     line = json.loads(run("infer", "--json", "--model", "detector", scan)[1])
     assert (len(line["boxes"]), line["boxes"][2]["class_name"], "classes" in line) == (10, "car", False)
 
@@ -165,23 +160,6 @@ def test_of_a_version_that_is_not_ready_nothing_is_known(run: Run, scan: Path, m
     assert "road" in out
     assert "answers" not in out
     assert "not labelled" not in out
-
-
-def test_picture_and_preview(run: Run, scan: Path, tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    picture = tmp_path / "bev.png"
-    status, out, _ = run("infer", "--model", "m", scan, "--picture", picture, "--preview", "--color", "never")
-    assert status == 0
-    with image.open(picture) as opened:
-        assert opened.format == "PNG"
-    assert "@ sensor  r road  c car" in out
-    assert f"wrote {picture}" in out
-
-
-def test_preview_in_colour(run: Run, scan: Path) -> None:
-    _, out, _ = run("infer", "--model", "m", scan, "--preview", "--color", "always")
-    assert "\x1b[38;2;" in out
-    assert "\u2580" in out
 
 
 def test_folders(run: Run, tmp_path: Path) -> None:
@@ -311,9 +289,7 @@ def test_wrong_combinations(run: Run, tmp_path: Path) -> None:
         write_scan(tmp_path / f"{name}.bin")
     (tmp_path / "empty").mkdir()
     cases = [
-        (["--preview"], "shows one scan"),
         (["--save", "x.npy"], "is one file, but there are several"),
-        (["--picture", "x.png"], "is one file, but there are several"),
         (["--truth", tmp_path / "a.bin"], "is one file, but there are several"),
         (["--save", "x.txt"], "write a .npy file or a folder"),
         ([tmp_path / "a.bin", "--save", tmp_path / "out"], "would both write"),
@@ -370,7 +346,7 @@ def test_help_teaches(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "voxserve", *words], capture_output=True, text=True, check=True)
     assert "usage: python -m voxserve" in done.stdout
     if "infer" in words:
-        for flag in ("model", "version", "fields", "save", "picture", "truth", "preview", "json", "timeout", "address"):
+        for flag in ("model", "version", "fields", "save", "truth", "json", "timeout", "address"):
             assert f"--{flag}" in done.stdout
         assert "examples:" in done.stdout
 
@@ -387,15 +363,13 @@ def test_a_closed_pipe_is_no_traceback(server: FakeServer, scan: Path) -> None:
     assert done.stderr == ""
 
 
-def test_progress() -> None:
-    assert format_progress(12, 24, 0, 2) == f"[{'#' * 15}{'.' * 15}] 12/24 scans  6.0/s  0:02 left"
-    assert format_progress(24, 24, 1, 2).endswith("24/24 scans  12.0/s  0:00 left  1 failed")
-    assert format_progress(0, 24, 0, 0) == f"[{'.' * 30}] 0/24 scans"
-    assert format_progress(1, 200, 0, 1).endswith("3:19 left")
+def test_a_long_folder_says_how_far_it_has_come(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write_scan(tmp_path / f"{name}.bin")
+    assert run("infer", "--model", "m", tmp_path)[2] == ""
+    monkeypatch.setattr(infer, "_PROGRESS_SECONDS", 0)
+    assert run("infer", "--model", "m", tmp_path)[2] == "voxserve: 1 of 2 scans done\nvoxserve: 2 of 2 scans done\n"
 
 
-def test_bars_and_times() -> None:
-    assert Terminal(out_unicode=True).bar(1) == "█" * 24
-    assert Terminal(out_unicode=True).bar(0.5 / 24) == "▌"
-    assert Terminal().bar(0.5) == "#" * 12
+def test_times() -> None:
     assert (format_time(0.01234), format_time(1.236)) == ("12.3 ms", "1.24 s")

@@ -1,10 +1,9 @@
-"""Boxes of a fake server: one body, both clients; then their files and pictures."""
+"""Boxes of a fake server: one body, both clients; then their files, counts and tables."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from stream_clients import WAIT, error_of
 from test_client import Call, Points, call_aio, call_sync
 
 import voxserve
-from voxserve import ClassInfo, Detections, ModelState, ModelVersion, PointCounts, box_file, preview
-from voxserve.annotated_scan import AnnotatedScan, dense_extent
-from voxserve.boxes_from_above import count_boxes, footprints, surest_first
+from voxserve import ClassInfo, Detections, PointCounts, box_file
+from voxserve.cli.box_counts import count_boxes, surest_first
 from voxserve.cli.report import format_boxes
-from voxserve.cli.terminal import Terminal
 
 CLASSES = (ClassInfo(0, "car", (255, 0, 0)), ClassInfo(1, "truck", (0, 0, 255)))
 
@@ -180,43 +177,16 @@ def test_other_extensions_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# Views
-
-
-def make_scan(found: Detections) -> AnnotatedScan:
-    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
-    grid = np.stack(np.meshgrid(np.linspace(-20, 20, 80), np.linspace(-20, 20, 80)), axis=-1).reshape(-1, 2)
-    return AnnotatedScan.with_boxes(np.column_stack([grid, np.zeros(len(grid))]).astype(np.float32), found, model)
-
-
-# A car 20 m ahead that looks to the left, and a truck 15 m to the right that looks ahead.
-TWO = make_found([[20, 0, 0, 6, 2, 1, math.pi / 2], [0, -15, 0, 8, 4, 2, 0]], [0, 1], [0.9, 1])
-
-
-def test_a_footprint_turns_with_its_yaw() -> None:
-    (footprint,) = footprints(make_found([[10, 5, 0, 4, 2, 1, math.pi / 2]])).values()
-    np.testing.assert_allclose(footprint.front, [10, 7], atol=1e-6)
-    np.testing.assert_allclose(footprint.corners, [[9, 7], [11, 7], [11, 3], [9, 3]], atol=1e-6)
-
-
-def test_what_reaches_beyond_every_lidar_is_not_drawn() -> None:
-    found = make_found([[1e30, 0, 0, 4, 2, 1, 0], [1, 0, 0, 4, 2, 1, 0], [0, 0, 0, 3e38, 3e38, 1, 0]])
-    assert list(footprints(found)) == [1]
-    assert dense_extent(np.zeros((0, 3), np.float32), found).max_x == 6
-
-
-def test_the_extent_holds_every_box() -> None:
-    extent = dense_extent(np.zeros((0, 3), np.float32), make_found([[90, -40, 0, 4, 2, 1, 0]]))
-    assert (extent.max_x, extent.min_y) == (94, -43)
+# Counts and tables
 
 
 def test_counts_and_names() -> None:
     found = make_found(np.zeros((4, 7)), [0, 1, 1, 9], [0.5, 0.2, 0.7, 0.1], ("", "lorry", "lorry", ""))
-    counts = [(c.id, c.name, c.color, c.num_boxes, round(c.best_score, 3)) for c in count_boxes(found, CLASSES)]
+    counts = [(c.id, c.name, c.num_boxes, round(c.best_score, 3)) for c in count_boxes(found, CLASSES)]
     assert counts == [
-        (1, "lorry", (0, 0, 255), 2, 0.7),
-        (0, "car", (255, 0, 0), 1, 0.5),
-        (9, "class 9", (128, 128, 128), 1, 0.1),
+        (1, "lorry", 2, 0.7),
+        (0, "car", 1, 0.5),
+        (9, "class 9", 1, 0.1),
     ]
 
 
@@ -231,80 +201,16 @@ def test_counts_of_several_scans() -> None:
     assert count_boxes(make_found([]), (), first) == first
 
 
-def test_the_surest_box_is_drawn_last() -> None:
+def test_the_surest_box_comes_first() -> None:
     found = make_found(np.zeros((4, 7)), scores=[0.4, 0.9, 0.5, 0.4])
     assert surest_first(found) == [1, 2, 0, 3]  # ties as they were
-    assert list(footprints(found)) == [3, 0, 2, 1]
-
-
-def test_the_surest_box_lies_on_top() -> None:
-    pytest.importorskip("PIL")
-    from voxserve import picture
-
-    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
-    for class_ids in ([0, 1], [1, 0]):  # a car over a less sure truck at the same place
-        scores = [0.9 if class_id == 0 else 0.5 for class_id in class_ids]
-        found = make_found([[10, 0, 0, 8, 6, 1, 0]] * 2, class_ids, scores)
-        scan = AnnotatedScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
-        drawn = preview.draw(scan, columns=40, rows=20, color=False).split("@ sensor")[0]
-        assert "c" in drawn
-        assert "t" not in drawn
-        image = np.asarray(picture.draw(scan), np.int64)[:, :-470]
-        assert ((image[..., 0] > 150) & (image[..., 2] < 90)).sum() > 100
-        assert ((image[..., 2] > 150) & (image[..., 0] < 90)).sum() == 0
 
 
 def test_the_table_has_the_surest_boxes() -> None:
     scores = [0.25] + [0.875] * 10 + [0.9] + [0.875] * 12 + [0.9]
     names = ("last", *["car"] * 10, "first", *["car"] * 12, "second")
-    table = format_boxes(make_found(np.zeros((25, 7)), scores=scores, names=names), (), Terminal())
+    table = format_boxes(make_found(np.zeros((25, 7)), scores=scores, names=names), ())
     rows = [line.split()[:2] for line in table.splitlines()]
     assert rows[2:5] == [["first", "0.90"], ["second", "0.90"], ["car", "0.88"]]
     assert "last" not in table
     assert "  5 more;" in table
-
-
-def test_the_legend_says_that_there_are_no_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("PIL")
-    from voxserve import picture
-
-    words: list[str] = []
-    write = picture._write
-    monkeypatch.setattr(picture, "_write", lambda pen, text, *rest: (words.append(text), write(pen, text, *rest)))
-    picture.draw(make_scan(make_found([])))
-    assert "no boxes" in words
-    words.clear()
-    picture.draw(make_scan(TWO))
-    assert "boxes, and the best score" in words
-
-
-def test_preview_has_letters_over_points() -> None:
-    text = preview.draw(make_scan(TWO), columns=40, rows=20, color=False)
-    assert "@ sensor  c car  t truck  . points" in text
-    drawn = text[: text.index("@ sensor")]
-    assert "." in drawn
-    assert drawn.rindex("c") < drawn.index("t")  # the car is ahead of the truck
-    assert "8;2;255;0;0m" in preview.draw(make_scan(TWO), columns=40, rows=10)
-
-
-def test_picture_has_outlines_in_the_classes_colours() -> None:
-    pytest.importorskip("PIL")
-    from voxserve import picture
-
-    image = np.asarray(picture.draw(make_scan(TWO), "boxes"), np.int64)[:, :-470]
-    red = np.argwhere((image[..., 0] > 150) & (image[..., 2] < 90))
-    blue = np.argwhere((image[..., 2] > 150) & (image[..., 0] < 90))
-    assert min(len(red), len(blue)) > 100
-    assert red[:, 0].max() < image.shape[0] / 2  # ahead is up
-    assert blue[:, 1].min() > image.shape[1] / 2  # right is right
-
-
-def test_boxes_alone_make_a_picture() -> None:
-    pytest.importorskip("PIL")
-    from voxserve import picture
-
-    model = ModelVersion("m", 1, ModelState.READY, (), "", CLASSES, 255, (), 0, (), 0, "cpu", "")
-    for found in (TWO, make_found([])):
-        scan = AnnotatedScan.with_boxes(np.zeros((0, 3), np.float32), found, model)
-        assert picture.draw(scan).width > 470
-        assert "from above" in preview.draw(scan, color=False)

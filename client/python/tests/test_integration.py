@@ -34,34 +34,29 @@ def scan() -> np.ndarray[Any, Any]:
     return np.fromfile(SCAN, np.float32).reshape(-1, 4)
 
 
-def decided(name: str) -> tuple[Any, Any]:
-    """Golden labels, and which points' two best logits differ by more than 1e-3."""
-    golden = np.load(GOLDEN / f"{name}.npz")
-    points = np.fromfile(SCAN if name == "pandaset_070" else GOLDEN / f"{name}.bin", np.float32).reshape(-1, 4)
+def voxels_of(points: Any) -> Any:
+    """The row of each point's voxel; tests/golden has a voxel's values in these rows."""
     index = np.round(points[:, :3] / np.float32(0.05)).astype(np.int64)
-    keys = (index - index.min(axis=0)) @ (1 << 40, 1 << 20, 1)
-    rows = np.searchsorted(golden["coords"].astype(np.int64) @ (1 << 40, 1 << 20, 1), keys)
-    best = np.sort(golden["logits"], axis=1)
-    return golden["label"], (best[:, -1] - best[:, -2] > 1e-3)[rows]
+    return np.unique((index - index.min(axis=0)) @ (1 << 40, 1 << 20, 1), return_inverse=True)[1]
 
 
 @pytest.mark.parametrize("name", ["pandaset_063", "pandaset_070"])
 def test_golden_labels(client: voxserve.Client, name: str) -> None:
     path = SCAN if name == "pandaset_070" else GOLDEN / f"{name}.bin"
     labels = client.segment("minkunet", voxserve.read(path))
-    golden, certain = decided(name)
-    np.testing.assert_array_equal(labels[certain], golden[certain])
+    golden = np.load(GOLDEN / f"{name}.npz")
+    rows = voxels_of(np.fromfile(path, np.float32).reshape(-1, 4))
+    certain = (golden["margin"] / 16384 > 1e-3)[rows]  # the two best logits differ
+    np.testing.assert_array_equal(labels[certain], golden["label"][certain])
     assert certain.mean() > 0.99
 
 
 def test_golden_scores(client: voxserve.Client, scan: Any) -> None:
     result = client.infer("minkunet", scan, scores=True)
     golden = np.load(GOLDEN / "pandaset_070.npz")
-    index = np.round(scan[:, :3] / np.float32(0.05)).astype(np.int64)
-    order = (1 << 40, 1 << 20, 1)
-    rows = np.searchsorted(golden["coords"].astype(np.int64) @ order, (index - index.min(axis=0)) @ order)
-    np.testing.assert_allclose(result.scores, golden["logits"][rows], rtol=0, atol=5e-4)
-    assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["coords"]))
+    logits = golden["logits_floor"] + golden["logits_fraction"] / 65536  # of every voxel of this scan
+    np.testing.assert_allclose(result.scores, logits[voxels_of(scan)], rtol=0, atol=5e-4)
+    assert (result.counts.used, result.counts.voxels) == (len(scan), len(golden["margin"]))
     assert {"voxelize", "geometry", "features"} <= {stage.name for stage in result.stages}
 
 
@@ -253,7 +248,7 @@ def test_both_command_lines_say_the_same(real_server: str, capsys: pytest.Captur
     if not binary:
         pytest.skip("VOXSERVE_CLIENT_BINARY does not name the C++ client; tests/run.sh sets it")
     words = ["infer", "--model", "minkunet", str(SCAN), "--truth", str(SCAN.with_suffix(".truth.u8"))]
-    for extra in (["--json"], ["--preview", "--color", "never"]):
+    for extra in (["--json"], []):
         command = [*words, *extra, "--timeout", "2m", "--address", real_server]
         assert main(command) == 0
         ours = without_times(capsys.readouterr().out)
@@ -262,8 +257,9 @@ def test_both_command_lines_say_the_same(real_server: str, capsys: pytest.Captur
 
 
 def without_times(text: str) -> Any:
+    """Also without the bars that the C++ client draws."""
     if text.startswith("{"):
         return {key: value for key, value in json.loads(text).items() if not key.endswith("_ms")}
-    lines = text.replace("█", "#").splitlines()
+    lines = text.splitlines()
     begin, end = (next(i for i, line in enumerate(lines) if word in line) for word in ("stage", "round trip"))
-    return [line.rstrip("#▏▎▍▌▋▊▉ ") for line in lines[:begin] + lines[end + 1 :]]
+    return [line.rstrip("#▏▎▍▌▋▊▉█ ") for line in lines[:begin] + lines[end + 1 :]]

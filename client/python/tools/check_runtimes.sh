@@ -19,7 +19,7 @@ for version in "${versions[@]}"; do
   "$python" -m venv "$venv"
   case $version in
     tritonclient) requirements=("tritonclient[grpc]") ;;
-    oldest) requirements=(protobuf==3.20.2 grpcio==1.48.0 numpy==1.22.0 pillow==10.1.0 pytest==7.0.0) ;;
+    oldest) requirements=(protobuf==3.20.2 grpcio==1.48.0 numpy==1.22.0 pytest==7.0.0) ;;
     *.*.*) requirements=("protobuf==$version") ;;
     *) requirements=("protobuf==$version.*") ;;
   esac

@@ -26,7 +26,7 @@ int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
 }
 
 BatchOutputs::Spec PointOutputStep::SpecOf(const Tensor& in) const {
-  return {.name = name_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all};
+  return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all};
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,
@@ -39,7 +39,7 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
           .rows = static_cast<const char*>(in.data) + (is_on_points ? begin * in.pitch_bytes() : 0),
           .pitch_bytes = in.pitch_bytes(),
           .row_bytes = in.channels * SizeOf(in.dtype),
-          .fill_label = name_ == NamedOutput::kLabels ? context.ignore_label : 0,
+          .fill_label = output_ == NamedOutput::kLabels ? context.ignore_label : 0,
           .points = points};
 }
 

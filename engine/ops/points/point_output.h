@@ -13,8 +13,8 @@ namespace voxserve {
 
 class PointOutputStep final : public Step {
  public:
-  // in: on points or on the voxels. name: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32 rows.
-  PointOutputStep(const BufferSlice& in, std::string_view name) : in_(in), name_(name) {}
+  // in: on points or on the voxels. output: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32 rows.
+  PointOutputStep(const BufferSlice& in, std::string_view output) : in_(in), output_(output) {}
 
   absl::Status Run(const StepContext& context) const override;
   int64_t OutputBytes(const StepContext& context) const override;
@@ -27,7 +27,7 @@ class PointOutputStep final : public Step {
                                        int64_t num_points, void* points) const;
 
   const BufferSlice in_;
-  const std::string_view name_;
+  const std::string_view output_;
 };
 
 }  // namespace voxserve

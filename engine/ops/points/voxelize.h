@@ -4,7 +4,7 @@
 // are was settled in the geometry pass (geometry/batch_geometry.h).
 
 #include "engine/ops/step.h"
-#include "kernels/points/voxelize.h"
+#include "kernels/points/voxel_features.h"
 
 namespace voxserve {
 

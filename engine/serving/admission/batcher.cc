@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/run_prediction.h"
 
 namespace voxserve {

@@ -37,9 +37,11 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/batch_costs.h"
 #include "engine/serving/admission/device_load.h"
-#include "engine/tensor/infer_task.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

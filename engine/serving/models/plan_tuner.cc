@@ -85,7 +85,7 @@ void PlanTuner::CancelAllOf(const ModelHandle& model) {
 }
 
 void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
-  if (scan.input().num_points() == 0) return;
+  if (scan.num_points() == 0) return;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;

@@ -28,6 +28,7 @@
 #include "engine/executor/device_arbiter.h"
 #include "engine/tensor/infer_task.h"
 #include "engine/runtime/devices.h"
+#include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/tune_task.h"
 #include "engine/tuner/plan_store.h"

@@ -1,14 +1,12 @@
-// Networks as spconv published them (shared data: golden_ext_p2v.pt, golden_ext_pool.pt, golden_misc.pt, outputs of an
-// unchanged spconv 2): voxels' means, pooling, a sequence of convolutions, tables of joined and added branches. Each is
-// written as a model and runs through the loader and the engine.
+// Networks as spconv published them (golden_ext_p2v, golden_ext_pool, golden_misc: outputs of an unchanged spconv 2):
+// voxels' means, pooling, a sequence of convolutions, tables of joined and added branches. Each is written as a model
+// and runs through the loader and the engine.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -17,14 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/engine/executor/sparse_tensor.h"
-#include "tests/support/paths.h"
-#include "tests/support/torch_file.h"
+#include "tests/support/array_tree.h"
+#include "tests/support/spconv_outputs.h"
 
 namespace voxserve {
 namespace {
 
+using support::ArrayTree;
 using support::NpyArray;
-using support::TorchValue;
 
 // spconv 2's [out, kernel..., in] as [K, in, out].
 testing::TestTensor ToCells(const NpyArray& weight) {
@@ -40,14 +38,14 @@ testing::TestTensor ToCells(const NpyArray& weight) {
 }
 
 // A sparse tensor of spconv's: `input` of a case.
-SparseTensor TensorOf(const TorchValue& value) {
+SparseTensor TensorOf(const ArrayTree& value) {
   const NpyArray& features = value.at("features").tensor();
   return {.shape = value.at("spatial_shape").AsInts(),
           .samples = ReadRows<int32_t>(value.at("indices").tensor(), &features, value.at("batch_size").AsInt()),
           .channels = static_cast<int>(features.shape[1])};
 }
 
-std::vector<Rows> ExpectedRows(const TorchValue& one, const SparseTensor& input) {
+std::vector<Rows> ExpectedRows(const ArrayTree& one, const SparseTensor& input) {
   return ReadRows<int32_t>(one.at("expect").at("out_indices").tensor(), &one.at("expect").at("out_features").tensor(),
                            static_cast<int64_t>(input.samples.size()));
 }
@@ -56,39 +54,28 @@ class SpconvPublishedTest : public ::testing::TestWithParam<support::Device> {
  protected:
   void SetUp() override { SKIP_WITHOUT(GetParam()); }
 
-  // The file's cases of a kind. Null where the file is missing.
-  static std::unique_ptr<support::TorchFile> Open(const std::string& name) {
-    const std::string path = absl::StrCat(support::SharedData(), "/spconv/", name, ".pt");
-    if (!std::filesystem::exists(path)) return nullptr;
-    auto file = support::TorchFile::Open(path);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return file.ok() ? std::make_unique<support::TorchFile>(*std::move(file)) : nullptr;
-  }
-  static std::vector<const TorchValue*> CasesOf(const support::TorchFile& file, const std::string& kind) {
-    std::vector<const TorchValue*> cases;
-    for (const TorchValue* const one : file.root().at("cases").items()) {
-      if (one->at("kind").AsString() == kind) cases.push_back(one);
+  // The file's cases of a kind.
+  static std::vector<ArrayTree> CasesOf(const ArrayTree& file, const std::string& kind) {
+    std::vector<ArrayTree> cases;
+    for (const ArrayTree& one : file.at("cases").items()) {
+      if (one.at("kind").AsString() == kind) cases.push_back(one);
     }
     return cases;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvPublishedTest, support::AllDevices(), support::DeviceName);
 
-#define OPEN_OR_SKIP(file, name) \
-  const auto file = Open(name);  \
-  if (file == nullptr) GTEST_SKIP() << "no " << support::SharedData() << "/spconv/" << (name) << ".pt"
-
 // OpenPCDet's mean of voxels: the first points of those voxels that are seen first.
 TEST_P(SpconvPublishedTest, VoxelsMeans) {
-  OPEN_OR_SKIP(file, "golden_ext_p2v");
-  const std::vector<const TorchValue*> cases = CasesOf(*file, "p2v_cpu");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_p2v");
+  const std::vector<ArrayTree> cases = CasesOf(file, "p2v_cpu");
   EXPECT_EQ(cases.size(), 3u);
-  for (const TorchValue* const one : cases) {
-    SCOPED_TRACE(one->at("id").AsString());
-    const TorchValue& parameters = one->at("ctor");
+  for (const ArrayTree& one : cases) {
+    SCOPED_TRACE(one.at("id").AsString());
+    const ArrayTree parameters = one.at("ctor");
     const auto floats = [&](const char* name, size_t first) {
       std::vector<double> values;
-      for (size_t axis = 0; axis < 3; ++axis) values.push_back(parameters.at(name).items()[first + axis]->AsFloat());
+      for (size_t axis = 0; axis < 3; ++axis) values.push_back(parameters.at(name).AsFloats()[first + axis]);
       return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
     };
     const int64_t max_points = parameters.at("max_num_points_per_voxel").AsInt();
@@ -104,7 +91,7 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
     ASSERT_TRUE(graph.ok()) << graph.status();
     const auto runner = DeviceRunner::Create({.device = GetParam()});
     ASSERT_TRUE(runner.ok()) << runner.status();
-    const NpyArray& points = one->at("points").tensor();
+    const NpyArray& points = one.at("points").tensor();
     const auto num_points = static_cast<size_t>(points.shape[0]);
     const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, points.data<float>(), num_points);
     const auto program = (*runner)->Compile(*graph, VariantsOf(GetParam())[0]);
@@ -115,7 +102,7 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
     ASSERT_TRUE(output.status.ok()) << output.status;
     const SampleOutput& sample = output.samples[0];
     ASSERT_TRUE(sample.status.ok()) << sample.status;
-    const TorchValue& expect = one->at("expect");
+    const ArrayTree expect = one.at("expect");
     EXPECT_EQ(sample.counts.voxels, expect.at("indices").tensor().shape[0]);
     const auto* const voxel_of_point = expect.at("pc_voxel_id").tensor().data<int64_t>();
     const auto* const counts = expect.at("num_per_voxel").tensor().data<int32_t>();
@@ -139,20 +126,20 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
 }
 
 TEST_P(SpconvPublishedTest, Pooling) {
-  OPEN_OR_SKIP(file, "golden_ext_pool");
-  const std::vector<const TorchValue*> cases = CasesOf(*file, "pipeline");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_pool");
+  const std::vector<ArrayTree> cases = CasesOf(file, "pipeline");
   EXPECT_EQ(cases.size(), 4u);
-  for (const TorchValue* const one : cases) {
-    SCOPED_TRACE(one->at("id").AsString());
-    const SparseTensor input = TensorOf(one->at("input"));
-    ASSERT_EQ(one->at("layers").items().size(), 1u);
-    const TorchValue& layer = *one->at("layers").items()[0];
-    const TorchValue& parameters = layer.at("ctor");
+  for (const ArrayTree& one : cases) {
+    SCOPED_TRACE(one.at("id").AsString());
+    const SparseTensor input = TensorOf(one.at("input"));
+    ASSERT_EQ(one.at("layers").items().size(), 1u);
+    const ArrayTree layer = one.at("layers").items()[0];
+    const ArrayTree parameters = layer.at("ctor");
     const bool is_max = layer.at("cls").AsString().find("MaxPool") != std::string::npos;
-    const bool is_submanifold = parameters.Find("subm") != nullptr && parameters.at("subm").AsBool();
+    const bool is_submanifold = parameters.Has("subm") && parameters.at("subm").AsBool();
     kernels::ConvGeometry geometry{.dimension = 3};
     const auto read = [&](const char* name, kernels::Axes& axes) {
-      if (parameters.Find(name) == nullptr) return std::string();
+      if (!parameters.Has(name)) return std::string();
       const auto value = static_cast<int32_t>(parameters.at(name).AsInt());
       axes = {value, value, value, 1};
       return absl::StrCat(name, ": [", value, ", ", value, ", ", value, "] ");
@@ -172,7 +159,7 @@ TEST_P(SpconvPublishedTest, Pooling) {
       model.graph += "nodes { name: \"relu\" inputs: \"pool\" activation { function: FUNCTION_RELU } }\n";
       head = "relu";
     }
-    const std::vector<Rows> expected = ExpectedRows(*one, input);
+    const std::vector<Rows> expected = ExpectedRows(one, input);
     if (is_submanifold) {
       ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, head, input, expected));
     } else {
@@ -185,12 +172,12 @@ TEST_P(SpconvPublishedTest, Pooling) {
 // A submanifold convolution, a batch norm in training, ReLU and a strided convolution. The norm's statistics are the
 // whole batch's; a served network has stored ones, which are these here.
 TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
-  OPEN_OR_SKIP(file, "golden_misc");
-  const std::vector<const TorchValue*> cases = CasesOf(*file, "pipeline");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const std::vector<ArrayTree> cases = CasesOf(file, "pipeline");
   ASSERT_EQ(cases.size(), 1u);
-  const TorchValue& one = *cases[0];
+  const ArrayTree& one = cases[0];
   const SparseTensor input = TensorOf(one.at("input"));
-  const std::vector<const TorchValue*>& layers = one.at("layers").items()[0]->at("children").items();
+  const std::vector<ArrayTree> layers = one.at("layers").items()[0].at("children").items();
   testing::TestModel model{.graph = Voxels(input) +
                                     R"(nodes { name: "first" inputs: "voxels"
                           sparse_conv { kind: KIND_SUBMANIFOLD kernel_size: [3, 3] out_channels: 16 } }
@@ -201,7 +188,7 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
                                         padding: [1, 1] out_channels: 16 bias: true } }
 )"};
   const auto parameter = [&](size_t layer, const char* name) -> const NpyArray& {
-    return layers[layer]->at("params").at(name).tensor();
+    return layers[layer].at("params").at(name).tensor();
   };
   model.weights["first.weight"] = ToCells(parameter(0, "weight"));
   model.weights["second.weight"] = ToCells(parameter(3, "weight"));
@@ -242,22 +229,22 @@ TEST_P(SpconvPublishedTest, SequenceOfConvolutions) {
 
 // Two branches on the same sites, joined or added.
 TEST_P(SpconvPublishedTest, Tables) {
-  OPEN_OR_SKIP(file, "golden_misc");
-  const std::vector<const TorchValue*> cases = CasesOf(*file, "tables");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const std::vector<ArrayTree> cases = CasesOf(file, "tables");
   EXPECT_EQ(cases.size(), 2u);
-  for (const TorchValue* const one : cases) {
-    SCOPED_TRACE(one->at("id").AsString());
-    const SparseTensor input = TensorOf(one->at("input"));
+  for (const ArrayTree& one : cases) {
+    SCOPED_TRACE(one.at("id").AsString());
+    const SparseTensor input = TensorOf(one.at("input"));
     testing::TestModel model{.graph = Voxels(input)};
     for (const char* const branch : {"left", "right"}) {
-      const TorchValue& spec = *one->at("branch_specs").items()[branch == std::string("left") ? 0 : 1];
+      const ArrayTree spec = one.at("branch_specs").items()[branch == std::string("left") ? 0 : 1];
       absl::StrAppend(&model.graph, "nodes { name: \"", branch, "\" inputs: \"voxels\" sparse_conv { kind: ",
                       "KIND_SUBMANIFOLD kernel_size: [3, 3] out_channels: 8 } }\n");
       model.weights[absl::StrCat(branch, ".weight")] = ToCells(spec.at("params").at("weight").tensor());
     }
     absl::StrAppend(&model.graph, "nodes { name: \"table\" inputs: [\"left\", \"right\"] ",
-                    one->at("table").AsString() == "JoinTable" ? "concat" : "add", " {} }\n");
-    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "table", input, ExpectedRows(*one, input)));
+                    one.at("table").AsString() == "JoinTable" ? "concat" : "add", " {} }\n");
+    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "table", input, ExpectedRows(one, input)));
   }
 }
 
@@ -271,12 +258,12 @@ testing::TestTensor Taking(int first, int count, int channels) {
 // Sums of tensors on different sites. The cloud has both sets of sites, their features side by side and two columns
 // that say which of the sets a site belongs to; pruning by those makes the two tensors.
 TEST_P(SpconvPublishedTest, SumsAcrossSites) {
-  OPEN_OR_SKIP(file, "golden_misc");
-  const std::vector<const TorchValue*> cases = CasesOf(*file, "sparse_add");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const std::vector<ArrayTree> cases = CasesOf(file, "sparse_add");
   EXPECT_EQ(cases.size(), 3u);
-  for (const TorchValue* const one : cases) {
-    SCOPED_TRACE(one->at("id").AsString());
-    const SparseTensor inputs[] = {TensorOf(*one->at("inputs").items()[0]), TensorOf(*one->at("inputs").items()[1])};
+  for (const ArrayTree& one : cases) {
+    SCOPED_TRACE(one.at("id").AsString());
+    const SparseTensor inputs[] = {TensorOf(one.at("inputs").items()[0]), TensorOf(one.at("inputs").items()[1])};
     const int channels = inputs[0].channels;
     SparseTensor both;
     both.shape = inputs[0].shape;
@@ -308,7 +295,7 @@ TEST_P(SpconvPublishedTest, SumsAcrossSites) {
                     channels, " } }\n");
     model.weights["back.weight"] = Taking(0, channels, channels);
     model.weights["back.weight"].shape.insert(model.weights["back.weight"].shape.begin(), 1);
-    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "back", both, ExpectedRows(*one, both)));
+    ASSERT_NO_FATAL_FAILURE(ExpectAtVoxels(GetParam(), model, "back", both, ExpectedRows(one, both)));
   }
 }
 

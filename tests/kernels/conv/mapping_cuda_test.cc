@@ -9,7 +9,7 @@
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/output_coordinates.h"
-#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/conv/rulebook_sites.h"
 #include "tests/kernels/coordinates/conv_cases.h"
 #include "tests/kernels/coordinates/device_sites.h"
 #include "tests/kernels/coordinates/geometry_testing.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/conv/rulebook_sites.h"
 #include "tests/kernels/coordinates/conv_cases.h"
 #include "tests/kernels/coordinates/geometry_testing.h"
 

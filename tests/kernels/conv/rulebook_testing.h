@@ -1,15 +1,11 @@
 #pragma once
 
-// What the tests of rulebooks and of what walks them share: random rulebooks, what their pairs say whatever the rows,
-// and the naive convolution that is the oracle of every dataflow.
+// Random rulebooks, and the naive convolution that is the oracle of every dataflow.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "kernels/conv/rulebook.h"
-#include "kernels/coordinates/coordinate_key.h"
-#include "tests/kernels/coordinates/geometry_testing.h"
+#include "kernels/conv/rulebook_search.h"
 #include "tests/kernels/core/feature_testing.h"
 
 namespace voxserve::kernels {
@@ -60,39 +56,4 @@ inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in,
   return out;
 }
 
-namespace testing {
-
-inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::vector<uint64_t>& in_keys,
-                                      const std::vector<uint64_t>& out_keys, int32_t dimension) {
-  const CoordinateKey layout(dimension);
-  std::vector<PairSites> sites;
-  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
-    for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
-      const uint64_t in = in_keys.at(static_cast<size_t>(rulebook.in_rows[pair]));
-      const uint64_t out = out_keys.at(static_cast<size_t>(rulebook.out_rows[pair]));
-      // Samples never mix; -1 would stand in no expected pair.
-      const int32_t sample = layout.Sample(in) == layout.Sample(out) ? layout.Sample(in) : -1;
-      sites.emplace_back(k, sample, layout.Unpack(in), layout.Unpack(out));
-    }
-  }
-  return sites;
-}
-
-// What rulebook.h promises beyond the pairs: their order, and tile_begin. Empty, or what is wrong.
-inline std::string RulebookFlaw(const RulebookView& view) {
-  for (int32_t k = 0; k < view.num_offsets; ++k) {
-    for (int64_t pair = view.offset_begin[k] + 1; pair < view.offset_begin[k + 1]; ++pair) {
-      if (view.out_rows[pair] <= view.out_rows[pair - 1]) return "output rows of a cell do not ascend";
-      if (view.in_rows[pair] <= view.in_rows[pair - 1]) return "input rows of a cell do not ascend";
-    }
-    for (int64_t tile = 0; tile <= view.num_tiles(); ++tile) {
-      int64_t expected = view.offset_begin[k];
-      while (expected < view.offset_begin[k + 1] && view.out_rows[expected] < tile * kRulebookTileRows) ++expected;
-      if (view.tile_begin[tile * view.num_offsets + k] != expected) return "tile_begin is wrong";
-    }
-  }
-  return "";
-}
-
-}  // namespace testing
 }  // namespace voxserve::kernels

@@ -1,27 +1,25 @@
-// Sparse tensors to dense ones and back as spconv published it (golden_misc.pt, golden_ext_misc.pt: SparseConvTensor's
+// Sparse tensors to dense ones and back as spconv published it (golden_misc, golden_ext_misc: SparseConvTensor's
 // dense and from_dense, scatter_nd, generate_sparse_data).
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/image/site_grid.h"
 #include "tests/kernels/coordinates/device_sites.h"
-#include "tests/support/paths.h"
-#include "tests/support/torch_file.h"
+#include "tests/support/array_tree.h"
+#include "tests/support/spconv_outputs.h"
 
 namespace voxserve::kernels {
 namespace {
 
+using support::ArrayTree;
 using support::Device;
 using support::DeviceArray;
 using support::NpyArray;
-using support::TorchValue;
 
 // Rows of sites, in the file's order.
 struct Sites {
@@ -55,7 +53,7 @@ std::vector<uint64_t> Keys(Device device, const NpyArray& indices, SampleColumn 
   return keys;
 }
 
-Sites ReadSites(Device device, const TorchValue& value, SampleColumn column = SampleColumn::kFirst) {
+Sites ReadSites(Device device, const ArrayTree& value, SampleColumn column = SampleColumn::kFirst) {
   const NpyArray& features = value.at("features").tensor();
   return {.keys = Keys<int32_t>(device, value.at("indices").tensor(), column),
           .features = features.values<float>(),
@@ -138,23 +136,19 @@ class SpconvGridsTest : public ::testing::TestWithParam<Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvGridsTest, support::AllDevices(), support::DeviceName);
 
-std::string PathOf(const std::string& name) { return support::SharedData() + "/spconv/" + name + ".pt"; }
-
 // The case of this name.
-const TorchValue& CaseOf(const support::TorchFile& file, const std::string& id) {
-  for (const TorchValue* const one : file.root().at("cases").items()) {
-    if (one->at("id").AsString() == id) return *one;
+ArrayTree CaseOf(const ArrayTree& file, const std::string& id) {
+  for (const ArrayTree& one : file.at("cases").items()) {
+    if (one.at("id").AsString() == id) return one;
   }
   ADD_FAILURE() << "no case " << id;
-  return file.root();
+  return file;
 }
 
 TEST_P(SpconvGridsTest, Dense) {
-  if (!std::filesystem::exists(PathOf("golden_misc"))) GTEST_SKIP() << "no " << PathOf("golden_misc");
-  const auto file = support::TorchFile::Open(PathOf("golden_misc"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  const TorchValue& one = CaseOf(*file, "dense_3d");
-  const TorchValue& input = one.at("input");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const ArrayTree one = CaseOf(file, "dense_3d");
+  const ArrayTree input = one.at("input");
   const std::vector<float> cells = ToCells(GetParam(), ReadSites(GetParam(), input),
                                            GridOf(input.at("spatial_shape").AsInts()), input.at("batch_size").AsInt());
   EXPECT_EQ(cells, one.at("expect").at("dense_cl").tensor().values<float>());
@@ -162,10 +156,8 @@ TEST_P(SpconvGridsTest, Dense) {
 }
 
 TEST_P(SpconvGridsTest, FromDense) {
-  if (!std::filesystem::exists(PathOf("golden_misc"))) GTEST_SKIP() << "no " << PathOf("golden_misc");
-  const auto file = support::TorchFile::Open(PathOf("golden_misc"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  const TorchValue& one = CaseOf(*file, "from_dense_3d");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const ArrayTree one = CaseOf(file, "from_dense_3d");
   const std::vector<float> dense = one.at("dense").tensor().values<float>();
   const Sites expected = ReadSites(GetParam(), one.at("expect"));
   const SiteGrid grid = GridOf(one.at("expect").at("spatial_shape").AsInts());
@@ -175,10 +167,8 @@ TEST_P(SpconvGridsTest, FromDense) {
 }
 
 TEST_P(SpconvGridsTest, ScatterNd) {
-  if (!std::filesystem::exists(PathOf("golden_misc"))) GTEST_SKIP() << "no " << PathOf("golden_misc");
-  const auto file = support::TorchFile::Open(PathOf("golden_misc"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  const TorchValue& one = CaseOf(*file, "scatter_nd");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_misc");
+  const ArrayTree one = CaseOf(file, "scatter_nd");
   const NpyArray& updates = one.at("updates").tensor();
   const Sites sites{.keys = Keys<int64_t>(GetParam(), one.at("indices").tensor(), SampleColumn::kNone),
                     .features = updates.values<float>(),
@@ -190,10 +180,8 @@ TEST_P(SpconvGridsTest, ScatterNd) {
 }
 
 TEST_P(SpconvGridsTest, GeneratedSparseData) {
-  if (!std::filesystem::exists(PathOf("golden_ext_misc"))) GTEST_SKIP() << "no " << PathOf("golden_ext_misc");
-  const auto file = support::TorchFile::Open(PathOf("golden_ext_misc"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  const TorchValue& one = CaseOf(*file, "test_utils_gsd");
+  OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_misc");
+  const ArrayTree one = CaseOf(file, "test_utils_gsd");
   const NpyArray& dense = one.at("expect").at("features_dense").tensor();
   const Sites sites = ReadSites(GetParam(), one.at("expect"), SampleColumn::kLast);
   EXPECT_EQ(ToCells(GetParam(), sites, GridOf(one.at("shape").AsInts()), dense.shape[0]), ChannelsLast(dense));

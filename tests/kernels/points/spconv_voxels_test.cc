@@ -1,31 +1,29 @@
-// Point-to-voxel as spconv published it (golden_ext_p2v.pt: spconv 2's outputs, by its CPU's version with voxels in the
+// Point-to-voxel as spconv published it (golden_ext_p2v: spconv 2's outputs, by its CPU's version with voxels in the
 // order of their first points, by its GPU's in a canonical order): which voxels there are, which stay under a limit,
 // which points each has, in which order. spconv's coordinates are reversed: the last axis first.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "tests/kernels/points/device_voxels.h"
-#include "tests/support/paths.h"
-#include "tests/support/torch_file.h"
+#include "tests/support/array_tree.h"
+#include "tests/support/spconv_outputs.h"
 
 namespace voxserve::kernels {
 namespace {
 
+using support::ArrayTree;
 using support::Device;
 using support::NpyArray;
-using support::TorchValue;
 using testing::Voxels;
 
 struct VoxelCase {
-  explicit VoxelCase(const TorchValue& value)
+  explicit VoxelCase(const ArrayTree& value)
       : expect(value.at("expect")),
         points(value.at("points").tensor().values<float>()),
         num_columns(value.at("points").tensor().shape[1]),
@@ -39,7 +37,7 @@ struct VoxelCase {
     const auto dimension = static_cast<size_t>(params.dimension);
     for (size_t axis = 0; axis < dimension; ++axis) {
       const auto number = [&](const char* name, size_t at) {
-        return static_cast<float>(value.at("ctor").at(name).items()[at]->AsFloat());
+        return static_cast<float>(value.at("ctor").at(name).AsFloats()[at]);
       };
       params.voxel_size[axis] = number("vsize_xyz", axis);
       params.range_min[axis] = number("coors_range_xyz", axis);
@@ -71,7 +69,7 @@ struct VoxelCase {
     return keys;
   }
 
-  const TorchValue& expect;
+  ArrayTree expect;
   std::vector<float> points;
   int64_t num_columns;
   int64_t max_voxels;
@@ -106,28 +104,25 @@ class SpconvVoxelsTest : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(GetParam());
-    const std::string path = support::SharedData() + "/spconv/golden_ext_p2v.pt";
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
-    auto file = support::TorchFile::Open(path);
-    ASSERT_TRUE(file.ok()) << file.status();
-    file_ = std::make_unique<support::TorchFile>(*std::move(file));
+    OPEN_SPCONV_OUTPUT_OR_SKIP(file, "golden_ext_p2v");
+    cases_ = file.at("cases").items();
   }
 
   // The cases of a kind with what we make of them.
   template <typename Check>
   void CheckCases(const std::string& kind, int num_cases, const Check& check) const {
-    for (const TorchValue* const value : file_->root().at("cases").items()) {
-      if (value->at("kind").AsString() != kind) continue;
+    for (const ArrayTree& value : cases_) {
+      if (value.at("kind").AsString() != kind) continue;
       --num_cases;
-      SCOPED_TRACE(value->at("id").AsString());
-      const VoxelCase c(*value);
+      SCOPED_TRACE(value.at("id").AsString());
+      const VoxelCase c(value);
       check(c, testing::VoxelizeOn(GetParam(), c.params, 2, c.max_voxels, VoxelOrder::kFirstSeen));
     }
     EXPECT_EQ(num_cases, 0);
   }
 
  private:
-  std::unique_ptr<support::TorchFile> file_;
+  std::vector<ArrayTree> cases_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpconvVoxelsTest, support::AllDevices(), support::DeviceName);
 

@@ -2,6 +2,7 @@
 
 #include "kernels/points/voxel_to_point.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/points/voxel_features.h"
 #include "tests/kernels/points/device_voxels.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"

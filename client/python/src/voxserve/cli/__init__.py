@@ -1,1 +1,1 @@
-"""The command line: the same commands, flags and output as voxserve-client."""
+"""The command line in text: infer, models and health, with the flags and the words of voxserve-client."""

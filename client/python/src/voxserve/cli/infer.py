@@ -1,35 +1,32 @@
-"""The command infer: labels scans, or finds boxes in them, and tells, saves and draws what came of it."""
+"""The command infer: labels scans, or finds boxes in them, and tells and saves what came of it."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 
-from voxserve import box_file, errors, label_file, picture, preview, readers
-from voxserve.annotated_scan import Agreement, AnnotatedScan, ClassCount, count_classes
-from voxserve.boxes_from_above import BoxCount, count_boxes
+from voxserve import box_file, errors, label_file, readers
 from voxserve.cli import report as reports
 from voxserve.cli import scan_jobs
-from voxserve.cli.progress import ProgressBar
-from voxserve.cli.report import ScanReport
+from voxserve.cli.box_counts import BoxCount, count_boxes
+from voxserve.cli.label_counts import Agreement, ClassCount, count_classes
+from voxserve.cli.report import ScanReport, format_time
 from voxserve.cli.scan_jobs import ScanJob, UsageError
-from voxserve.cli.terminal import Terminal, format_time
 from voxserve.client import Client
 from voxserve.farthest_points import FarthestPoints
-from voxserve.new_file import new_file
 from voxserve.point_cloud import PointCloud
 from voxserve.results import ClassInfo, Detections, ModelState, ModelVersion
 
 _MAX_PLAUSIBLE_INTENSITY = 1.5  # of a field whose unit is 1
 _MAX_CHANNELS = 4
+_PROGRESS_SECONDS = 10.0  # between two lines about how far a folder has come
 _ADVICE = {
     "NO_SERVER": "start one (voxserve --model_repository deploy/models) or name its address with --address HOST:PORT",
     "CLIENT_TIMEOUT": "give it more with --timeout, e.g. --timeout 60s",
@@ -53,19 +50,15 @@ def advise(error: Exception) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status. UsageError where the command line is wrong; other errors for main to tell."""
-    jobs = scan_jobs.plan(options.scans, options.save, options.picture, options.truth)
-    if len(jobs) > 1 and options.preview:
-        raise UsageError("--preview shows one scan, but there are several")
+    jobs = scan_jobs.plan(options.scans, options.save, options.truth)
     if not options.sample and (options.sample_start or options.sample_use != "return"):
         raise UsageError("--sample_start and --sample_use are of --sample, which is missing")
-    if options.picture and importlib.util.find_spec("PIL") is None:
-        raise UsageError("--picture needs Pillow: pip install 'voxserve[picture]'")
     channels = min(options.concurrency, _MAX_CHANNELS) if len(jobs) > 1 else 1
     limit = options.max_message_bytes
     with Client(options.address, timeout=options.timeout, max_message_bytes=limit, channels=channels) as client:
         model = client.model(options.model, options.version)
         _check_for(model, options, jobs)
-        runner = _ScanRunner(options, Terminal.detect(options.color), client, model)
+        runner = _ScanRunner(options, client, model)
         return _run_one(jobs[0], runner) if len(jobs) == 1 else _run_many(jobs, runner)
 
 
@@ -89,28 +82,19 @@ class _ScanRunner:
     command line asks for. Thread-safe.
     """
 
-    def __init__(self, options: argparse.Namespace, terminal: Terminal, client: Client, model: ModelVersion) -> None:
+    def __init__(self, options: argparse.Namespace, client: Client, model: ModelVersion) -> None:
         self.options = options
-        self.terminal = terminal
         self.model = model
         self._client = client
         self._has_warned = threading.Event()
 
-    def run(self, job: ScanJob) -> tuple[ScanReport, str]:
-        """The report, and the terminal's picture where it was asked for."""
+    def run(self, job: ScanJob) -> ScanReport:
+        """Asks for one scan, and saves the answer where the command line wants it."""
         cloud = readers.read(job.input, self.options.fields or "")
         self._warn_of_intensity(job.input, cloud)
-        report, make_scan = self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
-        text = ""
-        if job.picture or self.options.preview:
-            scan = make_scan()
-            if job.picture:
-                _draw(job, scan, report)
-            if self.options.preview:
-                text = preview.draw(scan, color=self.terminal.out_color and self.terminal.out_unicode)
-        return report, text
+        return self._detect(job, cloud) if self.model.has_boxes else self._segment(job, cloud)
 
-    def _segment(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], AnnotatedScan]]:
+    def _segment(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
         truth = label_file.read(job.truth, cloud.num_points) if job.truth else None
         result = self._client.infer(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
@@ -126,9 +110,9 @@ class _ScanRunner:
             label_file.write(job.save, result.labels)
             report.written.append(job.save)
         report.result = dataclasses.replace(result, labels=np.zeros(0, np.uint8))  # folders are long
-        return report, lambda: AnnotatedScan.with_labels(cloud, result.labels, self.model)
+        return report
 
-    def _detect(self, job: ScanJob, cloud: PointCloud) -> tuple[ScanReport, Callable[[], AnnotatedScan]]:
+    def _detect(self, job: ScanJob, cloud: PointCloud) -> ScanReport:
         found = self._client.detect(
             self.model.name, cloud, version=self.options.version, sample=_sample_of(self.options)
         )
@@ -136,7 +120,7 @@ class _ScanRunner:
         if job.save:
             box_file.write(job.save, found)
             report.written.append(job.save)
-        return report, lambda: AnnotatedScan.with_boxes(cloud, found, self.model)
+        return report
 
     def _warn_of_intensity(self, file: str, cloud: PointCloud) -> None:
         """The commonest way to get nonsense out of a network that reads intensity as 0..1."""
@@ -160,23 +144,10 @@ def _sample_of(options: argparse.Namespace) -> FarthestPoints | None:
     return FarthestPoints(options.sample, use=options.sample_use, start_index=options.sample_start)
 
 
-def _draw(job: ScanJob, scan: AnnotatedScan, report: ScanReport) -> None:
-    result = report.result
-    lines = [
-        job.input.rsplit("/", 1)[-1],
-        f"{report.num_points:,} points, {result.counts.voxels:,} voxels",
-        f"{format_time(sum(stage.seconds for stage in result.stages))} on {result.device}",
-    ]
-    image = picture.draw(scan, f"{result.model} v{result.version}", lines)
-    with new_file(job.picture) as file:
-        image.save(file, "PNG")
-    report.written.append(job.picture)
-
-
 def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
     options = runner.options
     try:
-        report, text = runner.run(job)
+        report = runner.run(job)
     except (errors.InferenceError, OSError, ValueError) as error:
         if options.json and not isinstance(error, UsageError):
             print(_json_error(job, error), end="")
@@ -184,9 +155,7 @@ def _run_one(job: ScanJob, runner: _ScanRunner) -> int:
     if options.json:
         print(reports.format_json(report, runner.model.classes), end="")
         return 0
-    print(reports.format_report(report, runner.model.classes, runner.terminal), end="")
-    if text:
-        print("\n" + text, end="")
+    print(reports.format_report(report, runner.model.classes), end="")
     return 0
 
 
@@ -224,14 +193,13 @@ class _Totals:
 def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
     totals = _Totals()
     as_json = runner.options.json
-    progress = ProgressBar(len(jobs), runner.terminal.err_is_tty)
-    start = time.perf_counter()
+    start = last_told = time.perf_counter()
     with ThreadPoolExecutor(runner.options.concurrency) as pool:
         futures = {pool.submit(runner.run, job): job for job in jobs}
-        for future in as_completed(futures):
+        for num_done, future in enumerate(as_completed(futures), 1):
             job = futures[future]
             try:
-                report, _ = future.result()
+                report = future.result()
             except (errors.InferenceError, OSError, ValueError) as error:
                 text = advise(error)  # errors of files name them already
                 totals.failures.append(text if job.input in text else f"{job.input}: {text}")
@@ -241,8 +209,9 @@ def _run_many(jobs: Sequence[ScanJob], runner: _ScanRunner) -> int:
                 line = reports.format_json(report, runner.model.classes)
             if as_json:
                 print(line, end="", flush=True)
-            progress.scan_done(future.exception() is None)
-    progress.finish()
+            if time.perf_counter() - last_told > _PROGRESS_SECONDS:
+                last_told = time.perf_counter()
+                print(f"voxserve: {num_done} of {len(jobs)} scans done", file=sys.stderr, flush=True)
     if totals.round_trips and not as_json:
         _print_totals(totals, time.perf_counter() - start, runner)
     if not totals.failures:
@@ -261,9 +230,9 @@ def _print_totals(totals: _Totals, elapsed: float, runner: _ScanRunner) -> None:
     )
     counts, classes = totals.counts(), runner.model.classes
     if runner.model.has_boxes:
-        print(reports.format_box_counts(totals.boxes, runner.terminal), end="")
+        print(reports.format_box_counts(totals.boxes), end="")
     else:
-        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes, runner.terminal), end="")
+        print(reports.format_classes(counts, totals.agreement, totals.num_points, classes), end="")
     if totals.num_written:
         print(f"\nwrote {totals.num_written} files")
 

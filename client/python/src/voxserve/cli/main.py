@@ -27,14 +27,14 @@ model with both, the boxes), and what the time went to. Knows KITTI .bin (float3
 layout is described by --fields.
 
 A folder stands for the scans in it; several are under way at once, failures are listed at the end and make the exit
-code 1.
+code 1. The C++ client, voxserve-client, also draws pictures and previews, measures, and has the operators' commands.
 """
 _INFER_EXAMPLES = """\
 examples:
-  python -m voxserve infer --model minkunet scan.bin --preview
-  python -m voxserve infer --model minkunet scan.bin --save labels.npy --picture bev.png
-  python -m voxserve infer --model minkunet drive/ --save labels/ --picture pictures/
-  python -m voxserve infer --model centerpoint scan.bin --save boxes.json --picture bev.png
+  python -m voxserve infer --model minkunet scan.bin
+  python -m voxserve infer --model minkunet scan.bin --save labels.npy
+  python -m voxserve infer --model minkunet drive/ --save labels/
+  python -m voxserve infer --model centerpoint scan.bin --save boxes.json
   python -m voxserve infer --model minkunet scan.bin --truth scan.truth.u8      # how many agree
   python -m voxserve infer --model minkunet waymo.bin \\
       --fields x:f32,y:f32,z:f32,intensity:f32,-:f32                          # five floats a point
@@ -52,7 +52,7 @@ _OVERVIEW_EXAMPLES = """\
 try:
   python -m voxserve health
   python -m voxserve models
-  python -m voxserve infer --model minkunet scan.bin --picture bev.png --preview
+  python -m voxserve infer --model minkunet scan.bin --save labels.npy
 
 exit codes: 0 done, 1 something failed (or the server does not serve), 2 wrong usage
 """
@@ -158,12 +158,6 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         "folder gets one .npy per scan",
     )
     add(
-        "--picture",
-        default="",
-        metavar="FILE|FOLDER",
-        help="draws the scan with its labels or boxes from above: a .png, or a folder for one per scan (needs Pillow)",
-    )
-    add(
         "--truth",
         default="",
         metavar="FILE|FOLDER",
@@ -192,18 +186,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         help="what --sample is for: to be told which points they are (default), or to let the network see no others, "
         "which are not labelled then",
     )
-    add(
-        "--preview",
-        action="store_true",
-        help="shows the scan with its labels or boxes from above in the terminal; one scan only",
-    )
     add("--json", action="store_true", help="prints one line of JSON per scan instead of tables")
-    add(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="default auto: in terminals, unless NO_COLOR is set",
-    )
     add("--concurrency", type=_count(1, 256), default=4, metavar="N", help="scans under way at once (default 4)")
 
 

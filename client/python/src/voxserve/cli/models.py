@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 
 from voxserve.cli.scan_jobs import UsageError
-from voxserve.cli.terminal import Terminal
 from voxserve.client import Client
 from voxserve.results import FeatureInfo, ModelVersion
 
@@ -17,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--version needs the model's name")
     with Client(options.address, timeout=options.timeout, max_message_bytes=options.max_message_bytes) as client:
         if options.name:
-            print(format_details(client.model(options.name, options.version), Terminal.detect()), end="")
+            print(format_details(client.model(options.name, options.version)), end="")
         else:
             print(format_table(client.models()), end="")
     return 0
@@ -35,7 +34,7 @@ def format_table(models: Sequence[ModelVersion]) -> str:
     return text
 
 
-def format_details(model: ModelVersion, terminal: Terminal) -> str:
+def format_details(model: ModelVersion) -> str:
     """Everything about one version."""
     rows = [
         ("description", model.description),
@@ -54,7 +53,7 @@ def format_details(model: ModelVersion, terminal: Terminal) -> str:
         text += "  classes\n"
         for info in model.classes:
             color = "#{:02x}{:02x}{:02x}".format(*info.color)
-            text += f"    {terminal.swatch(info.color)}{info.id:>3}  {info.name:<20} {color}\n"
+            text += f"    {info.id:>3}  {info.name:<20} {color}\n"
         text += f"    {model.ignore_label}  not labelled\n" if model.has_labels else ""
     return text
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voxserve import box_file
-from voxserve.annotated_scan import Agreement, ClassCount
-from voxserve.boxes_from_above import BoxCount, color_of, count_boxes, name_of, surest_first
-from voxserve.cli.terminal import Terminal, format_time
+from voxserve.cli.box_counts import BoxCount, count_boxes, name_of, surest_first
+from voxserve.cli.label_counts import Agreement, ClassCount
 from voxserve.results import Answer, ClassInfo, Detections, Segmentation
 
 _MAX_BOX_ROWS = 20
@@ -30,7 +29,7 @@ class ScanReport:
     written: list[str] = field(default_factory=list)  # files
 
 
-def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
+def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     """The table of classes, agreement or boxes, times and files."""
     result, counts = report.result, report.result.counts
     boxes = result if isinstance(result, Detections) else None
@@ -40,9 +39,9 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Te
         f"version {result.version} on {result.device}\n"
     )
     if boxes is None:
-        text += format_classes(report.classes, report.agreement, report.num_points, classes, terminal)
+        text += format_classes(report.classes, report.agreement, report.num_points, classes)
     else:
-        text += format_box_counts(count_boxes(boxes, classes), terminal) + format_boxes(boxes, classes, terminal)
+        text += format_box_counts(count_boxes(boxes, classes)) + format_boxes(boxes, classes)
     lost = [
         f"{number:,} {what}"
         for number, what in (
@@ -57,40 +56,31 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo], terminal: Te
         text += f"\nnot {'labelled' if boxes is None else 'used'}: {', '.join(lost)}\n"
     if result.sampled_points is not None:
         text += f"\nsampled: {len(result.sampled_points):,} farthest points\n"
-    text += _format_stages(result, terminal)
+    text += _format_stages(result)
     if report.written:
         text += f"\nwrote {', '.join(report.written)}\n"
     return text
 
 
 def format_classes(
-    counts: Sequence[ClassCount],
-    agreement: Agreement | None,
-    num_points: int,
-    classes: Sequence[ClassInfo],
-    terminal: Terminal,
+    counts: Sequence[ClassCount], agreement: Agreement | None, num_points: int, classes: Sequence[ClassInfo]
 ) -> str:
     """The table of classes and agreement: those that were predicted, then those that only people saw."""
     rows = list(counts)
     if agreement is not None:
         there = {row.id for row in rows}
-        rows += [
-            ClassCount(c.id, c.name, c.color, 0, 0) for c in classes if c.id not in there and agreement.of(c.id)[0]
-        ]
-    indent = "  " if terminal.out_color else ""  # as wide as a swatch
-    head = f"  {indent}{'class':<16} {'points':>11} {'share':>7}"
+        rows += [ClassCount(c.id, c.name, 0, 0) for c in classes if c.id not in there and agreement.of(c.id)[0]]
+    head = f"  {'class':<16} {'points':>11} {'share':>7}"
     text = "\n" + head + (f" {'by people':>11} {'agree':>8}" if agreement is not None else "") + "\n"
     for row in rows:
-        text += f"  {terminal.swatch(row.color)}{row.name:<16} {row.num_points:>11,} "
-        text += f"{_percent(row.num_points, num_points):>7}"
+        text += f"  {row.name:<16} {row.num_points:>11,} {_percent(row.num_points, num_points):>7}"
         if agreement is not None:
             points, agreeing = agreement.of(row.id)
             text += f" {points:>11,} {_percent(agreeing, points):>8}"
-        bar = terminal.bar(row.share / rows[0].share if rows[0].share else 0)
-        text += f"  {bar}".rstrip() + "\n"
+        text += "\n"
     unlabelled = num_points - sum(row.num_points for row in rows)
     if unlabelled:
-        text += f"  {indent}{'not labelled':<16} {unlabelled:>11,} {_percent(unlabelled, num_points):>7}\n"
+        text += f"  {'not labelled':<16} {unlabelled:>11,} {_percent(unlabelled, num_points):>7}\n"
     if agreement is not None:
         text += f"\n{_percent(agreement.num_agreeing, agreement.num_points)} agree with the labels of people: "
         text += f"{agreement.num_agreeing:,} of {agreement.num_points:,} points"
@@ -98,28 +88,25 @@ def format_classes(
     return text
 
 
-def format_box_counts(counts: Sequence[BoxCount], terminal: Terminal) -> str:
+def format_box_counts(counts: Sequence[BoxCount]) -> str:
     """The table of classes of boxes."""
     if not counts:
         return "\n  no boxes\n"
-    indent = "  " if terminal.out_color else ""  # as wide as a swatch
-    text = f"\n  {indent}{'class':<16} {'boxes':>11} {'best':>7}\n"
+    text = f"\n  {'class':<16} {'boxes':>11} {'best':>7}\n"
     for count in counts:
-        text += f"  {terminal.swatch(count.color)}{count.name:<16} {count.num_boxes:>11,} {count.best_score:>7.2f}  "
-        text += terminal.bar(count.num_boxes / counts[0].num_boxes) + "\n"
+        text += f"  {count.name:<16} {count.num_boxes:>11,} {count.best_score:>7.2f}\n"
     return text
 
 
-def format_boxes(found: Detections, classes: Sequence[ClassInfo], terminal: Terminal) -> str:
+def format_boxes(found: Detections, classes: Sequence[ClassInfo]) -> str:
     """A line for each of the surest boxes, the best score first, and how many more there are."""
     if not len(found):
         return ""
-    indent = "  " if terminal.out_color else ""
-    text = f"\n  {indent}{'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
+    text = f"\n  {'box':<16} {'score':>6} {'x m':>8} {'y m':>8} {'z m':>8} {'long':>6} {'wide':>6} {'high':>6} "
     text += f"{'yaw':>6} {'m/s':>6}\n"
     for i in surest_first(found)[:_MAX_BOX_ROWS]:
         x, y, z, length, width, height, yaw = found.boxes[i].tolist()
-        text += f"  {terminal.swatch(color_of(int(found.class_ids[i]), classes))}{name_of(found, i, classes):<16} "
+        text += f"  {name_of(found, i, classes):<16} "
         text += f"{found.scores[i]:>6.2f} {x:>8.2f} {y:>8.2f} {z:>8.2f} {length:>6.2f} {width:>6.2f} {height:>6.2f} "
         text += f"{math.degrees(yaw):>6.0f} {math.hypot(*found.velocities[i].tolist()):>6.1f}\n"
     if len(found) > _MAX_BOX_ROWS:
@@ -169,17 +156,21 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
     return json.dumps(line) + "\n"
 
 
+def format_time(seconds: float) -> str:
+    """12.3 ms, 1.24 s."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
 def format_json_error(file: str, code: str, reason: str, message: str) -> str:
     """One line."""
     return json.dumps({"file": file, "error": {"code": code, "reason": reason, "message": message}}) + "\n"
 
 
-def _format_stages(result: Answer, terminal: Terminal) -> str:
+def _format_stages(result: Answer) -> str:
     total = sum(stage.seconds for stage in result.stages)
     text = f"\n  {'stage':<14} {'ms':>9}\n"
     for stage in result.stages:
-        bar = terminal.bar(stage.seconds / total if total else 0)
-        text += f"  {stage.name:<14} {stage.seconds * 1e3:>9.2f}  {bar}".rstrip() + "\n"
+        text += f"  {stage.name:<14} {stage.seconds * 1e3:>9.2f}\n"
     network = format_time(max(result.round_trip - total, 0))
     text += f"  {'server':<14} {total * 1e3:>9.2f}\n"
     return text + f"  {'round trip':<14} {result.round_trip * 1e3:>9.2f}  network and gRPC {network}\n"

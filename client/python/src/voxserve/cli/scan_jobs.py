@@ -21,12 +21,11 @@ class ScanJob:
 
     input: str
     save: str = ""
-    picture: str = ""
     truth: str = ""
 
 
-def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = "") -> list[ScanJob]:
-    """save, picture and truth are each a file, or a folder (made if need be) of one file per scan, named after it.
+def plan(inputs: Sequence[str], save: str = "", truth: str = "") -> list[ScanJob]:
+    """save and truth are each a file, or a folder of one file per scan, named after it; plan makes the folder of save.
 
     UsageError: nothing to do, one output file for many scans, two scans that would write the same file, an unknown
     extension. FileNotFoundError: an input or a truth that is not there.
@@ -37,22 +36,15 @@ def plan(inputs: Sequence[str], save: str = "", picture: str = "", truth: str = 
     jobs = []
     for scan in scans:
         is_only = len(scans) == 1
-        job = ScanJob(
-            scan,
-            _output_for(
-                "--save", save, label_file.is_label_file(save) or box_file.is_box_file(save), scan, ".npy", is_only
-            ),
-            _output_for("--picture", picture, picture.lower().endswith(".png"), scan, ".png", is_only),
-            _truth_for(truth, scan, is_only),
-        )
-        for output in filter(None, (job.save, job.picture)):
-            place = Path(output).resolve()
+        job = ScanJob(scan, _output_for(save, scan, is_only), _truth_for(truth, scan, is_only))
+        if job.save:
+            place = Path(job.save).resolve()
             if place in outputs:
-                raise UsageError(f"two scans named {_stem(scan)} would both write {output}")
+                raise UsageError(f"two scans named {_stem(scan)} would both write {job.save}")
             if place in places:
-                raise UsageError(f"{output} would be written over the scan itself")
+                raise UsageError(f"{job.save} would be written over the scan itself")
             if job.truth and place == Path(job.truth).resolve():
-                raise UsageError(f"{output} would be written over the labels of people")
+                raise UsageError(f"{job.save} would be written over the labels of people")
             outputs.add(place)
         jobs.append(job)
     return jobs
@@ -82,18 +74,18 @@ def _stem(scan: str) -> str:
     return Path(path.stem).stem if path.name.lower().endswith(".pcd.bin") else path.stem
 
 
-def _output_for(flag: str, output: str, is_file: bool, scan: str, extension: str, is_only: bool) -> str:
+def _output_for(output: str, scan: str, is_only: bool) -> str:
     if not output:
         return ""
-    if is_file:
+    if label_file.is_label_file(output) or box_file.is_box_file(output):
         if not is_only:
-            raise UsageError(f"{flag} {output} is one file, but there are several scans; name a folder")
+            raise UsageError(f"--save {output} is one file, but there are several scans; name a folder")
         return output
     folder = Path(output)
     if folder.suffix and not folder.is_dir():
-        raise UsageError(f"{flag} {output}: write a {extension} file or a folder")
+        raise UsageError(f"--save {output}: write a .npy file or a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / (_stem(scan) + extension))
+    return str(folder / (_stem(scan) + ".npy"))
 
 
 def _truth_for(truth: str, scan: str, is_only: bool) -> str:

@@ -1,0 +1,79 @@
+"""Counts the labels of a scan by class, and compares them with those of people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.results import ClassInfo
+
+_NO_TRUTH = 255
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """How much of a scan is of one class."""
+
+    id: int
+    name: str
+    num_points: int
+    share: float  # of all points
+
+
+def count_classes(labels: npt.NDArray[np.integer], ignore_label: int, classes: Sequence[ClassInfo]) -> list[ClassCount]:
+    """Returns one entry for every class that has points, most points first. A label that the model does not list is
+    named "class N"; the ignore label has no entry.
+    """
+    names = {info.id: info.name for info in classes}
+    ids, numbers = np.unique(labels, return_counts=True)
+    counts = [
+        ClassCount(label, names.get(label, f"class {label}"), number, number / len(labels))
+        for label, number in zip(ids.tolist(), numbers.tolist(), strict=True)
+        if label != ignore_label
+    ]
+    return sorted(counts, key=lambda count: -count.num_points)
+
+
+@dataclass
+class Agreement:
+    """How far labels agree with those of people. Points by class are those that people gave it."""
+
+    num_points: int = 0
+    num_agreeing: int = 0
+    num_without: int = 0  # points that people did not label, or with a class that the model does not know
+    by_class: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> points, those that agree
+
+    @staticmethod
+    def compare(
+        labels: npt.NDArray[np.integer],
+        truth: npt.NDArray[np.integer],
+        ignore_label: int,
+        classes: Sequence[ClassInfo],
+    ) -> Agreement:
+        """Truth's 255, the ignore label and ids that are none of the classes count as unlabelled."""
+        wanted = [c.id for c in classes if c.id not in (_NO_TRUTH, ignore_label)]
+        has_truth = np.isin(truth, np.array(wanted, np.int64))
+        agreement = Agreement(num_without=int((~has_truth).sum()))
+        for class_id in np.unique(truth[has_truth]).tolist():
+            of_class = truth == class_id
+            agreement._add(class_id, int(of_class.sum()), int((labels[of_class] == class_id).sum()))
+        return agreement
+
+    def add(self, other: Agreement) -> None:
+        """Sums of several scans."""
+        self.num_without += other.num_without
+        for class_id, (points, agreeing) in other.by_class.items():
+            self._add(class_id, points, agreeing)
+
+    def of(self, class_id: int) -> tuple[int, int]:
+        """A class's points, and those that agree."""
+        return self.by_class.get(class_id, (0, 0))
+
+    def _add(self, class_id: int, points: int, agreeing: int) -> None:
+        old = self.of(class_id)
+        self.by_class[class_id] = (old[0] + points, old[1] + agreeing)
+        self.num_points += points
+        self.num_agreeing += agreeing

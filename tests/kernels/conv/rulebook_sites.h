@@ -1,0 +1,47 @@
+#pragma once
+
+// The sites that a rulebook's pairs name, whatever the rows, and what rulebook.h promises beyond the pairs.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/conv/rulebook_search.h"
+#include "kernels/coordinates/coordinate_key.h"
+#include "tests/kernels/coordinates/geometry_testing.h"
+
+namespace voxserve::kernels::testing {
+
+inline std::vector<PairSites> SitesOf(const RulebookView& rulebook, const std::vector<uint64_t>& in_keys,
+                                      const std::vector<uint64_t>& out_keys, int32_t dimension) {
+  const CoordinateKey layout(dimension);
+  std::vector<PairSites> sites;
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
+      const uint64_t in = in_keys.at(static_cast<size_t>(rulebook.in_rows[pair]));
+      const uint64_t out = out_keys.at(static_cast<size_t>(rulebook.out_rows[pair]));
+      // Samples never mix; -1 would stand in no expected pair.
+      const int32_t sample = layout.Sample(in) == layout.Sample(out) ? layout.Sample(in) : -1;
+      sites.emplace_back(k, sample, layout.Unpack(in), layout.Unpack(out));
+    }
+  }
+  return sites;
+}
+
+// What rulebook.h promises beyond the pairs: their order, and tile_begin. Empty, or what is wrong.
+inline std::string RulebookFlaw(const RulebookView& view) {
+  for (int32_t k = 0; k < view.num_offsets; ++k) {
+    for (int64_t pair = view.offset_begin[k] + 1; pair < view.offset_begin[k + 1]; ++pair) {
+      if (view.out_rows[pair] <= view.out_rows[pair - 1]) return "output rows of a cell do not ascend";
+      if (view.in_rows[pair] <= view.in_rows[pair - 1]) return "input rows of a cell do not ascend";
+    }
+    for (int64_t tile = 0; tile <= view.num_tiles(); ++tile) {
+      int64_t expected = view.offset_begin[k];
+      while (expected < view.offset_begin[k + 1] && view.out_rows[expected] < tile * kRulebookTileRows) ++expected;
+      if (view.tile_begin[tile * view.num_offsets + k] != expected) return "tile_begin is wrong";
+    }
+  }
+  return "";
+}
+
+}  // namespace voxserve::kernels::testing

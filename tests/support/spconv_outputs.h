@@ -1,0 +1,28 @@
+#pragma once
+
+// What spconv 2 computed, as another project published it. The files may not be part of the repository: tests/run.sh
+// and tests/gpu/run.sh convert them from the shared data into the build, and tests skip where they are missing.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/array_tree.h"
+#include "tests/support/paths.h"
+
+namespace voxserve::support {
+
+inline std::string SpconvOutputPath(const std::string& name) { return BinaryDir() + "/spconv/" + name + ".npz"; }
+
+}  // namespace voxserve::support
+
+// Declares `file`, an ArrayTree, or skips the test.
+#define OPEN_SPCONV_OUTPUT_OR_SKIP(file, name)                                                     \
+  const std::string file##_path = ::voxserve::support::SpconvOutputPath(name);                     \
+  if (!std::filesystem::exists(file##_path)) {                                                     \
+    GTEST_SKIP() << "no " << file##_path << "; tests/run.sh makes it where the shared data exist"; \
+  }                                                                                                \
+  const auto file##_or = ::voxserve::support::ArrayTree::Read(file##_path);                        \
+  ASSERT_TRUE(file##_or.ok()) << file##_or.status();                                               \
+  const ::voxserve::support::ArrayTree& file = *file##_or
