@@ -227,8 +227,8 @@ void Accuracy() {
       std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
       std::exit(1);
     }
-    const SampleOutput& sample = output.samples[0];
-    if (sample.labels.size() != voxels.size() || sample.scores.size() != voxels.size() * classes) {
+    const InferResult& sample = output.samples[0];
+    if (sample.labels().size() != voxels.size() || sample.scores().size() != voxels.size() * classes) {
       std::cerr << kScan << ": other sizes than the golden ones" << std::endl;
       std::exit(1);
     }
@@ -237,10 +237,10 @@ void Accuracy() {
     for (size_t i = 0; i < voxels.size(); ++i) {
       const float* const golden = scan.LogitsOf(voxels[i]);
       for (size_t c = 0; c < classes; ++c) {
-        const float error = std::abs(sample.scores[i * classes + c] - golden[c]);
+        const float error = std::abs(sample.scores()[i * classes + c] - golden[c]);
         largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
       }
-      num_equal += sample.labels[i] == scan.labels[i] ? 1 : 0;
+      num_equal += sample.labels()[i] == scan.labels[i] ? 1 : 0;
     }
     std::puts(absl::StrFormat("| %s | %.2g | %d | %d | %.3f%% |", NameOf(precision), largest_error, num_equal,
                               scan.num_points(),
@@ -331,9 +331,9 @@ void Digest(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     Prepared prepared(c);
     uint64_t hash = 0xcbf29ce484222325u;
-    for (const SampleOutput& sample : prepared.Run(/*return_scores=*/true).samples) {
-      hash = Fnv1a(sample.labels.data(), sample.labels.size(), hash);
-      hash = Fnv1a(sample.scores.data(), sample.scores.size() * sizeof(float), hash);
+    for (const InferResult& sample : prepared.Run(/*return_scores=*/true).samples) {
+      hash = Fnv1a(sample.labels().data(), sample.labels().size(), hash);
+      hash = Fnv1a(sample.scores().data(), sample.scores().size() * sizeof(float), hash);
     }
     std::printf("%016llx %s\n", static_cast<unsigned long long>(hash), c.name().c_str());
     std::fflush(stdout);
