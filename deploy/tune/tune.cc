@@ -161,8 +161,7 @@ absl::StatusOr<SearchResult> Search(const Options& options, const Loaded& loaded
   const RunScan run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
     InferTask task = scan;
     task.return_scores = wanted.return_scores;
-    return executor->Run(loaded.program, task, loaded.limits,
-                         {.plans = &plans, .times_convs = wanted.times_convs});
+    return executor->Run(loaded.program, task, loaded.limits, {.plans = &plans, .times_convs = wanted.times_convs});
   };
   ProgressReport report(surroundings);
   return SearchPlan(loaded.program, run, scans.tasks,

@@ -8,6 +8,7 @@
 #include "engine/compiler/buffer_placement.h"
 #include "engine/compiler/conv2d_merging.h"
 #include "engine/compiler/layers.h"
+#include "engine/compiler/operators.h"
 #include "engine/compiler/segments.h"
 #include "engine/compiler/step_emitter.h"
 
@@ -24,7 +25,7 @@ void TouchScores(const Layers& layers, const Segments& segments, int segment, Bu
   }
 }
 
-// What the graph says of itself, and the target.
+// Copies what the graph and the target say of themselves.
 void Describe(const Graph& graph, const Plan& plan, const CompileTarget& target, Program& program) {
   program.dimension = graph.dimension;
   program.voxelize = graph.voxelize_op();
@@ -53,7 +54,7 @@ Program Compile(const Graph& graph, const Plan& plan, const CompileTarget& targe
   StepEmitter emitter(plan, target, layers, buffers, program);
   const auto emit_layers = [&](const auto& is_wanted) {
     for (int layer = 0; layer < layers.size(); ++layer) {
-      if (is_wanted(layers.At(layer))) emitter.EmitLayer(layer);
+      if (is_wanted(layers.At(layer))) EmitLayer(layer, emitter);
     }
   };
   // Segment by segment, the head last, so that a step's number is its place in time: buffers live by it.

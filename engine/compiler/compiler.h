@@ -1,14 +1,14 @@
 #pragma once
 
-// Graph -> Program. What it does, in this order:
+// Graph -> Program. It does, in this order:
 //  1. Fuses: a convolution, a linear layer or a step of its own absorbs the batch norm, addition and activation that
 //     follow it, as long as nothing else reads what lies between. Batch norms are folded into weights and bias; of an
 //     addition the side that is computed last absorbs it, and the other becomes its residual. Convolutions of images
-//     that read alike become one (layers.h, conv2d_merging.h).
+//     that read alike become one (layers.h, operators.h, conv2d_merging.h).
 //  2. Lays out buffers (buffer_layout.h): one per value; what is concatenated is written in place where that is
 //     possible, and copied otherwise. Layers whose sites alone are read have neither buffer nor step.
-//  3. Makes steps (step_emitter.h): layers as the graph has them, segment by segment (segments.h), then the head, then
-//     the outputs.
+//  3. Makes steps (operators.h): layers as the graph has them, segment by segment (segments.h), then the head, then the
+//     outputs (step_emitter.h).
 //  4. Prepares weights in the order that each step's dataflow reads. A CPU's are packed for the dataflow of the plan
 //     that is given here, and no later plan changes it; on a GPU all dataflows read the same order.
 // Levels and rulebooks were found by structure when the graph was loaded (levels.h).
@@ -19,7 +19,7 @@
 
 namespace voxserve {
 
-// What a program is made for.
+// The device that a program is made for, and how it is to compute.
 struct CompileTarget {
   int bytes_per_label = 1;        // 1 or 2, what a label and the ignore label fit (ModelConfig::bytes_per_label)
   bool on_cuda = false;           // else the CPU, where dtype is float32

@@ -6,8 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "engine/model/node_parameters.h"
-
 namespace voxserve {
 namespace {
 

@@ -8,7 +8,7 @@
 //  - Those that each read their own columns of such a result, neighbours and in the same way, become one convolution
 //    of as many groups. All groups are as wide as the widest; what is added is 0 and read by nobody.
 //
-// What is computed stays what it was. Left alone are convolutions with a residual, those of groups of their own,
+// The results stay the same. Left alone are convolutions with a residual, those of groups of their own,
 // transposed ones, and those whose value a concatenation has in place.
 
 #include <vector>
@@ -26,7 +26,7 @@ struct FoldedConv2d {
   std::vector<float> weights;  // as PyTorch stores them, batch norms folded in
   std::vector<float> bias;     // [out channels]; empty: 0
 };
-// Of a layer that begins as a Conv2dOp: alone, or of one that was merged with all its members.
+// The convolution of a layer that begins as a Conv2dOp: alone, or merged with all its members.
 FoldedConv2d FoldConv2d(const Layers& layers, const Layer& layer);
 
 }  // namespace voxserve

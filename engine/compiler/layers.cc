@@ -1,35 +1,11 @@
 #include "engine/compiler/layers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
+#include "engine/compiler/operators.h"
+
 namespace voxserve {
-namespace {
-
-// Inputs whose rows it reads. The others, which follow them, say where: the voxelize, or whose sites.
-size_t NumInputsRead(const GraphNode& node) {
-  if (std::holds_alternative<PointFeaturesOp>(node.op) || std::holds_alternative<VoxelizeOp>(node.op)) return 0;
-  const bool has_place = std::holds_alternative<VoxelToPointOp>(node.op) ||
-                         std::holds_alternative<PointToVoxelOp>(node.op) ||
-                         std::holds_alternative<DevoxelizeOp>(node.op);
-  return has_place ? 1 : node.inputs.size();
-}
-
-// value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
-void Fold(const BatchNormOp& norm, Layer& layer) {
-  const size_t channels = norm.weight->values.size();
-  layer.scale.resize(channels, 1.0f);
-  layer.bias.resize(channels, 0.0f);
-  for (size_t c = 0; c < channels; ++c) {
-    const float factor = static_cast<float>(norm.weight->values[c] /
-                                            std::sqrt(double{norm.running_var->values[c]} + double{norm.epsilon}));
-    layer.scale[c] *= factor;
-    layer.bias[c] = (layer.bias[c] - norm.running_mean->values[c]) * factor + norm.bias->values[c];
-  }
-}
-
-}  // namespace
 
 Layers::Layers(const Graph& graph) : graph_(graph) {
   FindRead();
@@ -104,34 +80,8 @@ void Layers::Make() {
   layer_of_.assign(graph_.nodes.size(), -1);
   for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
     if (LayerOf(node) >= 0 || !is_read_[static_cast<size_t>(node)]) continue;
-    Layer layer{.first_node = node, .result_node = node};
-    const GraphOp& op = Node(node).op;
-    bool can_absorb = true;
-    if (const auto* conv = std::get_if<SparseConvOp>(&op)) {
-      if (conv->bias) layer.bias = conv->bias->values;
-    } else if (const auto* conv2d = std::get_if<Conv2dOp>(&op)) {
-      if (conv2d->bias) layer.bias = conv2d->bias->values;
-    } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      if (linear->bias) layer.bias = linear->bias->values;
-    } else if (const auto* norm = std::get_if<BatchNormOp>(&op)) {
-      Fold(*norm, layer);
-    } else if (const auto* activation = std::get_if<ActivationOp>(&op)) {
-      layer.activation = activation->activation;
-    } else if (const auto* add = std::get_if<AddOp>(&op)) {
-      layer.is_union = !add->rulebooks.empty();
-      if (!layer.is_union) layer.residual = LayerOf(Node(node).inputs[1]);
-    } else if (const auto* sample_norm = std::get_if<SampleNormOp>(&op)) {
-      if (sample_norm->bias) layer.bias = sample_norm->bias->values;
-      layer.has_scale = false;
-    } else if (const auto* broadcast = std::get_if<BroadcastOp>(&op)) {
-      layer.has_scale = false;
-      can_absorb = broadcast->function != BroadcastOp::Function::kConcat;
-    } else if (std::holds_alternative<DevoxelizeOp>(op) || std::holds_alternative<VoxelToPointOp>(op)) {
-      layer.has_scale = false;
-    } else {
-      can_absorb = false;
-    }
-    if (can_absorb) Absorb(layer);
+    Layer layer = BeginLayer(node, *this);
+    if (layer.has_epilogue) Absorb(layer);
     for (int absorbed : absorbed_) layer_of_[static_cast<size_t>(absorbed)] = static_cast<int>(layers_.size());
     absorbed_.clear();
     layer_of_[static_cast<size_t>(node)] = static_cast<int>(layers_.size());
@@ -146,20 +96,7 @@ void Layers::Absorb(Layer& layer) {
     // A prune reads its scores even where nobody reads its own value, but for its sites.
     if (readers.size() != 1 || IsOutput(layer.result_node) || DecidesSites(layer.result_node)) return;
     const int next = readers.front();
-    const GraphOp& op = Node(next).op;
-    const bool sums_only = layer.residual < 0 && !layer.is_union && !layer.activation;
-    if (const auto* norm = std::get_if<BatchNormOp>(&op); norm != nullptr && sums_only && layer.has_scale) {
-      Fold(*norm, layer);
-    } else if (const auto* add = std::get_if<AddOp>(&op); add != nullptr && add->rulebooks.empty() && sums_only) {
-      const std::vector<int>& inputs = Node(next).inputs;
-      const int other = LayerOf(inputs[0] == layer.result_node ? inputs[1] : inputs[0]);
-      if (other < 0) return;  // not computed yet: its own layer absorbs the addition
-      layer.residual = other;
-    } else if (const auto* activation = std::get_if<ActivationOp>(&op); activation != nullptr && !layer.activation) {
-      layer.activation = activation->activation;
-    } else {
-      return;
-    }
+    if (!AbsorbNode(next, *this, layer)) return;
     layer.result_node = next;
     absorbed_.push_back(next);
   }

@@ -20,6 +20,7 @@ struct Layer {
   int residual = -1;      // layer whose value is added; -1: none
   bool is_union = false;  // of an addition: it brings both inputs to their union, and adds no other
   std::optional<kernels::Activation> activation;
+  bool has_epilogue = true;  // its kernel ends with an epilogue, which absorbs what follows
   bool has_scale = true;     // its kernel can scale what it computes, so that batch norms fold into it
   std::vector<float> scale;  // per output channel, of folded batch norms; empty: 1
   std::vector<float> bias;   // per output channel; empty: 0
@@ -29,8 +30,8 @@ struct Layer {
   int stored_in = -1;
   int32_t column = 0;
 
-  // Of convolutions that are computed as one (conv2d_merging.h), a layer behind all others: them, which are stored in
-  // it and run when the first of them would. Of any other: empty.
+  // The convolutions that this layer, which stands behind all others, computes as one (conv2d_merging.h). They are
+  // stored in it, and it runs when the first of them would. Any other layer has none.
   std::vector<int> members;
   int32_t num_columns = 0;  // of its buffer
   int32_t num_groups = 1;   // each of its members a group; 1: all read the same
@@ -77,8 +78,8 @@ class Layers {
   void Append(Layer layer) { layers_.push_back(std::move(layer)); }
 
  private:
-  // What the outputs are computed from. A node that others name for its sites or its rulebook alone is none of it: its
-  // level is made, and nothing else.
+  // Finds the nodes that the outputs are computed from. A node that others name for its sites or its rulebook alone is
+  // none of them: its level is made, and nothing else.
   void FindRead();
   void FindConsumers();
   bool DecodersReadAlone() const;  // their images, all of them

@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/ops/conv_plan.h"
-#include "engine/tensor/tensor.h"
+#include "engine/tensor/dtype.h"
 
 namespace voxserve {
 

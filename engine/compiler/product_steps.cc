@@ -1,9 +1,13 @@
-// Sparse convolutions, linear layers and convolutions of images: layers with weights.
+#include "engine/compiler/product_steps.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/compiler/conv2d_merging.h"
-#include "engine/compiler/step_emitter.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/image/conv2d.h"
 #include "engine/ops/rows/linear.h"
@@ -28,93 +32,95 @@ std::vector<float> Transposed(const std::vector<float>& weights, int32_t num_out
   return transposed;
 }
 
+// weights: [in channels, out channels], scaled.
+void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
+  emitter.CountWeights(weights);
+  const BufferSlice out = emitter.Touch(index);
+  emitter.Push(index, std::make_unique<LinearStep>(LinearStep::Options{
+                          .in = emitter.TouchInput(index),
+                          .out = out,
+                          .weights = std::move(weights),
+                          .epilogue = emitter.TakeEpilogue(index),
+                          .dtype = emitter.target().dtype,
+                          .out_dtype = emitter.program().buffers[static_cast<size_t>(out.buffer)].dtype}));
+}
+
 }  // namespace
 
-void StepEmitter::EmitSparseConv(const SparseConvOp& conv, int index) {
-  Layer& layer = At(index);
-  const GraphNode& node = FirstNode(layer);
+void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
+  Layer& layer = emitter.At(index);
+  const GraphNode& node = emitter.FirstNode(layer);
   std::vector<float> weights = Scaled(conv.weight->values, layer.scale);
   const kernels::ConvGeometry& geometry = conv.geometry();
   // One of a single cell that stays on its level maps every site to itself.
-  const RulebookSpec& spec = graph_.levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
+  const RulebookSpec& spec = emitter.graph().levels.rulebooks()[static_cast<size_t>(conv.rulebook)];
   if (spec.in_level == spec.out_level && geometry.NumOffsets() == 1 && geometry.IsSymmetric()) {
-    return EmitRowProduct(std::move(weights), index);
+    return EmitRowProduct(std::move(weights), index, emitter);
   }
-  CountWeights(weights);
-  const int conv_index = static_cast<int>(program_.convs.size());
-  program_.convs.push_back({.node = node.name,
-                            .step = static_cast<int>(program_.steps.size()),
-                            .rulebook = RulebookOf(conv, conv_index),
-                            .in_channels = Node(node.inputs[0]).channels,
-                            .out_channels = node.channels,
-                            .dtype = target_.dtype,
-                            .is_on_cuda = target_.on_cuda});
-  ProgramConv& made = program_.convs.back();
+  emitter.CountWeights(weights);
+  const int conv_index = static_cast<int>(emitter.program().convs.size());
+  emitter.program().convs.push_back({.node = node.name,
+                                     .step = static_cast<int>(emitter.program().steps.size()),
+                                     .rulebook = emitter.RulebookOf(conv, conv_index),
+                                     .in_channels = emitter.Node(node.inputs[0]).channels,
+                                     .out_channels = node.channels,
+                                     .dtype = emitter.target().dtype,
+                                     .is_on_cuda = emitter.target().on_cuda});
+  ProgramConv& made = emitter.program().convs.back();
   if constexpr (kernels::kHasCuda) {
-    if (target_.on_cuda) {
+    if (emitter.target().on_cuda) {
       made.fetch_on_demand_rows =
-          kernels::cuda::FetchOnDemandTileRows(target_.dtype, made.in_channels, made.out_channels);
+          kernels::cuda::FetchOnDemandTileRows(emitter.target().dtype, made.in_channels, made.out_channels);
     }
   }
-  Push(layer, std::make_unique<SparseConvStep>(
-                  SparseConvStep::Options{.in = TouchInput(index),
-                                          .out = Touch(index),
-                                          .conv = conv_index,
-                                          .rulebook = made.rulebook,
-                                          .num_offsets = geometry.NumOffsets(),
-                                          .is_symmetric = geometry.IsSymmetric(),
-                                          .packs_weights = !target_.on_cuda && plan_.ForNode(node.name).dataflow ==
-                                                                                   Dataflow::kFetchOnDemand,
-                                          .epilogue = TakeEpilogue(layer),
-                                          .dtype = target_.dtype},
-                  std::move(weights)));
+  emitter.Push(index, std::make_unique<SparseConvStep>(
+                          SparseConvStep::Options{
+                              .in = emitter.TouchInput(index),
+                              .out = emitter.Touch(index),
+                              .conv = conv_index,
+                              .rulebook = made.rulebook,
+                              .num_offsets = geometry.NumOffsets(),
+                              .is_symmetric = geometry.IsSymmetric(),
+                              .packs_weights = !emitter.target().on_cuda &&
+                                               emitter.plan().ForNode(node.name).dataflow == Dataflow::kFetchOnDemand,
+                              .epilogue = emitter.TakeEpilogue(index),
+                              .dtype = emitter.target().dtype},
+                          std::move(weights)));
 }
 
-void StepEmitter::EmitLinear(const LinearOp& linear, int index) {
-  EmitRowProduct(Scaled(Transposed(linear.weight->values, linear.out_channels), At(index).scale), index);
+void EmitLinear(const LinearOp& linear, int index, StepEmitter& emitter) {
+  EmitRowProduct(Scaled(Transposed(linear.weight->values, linear.out_channels), emitter.At(index).scale), index,
+                 emitter);
 }
 
-void StepEmitter::EmitRowProduct(std::vector<float> weights, int index) {
-  CountWeights(weights);
-  const BufferSlice out = Touch(index);
-  Push(At(index), std::make_unique<LinearStep>(
-                      LinearStep::Options{.in = TouchInput(index),
-                                          .out = out,
-                                          .weights = std::move(weights),
-                                          .epilogue = TakeEpilogue(At(index)),
-                                          .dtype = target_.dtype,
-                                          .out_dtype = program_.buffers[static_cast<size_t>(out.buffer)].dtype}));
-}
-
-// Layers that are computed as one are, where the first of them stands.
-void StepEmitter::EmitConv2d(const Conv2dOp& op, int index) {
-  if (!At(index).members.empty()) return;  // it stands behind them
-  const int stored_in = At(index).stored_in;
-  if (stored_in >= 0 && !At(stored_in).members.empty()) {
-    const std::vector<int>& members = At(stored_in).members;
+void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
+  if (!emitter.At(index).members.empty()) return;  // it stands behind them
+  const int stored_in = emitter.At(index).stored_in;
+  if (stored_in >= 0 && !emitter.At(stored_in).members.empty()) {
+    const std::vector<int>& members = emitter.At(stored_in).members;
     if (index != *std::min_element(members.begin(), members.end())) return;
     index = stored_in;
   }
-  Layer& layer = At(index);
-  FoldedConv2d conv = FoldConv2d(layers_, layer);
+  Layer& layer = emitter.At(index);
+  FoldedConv2d conv = FoldConv2d(emitter.layers(), layer);
   layer.bias = std::move(conv.bias);
   if (conv.geometry == kernels::Conv2dGeometry()) {  // of a single cell that stays where it is
-    return EmitRowProduct(Transposed(conv.weights, buffers_.ColumnsOf(layer)), index);
+    return EmitRowProduct(Transposed(conv.weights, emitter.buffers().ColumnsOf(layer)), index, emitter);
   }
-  const kernels::Axes& in_size = Node(FirstNode(layer).inputs[0]).grid->size;
-  BufferSlice in = TouchInput(index);
+  const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
+  BufferSlice in = emitter.TouchInput(index);
   in.channels = op.in_channels * layer.num_groups;
-  CountWeights(conv.weights);
-  Push(layer, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
-                                                               .out = Touch(index),
-                                                               .in_rows = in_size[0],
-                                                               .in_columns = in_size[1],
-                                                               .geometry = conv.geometry,
-                                                               .epilogue = TakeEpilogue(layer),
-                                                               .dtype = target_.dtype,
-                                                               .allow_tf32 = target_.allow_tf32,
-                                                               .on_cuda = target_.on_cuda},
-                                           std::move(conv.weights)));
+  emitter.CountWeights(conv.weights);
+  emitter.Push(index, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
+                                                                       .out = emitter.Touch(index),
+                                                                       .in_rows = in_size[0],
+                                                                       .in_columns = in_size[1],
+                                                                       .geometry = conv.geometry,
+                                                                       .epilogue = emitter.TakeEpilogue(index),
+                                                                       .dtype = emitter.target().dtype,
+                                                                       .allow_tf32 = emitter.target().allow_tf32,
+                                                                       .on_cuda = emitter.target().on_cuda},
+                                                   std::move(conv.weights)));
 }
 
 }  // namespace voxserve

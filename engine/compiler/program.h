@@ -18,7 +18,7 @@
 #include "engine/compiler/plan_table.h"
 #include "engine/model/graph.h"
 #include "engine/ops/step.h"
-#include "engine/tensor/tensor.h"
+#include "engine/tensor/dtype.h"
 
 namespace voxserve {
 

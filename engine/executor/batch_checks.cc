@@ -70,10 +70,7 @@ kernels::SiteFilterParams FilterParams(const Program& program, int level, const 
   const SiteFilter& filter = *program.levels[static_cast<size_t>(level)].filter;
   kernels::SiteFilterParams params{.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
   if (filter.score_node < 0) return params;
-  const Tensor scores = context->At(program.scores[static_cast<size_t>(level)]);
-  params.scores = scores.data;
-  params.score_dtype = scores.dtype;
-  params.scores_pitch = scores.pitch;
+  params.scores = context->At(program.scores[static_cast<size_t>(level)]);
   return params;
 }
 

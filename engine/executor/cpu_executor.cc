@@ -15,9 +15,8 @@
 
 namespace voxserve {
 
-absl::Status ReadBatchPoints(const Program& program, BatchTasks tasks,
-                             const std::vector<int64_t>& point_begin, ExecutionContext& context,
-                             std::vector<uint8_t>& is_valid) {
+absl::Status ReadBatchPoints(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                             ExecutionContext& context, std::vector<uint8_t>& is_valid) {
   const int64_t num_points = point_begin.back();
   const int64_t columns = NumPointColumns(program.voxelize);
   RETURN_IF_ERROR(context.input.Reserve(num_points * columns * static_cast<int64_t>(sizeof(float))));
@@ -40,8 +39,7 @@ kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector
   params.num_points = point_begin.back();
   params.num_samples = static_cast<int32_t>(point_begin.size() - 1);
   params.point_begin = point_begin.data();
-  params.axes = reinterpret_cast<const float*>(context.input.data());
-  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.axes = PointRows(program.voxelize, context.input.data(), params.num_points);
   params.is_valid = is_valid.data();
   return params;
 }
@@ -74,8 +72,8 @@ BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const Run
   return output;
 }
 
-absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks,
-                                   const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, BatchOutput& output) {
   {
     const StageTimer timer(Stage::kCopyIn, output.stages);
     RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
@@ -123,9 +121,8 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegm
   return absl::OkStatus();
 }
 
-absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks,
-                                   const RunLimits& limits, const RunOptions& options,
-                                   const std::vector<ConvPlan>& plans, BatchOutput& output) {
+absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output) {
   std::vector<int64_t> num_sites(program.levels.size());
   num_sites[0] = geometry_.num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
@@ -137,8 +134,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks,
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = reinterpret_cast<const float*>(context_->input.data()),
-                      .points_pitch = NumPointColumns(program.voxelize),
+                      .points = PointRows(program.voxelize, context_->input.data(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};

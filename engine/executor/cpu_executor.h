@@ -15,9 +15,8 @@ namespace voxserve {
 
 // Host memory for a batch's points as the network reads them (point_reader.h): [num_points, NumPointColumns] in
 // context.input, and is_valid [num_points]. Samples without points in point_begin are passed over.
-absl::Status ReadBatchPoints(const Program& program, BatchTasks tasks,
-                             const std::vector<int64_t>& point_begin, ExecutionContext& context,
-                             std::vector<uint8_t>& is_valid);
+absl::Status ReadBatchPoints(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                             ExecutionContext& context, std::vector<uint8_t>& is_valid);
 
 // How those points become voxels, but for outputs; and the levels of a segment. context: null for the first one.
 kernels::VoxelizeParams ParamsOfPoints(const Program& program, const std::vector<int64_t>& point_begin,
@@ -38,13 +37,13 @@ class CpuExecutor final : public Executor {
   const BatchGeometry& geometry() const { return geometry_; }
 
  private:
-  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   // Of one segment; context as above.
   absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
                             const RunLimits& limits, const std::vector<ConvPlan>& plans, BatchOutput& output);
-  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                        const RunOptions& options, const std::vector<ConvPlan>& plans, BatchOutput& output);
+  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        const std::vector<ConvPlan>& plans, BatchOutput& output);
 
   ExecutionContext* const context_;
   BatchGeometry geometry_;

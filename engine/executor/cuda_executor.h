@@ -36,8 +36,8 @@ class CudaExecutor final : public Executor {
   const DeviceGeometry& geometry() const { return geometry_; }
 
  private:
-  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   absl::Status BeginGeometry(const Program& program, int32_t num_samples);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
                             int32_t num_samples);
@@ -49,8 +49,8 @@ class CudaExecutor final : public Executor {
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  BatchOutput& output);
-  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
   absl::Status EndStage(Stage stage);

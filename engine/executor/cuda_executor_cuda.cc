@@ -60,8 +60,8 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
   return output;
 }
 
-absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks,
-                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                    const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
   for (const auto& [arena, expected] :
@@ -128,8 +128,7 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.num_points = point_begin_.back();
   params.num_samples = num_samples;
   params.point_begin = points_.point_begin();
-  params.axes = points_.points();
-  params.axes_pitch = NumPointColumns(program.voxelize);
+  params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
   RETURN_IF_ERROR(EndStage(Stage::kSample));
@@ -180,8 +179,8 @@ absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const Progr
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks,
-                                             const RunLimits& limits, BatchOutput& output) {
+absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                             BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   if (!std::exchange(logged_cpu_fallback_, true)) {
     Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
@@ -231,8 +230,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   return cuda.stream.view().Synchronize();
 }
 
-absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks,
-                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                    const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const int64_t num_voxels = geometry_.num_sites()[0];
   voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
@@ -248,8 +247,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = points_.points(),
-                      .points_pitch = NumPointColumns(program.voxelize),
+                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};

@@ -21,15 +21,15 @@ BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may
   }
 }
 
-bool HadNoRoom(const BatchOutput& output) { return ReasonOf(output.status) == error_reason::kOutOfMemory; }
+bool RanOutOfMemory(const BatchOutput& output) { return ReasonOf(output.status) == error_reason::kOutOfMemory; }
 
 }  // namespace
 
-BatchOutput DeviceArbiter::Run(const RunOptions& options, const RunBatch& run) {
+BatchOutput DeviceArbiter::RunWithRetry(const RunOptions& options, const RunBatch& run) {
   {
     absl::ReaderMutexLock lock(&running_);
     BatchOutput output = Try(run, options, num_contexts() <= 1);
-    if (num_contexts() == 0 || !HadNoRoom(output)) return output;
+    if (num_contexts() == 0 || !RanOutOfMemory(output)) return output;
   }
   absl::WriterMutexLock lock(&running_);
   return RunWithEverything(options, run);
@@ -43,7 +43,7 @@ BatchOutput DeviceArbiter::TryOnce(const RunOptions& options, const RunBatch& ru
 BatchOutput DeviceArbiter::RunExclusive(const RunOptions& options, const RunBatch& run) {
   absl::WriterMutexLock lock(&running_);
   BatchOutput output = Try(run, options, num_contexts() <= 1);
-  if (num_contexts() == 0 || !HadNoRoom(output)) return output;
+  if (num_contexts() == 0 || !RanOutOfMemory(output)) return output;
   return RunWithEverything(options, run);
 }
 
@@ -53,7 +53,7 @@ BatchOutput DeviceArbiter::RunWithEverything(const RunOptions& options, const Ru
     for (CudaContext* context : contexts_) context->ReleaseMemory();
   }
   BatchOutput output = Try(run, options, true);
-  if (!HadNoRoom(output) || options.plans == nullptr) return output;
+  if (!RanOutOfMemory(output) || options.plans == nullptr) return output;
   RunOptions by_default = options;
   by_default.plans = nullptr;
   return Try(run, by_default, true);

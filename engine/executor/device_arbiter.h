@@ -1,10 +1,12 @@
 #pragma once
 
-// The contexts of one device, and who may use the memory that the others keep. Batches run side by side. One that found
-// no room runs again alone, with everything given back by everybody: then it has room or nobody has. One that is
-// measured runs alone too: beside others it would be their times that are compared.
+// DeviceArbiter decides which batches run side by side on one device, and which one has the device to itself.
 //
-// Thread-safe.
+// - Batches run side by side, each in a context that keeps its own memory.
+// - A batch that ran out of memory runs again alone, after every context has released its memory. If it does not fit
+//   then, no batch of its size can.
+// - A batch that is measured runs alone too: beside others their times would be compared.
+// - Threads: thread-safe. Calls block while another batch runs alone.
 
 #include <functional>
 #include <vector>
@@ -18,20 +20,22 @@ namespace voxserve {
 
 class DeviceArbiter {
  public:
-  // One batch, of whatever size. The options' plans are the caller's; the rest is decided here.
+  // Runs one batch, whatever its size. The caller sets the options' plans; the arbiter sets the rest.
   using RunBatch = std::function<BatchOutput(const RunOptions&)>;
 
-  // Runs it up to three times: as it is; alone, with the maps on the CPU where the GPU has no room for them even so;
-  // and then by the default plan, which may need less than a tuned one. Memory of the host that is missing counts
-  // likewise.
-  BatchOutput Run(const RunOptions& options, const RunBatch& run);
-  // Once, as it is: for a batch that can be divided.
+  // Runs the batch up to three times, while it runs out of memory (the device's or the host's):
+  //   1. beside others;
+  //   2. alone, with its maps made on the CPU if they do not fit the GPU even so;
+  //   3. alone, by the default plan, which may need less memory than a tuned one.
+  BatchOutput RunWithRetry(const RunOptions& options, const RunBatch& run);
+  // Runs the batch once, beside others: for a batch that can be divided.
   BatchOutput TryOnce(const RunOptions& options, const RunBatch& run);
-  // The same with the device to itself: waits for the batches under way and holds back those that come.
+  // Runs the batch with the device to itself, up to three times too: waits for the batches under way and holds back
+  // those that come.
   BatchOutput RunExclusive(const RunOptions& options, const RunBatch& run);
 
-  // A context takes part while it is here, and runs nothing but through the methods above. Null (a CPU's): nothing
-  // happens.
+  // A context takes part from Add to Remove, and runs nothing but through the methods above. Both ignore null, which a
+  // CPU's context has.
   void Add(CudaContext* context);
   void Remove(CudaContext* context);
 
@@ -44,18 +48,18 @@ class DeviceArbiter {
   std::vector<CudaContext*> contexts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Adds the context for as long as it lives.
-class ArbitratedContext {
+// Adds the context to the arbiter for as long as it lives itself.
+class ContextRegistration {
  public:
-  ArbitratedContext(DeviceArbiter& shared, CudaContext* context) : shared_(shared), context_(context) {
-    shared_.Add(context_);
+  ContextRegistration(DeviceArbiter& arbiter, CudaContext* context) : arbiter_(arbiter), context_(context) {
+    arbiter_.Add(context_);
   }
-  ~ArbitratedContext() { shared_.Remove(context_); }
-  ArbitratedContext(const ArbitratedContext&) = delete;
-  ArbitratedContext& operator=(const ArbitratedContext&) = delete;
+  ~ContextRegistration() { arbiter_.Remove(context_); }
+  ContextRegistration(const ContextRegistration&) = delete;
+  ContextRegistration& operator=(const ContextRegistration&) = delete;
 
  private:
-  DeviceArbiter& shared_;
+  DeviceArbiter& arbiter_;
   CudaContext* const context_;
 };
 

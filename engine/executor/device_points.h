@@ -31,8 +31,8 @@ class DevicePoints {
   // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
   // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes
   // of it, the host waits for the stream before the next call, and before ReleaseSweeps.
-  absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks,
-                      const std::vector<int64_t>& point_begin, const Options& options, ExecutionContext& context);
+  absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                      const Options& options, ExecutionContext& context);
 
   // The batch has ended: neither the sweeps nor their copies are needed any more.
   void ReleaseSweeps();

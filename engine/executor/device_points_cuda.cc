@@ -20,9 +20,8 @@ int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.byt
 
 }  // namespace
 
-absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks,
-                                  const std::vector<int64_t>& point_begin, const Options& options,
-                                  ExecutionContext& context) {
+absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                                  const Options& options, ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
   ReleaseSweeps();
   ListParts(tasks, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
@@ -41,8 +40,7 @@ void DevicePoints::ReleaseSweeps() {
   source_of_sweep_.clear();
 }
 
-void DevicePoints::ListParts(BatchTasks tasks, const std::vector<int64_t>& point_begin,
-                             bool keeps_sweeps) {
+void DevicePoints::ListParts(BatchTasks tasks, const std::vector<int64_t>& point_begin, bool keeps_sweeps) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (point_begin[i] == point_begin[i + 1]) continue;
     int64_t first_point = point_begin[i];

@@ -54,7 +54,7 @@ struct BatchOutput {
   // max_batch_voxels together, and each by itself may run.
   absl::Status status;
   std::vector<InferResult> samples;  // by task; the worker's part is left to it
-  std::vector<StageTime> stages;      // of the whole batch
+  std::vector<StageTime> stages;     // of the whole batch
   int64_t grid_fallbacks = 0;
   // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
   // that were made as pairs).

@@ -26,8 +26,12 @@ absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::str
 absl::Status CheckInput(const VoxelizeOp& op, const InferTask& task);
 
 // Columns of the matrix: the axes as the cloud has them, then the features as the network reads them.
-inline int64_t NumPointColumns(const VoxelizeOp& op) {
-  return static_cast<int64_t>(op.axes.size() + op.features.size());
+inline int32_t NumPointColumns(const VoxelizeOp& op) {
+  return static_cast<int32_t>(op.axes.size() + op.features.size());
+}
+
+inline kernels::ConstRows PointRows(const VoxelizeOp& op, const void* points, int64_t num_points) {
+  return kernels::ConstRows::Packed(points, kernels::DType::kFloat32, num_points, NumPointColumns(op));
 }
 
 // points: [num_points, NumPointColumns]; is_valid: [num_points], 0 where a column is NaN or infinite. The task has

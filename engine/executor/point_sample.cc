@@ -4,7 +4,6 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/node_parameters.h"
 
 namespace voxserve {
 namespace {
@@ -41,8 +40,8 @@ absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task) {
   return absl::OkStatus();
 }
 
-void LayOutSampling(const Program& program, BatchTasks tasks,
-                    const std::vector<int64_t>& point_begin, PointSampling& sampling) {
+void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                    PointSampling& sampling) {
   sampling.Begin(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i) {
     sampling.Set(i, program.voxelize.sample ? program.voxelize.sample : tasks[i]->sample,

@@ -21,8 +21,8 @@ namespace voxserve {
 absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task);
 
 // What the batch's samples select. point_begin: [samples + 1]; samples without points select none.
-void LayOutSampling(const Program& program, BatchTasks tasks,
-                    const std::vector<int64_t>& point_begin, PointSampling& sampling);
+void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                    PointSampling& sampling);
 
 // Selected points, and what became of the others, after TakeVoxelCounts. INVALID_ARGUMENT (BAD_SAMPLE) for a sample
 // that was to select more points than it has valid ones.

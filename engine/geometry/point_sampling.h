@@ -63,7 +63,6 @@ class PointSampling {
             .num_samples = points.num_samples,
             .point_begin = points.point_begin,
             .points = points.axes,
-            .points_pitch = points.axes_pitch,
             .is_valid = points.is_valid,
             .selected_begin = words,
             .starts = words + samples + 1};

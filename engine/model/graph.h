@@ -32,6 +32,9 @@
 
 namespace voxserve {
 
+inline constexpr int kMaxChannels = 65536;  // of any tensor
+inline constexpr int kMaxClasses = 65535;   // ids are below it: one is left for points without a label
+
 // Row-major float32.
 struct HostTensor {
   std::vector<int64_t> shape;
@@ -71,12 +74,17 @@ struct VoxelizeOp {
   std::optional<FarthestPoints> sample;  // its input's; then the axes begin with x, y and z
 };
 
+// True where a sample can be taken: distances are between the first three axes.
+inline bool BeginsWithSpatialAxes(const VoxelizeOp& op) {
+  return op.axes.size() >= 3 && op.axes[0] == "x" && op.axes[1] == "y" && op.axes[2] == "z";
+}
+
 struct SparseConvOp {
   // A generative one is a transposed one by another rule.
   enum class Kind { kSubmanifold, kStrided, kInverse, kTransposed };
   Kind kind = Kind::kSubmanifold;
-  // How a strided or transposed one makes its sites. Of an inverse: its partner's. Of a submanifold, and of one onto
-  // given sites: only geometry is of meaning.
+  // How a strided or transposed one makes its sites; an inverse has its partner's. A submanifold one, and one onto
+  // given sites, have a geometry alone.
   SiteRule sites;
   int in_channels = 0;
   int out_channels = 0;
@@ -120,7 +128,7 @@ struct AddOp {
   std::vector<int> rulebooks;  // SameSiteRulebook of each input to the result's level; empty: all are on it
 };
 
-// Two or more inputs, likewise; channels add up in their order.
+// Two or more inputs, on one level or brought to that of their union; channels add up in their order.
 struct ConcatOp {
   std::vector<int> rulebooks;
 };
@@ -130,7 +138,7 @@ struct CropOp {
   int rulebook = 0;  // SameSiteRulebook
 };
 
-// Likewise. Inputs: a tensor, and the scores of its sites that decide which of them stay.
+// The rows of the sites that scores keep. Inputs: a tensor, and the scores of its sites.
 struct PruneOp {
   int rulebook = 0;
 };
@@ -155,7 +163,7 @@ struct ArgmaxOp {
   int num_classes = 0;  // channels of the input, at most kMaxClasses
 };
 
-// Local pooling. What is said of a SparseConvOp's fields holds for these.
+// Local pooling. Its fields mean what those of a SparseConvOp mean.
 struct PoolOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
   SparseConvOp::Kind kind = SparseConvOp::Kind::kSubmanifold;
@@ -216,7 +224,7 @@ struct AnchorHeadDecodeOp {
   kernels::AnchorHeadParams head;  // likewise
 };
 
-// Of decoded boxes, each input on its own.
+// Suppresses decoded boxes, each input on its own.
 struct NmsOp {
   float iou_threshold = 0;
   int max_boxes_in = 0;  // of each input and sample; 0: all
@@ -276,13 +284,13 @@ struct GraphNode {
   int channels = 0;               // of labels: 1
   bool is_labels = false;         // class ids, else float
 
-  // Of kSampleLevel.
+  // Rows of a sample, on kSampleLevel.
   int64_t rows_per_sample() const { return max_boxes > 0 ? max_boxes : grid ? grid->num_cells() : 1; }
   // True where both have the same rows: sites, samples, cells or points.
   bool HasRowsOf(const GraphNode& other) const {
     return level == other.level && grid == other.grid && max_boxes == other.max_boxes;
   }
-  // Of a node that computes a row from each of the other's.
+  // For a node that computes a row from each of the other's.
   void TakeRowsOf(const GraphNode& other) {
     level = other.level;
     grid = other.grid;

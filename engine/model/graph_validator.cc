@@ -193,7 +193,7 @@ class Validator {
     }
   }
 
-  // What an output's values are of: a voxel_to_point copies its input's. Null where it is not known.
+  // The node that computes an output's values: a voxel_to_point copies its input's. Null where it is not known.
   const GraphNode* SourceOf(int output) const {
     const GraphNode& node = graph_.nodes[output];
     if (node.channels == 0) return nullptr;
@@ -244,7 +244,7 @@ class Validator {
     }
   }
 
-  // Of a graph without another problem.
+  // The graph has no other problem.
   void ReportIdleNodes() {
     std::vector<bool> is_needed(graph_.nodes.size(), false);
     for (const int output : {graph_.labels_output, graph_.scores_output, graph_.boxes_output}) {

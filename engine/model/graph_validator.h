@@ -13,7 +13,7 @@
 
 namespace voxserve {
 
-// Of meaning only where nothing was added to `problems`; then complete but for its digest.
+// The graph has meaning only where nothing was added to `problems`. It is complete then, but for its digest.
 Graph ValidateGraph(const model::v1::Model& model, const StoredTensors& tensors, Problems* problems);
 
 }  // namespace voxserve

@@ -31,7 +31,7 @@ ConvGeometry DropIdleDilation(ConvGeometry geometry) {
   return geometry;
 }
 
-// What the sites depend on, and nothing else.
+// The rule without all that the sites do not depend on.
 SiteRule Canonical(const SiteRule& rule) {
   SiteRule canonical = rule;
   canonical.geometry = DropIdleDilation(rule.geometry);
@@ -161,7 +161,7 @@ int LevelTable::Filter(int parent, const SiteFilter& filter) {
 }
 
 int LevelTable::Union(const std::vector<int>& levels) {
-  // What is no union itself.
+  // The levels that are no unions themselves.
   std::set<int> parts;
   std::vector<int> open = levels;
   while (!open.empty()) {

@@ -27,7 +27,7 @@
 
 namespace voxserve {
 
-// What the output sites of a strided or transposed convolution follow from.
+// How the output sites of a strided or transposed convolution follow from its input's.
 struct SiteRule {
   kernels::CoordinateRule rule = kernels::CoordinateRule::kFloor;
   kernels::ConvGeometry geometry;               // canonical padding
@@ -38,7 +38,7 @@ struct SiteRule {
   bool operator==(const SiteRule&) const = default;
 };
 
-// What one step from site to site of a level is in voxels, per axis: voxels / parts in lowest terms. 0 / 0 where that
+// The step from one site of a level to the next, in voxels per axis: voxels / parts in lowest terms. 0 / 0 where that
 // takes more than 64 bits, which equals nothing.
 struct SiteUnit {
   std::array<int64_t, kernels::kMaxDimension> voxels = {1, 1, 1, 1};

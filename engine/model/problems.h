@@ -26,7 +26,7 @@ class ProblemsAt {
  public:
   ProblemsAt(std::string where, Problems* problems) : where_(std::move(where)), problems_(problems) {}
 
-  // What absl::StrCat takes.
+  // Takes what absl::StrCat takes.
   template <typename... Args>
   void Add(const Args&... what) const {
     problems_->push_back(absl::StrCat(where_, ": ", what...));

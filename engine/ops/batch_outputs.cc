@@ -8,8 +8,7 @@
 
 namespace voxserve {
 
-BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin,
-                           absl::Span<InferResult> results)
+BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results)
     : tasks_(tasks), results_(results) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     // A sample that failed has no points.

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
-#include "engine/tensor/tensor.h"
 
 namespace voxserve {
 
@@ -35,8 +35,7 @@ class BatchOutputs {
   };
 
   // point_begin: [samples + 1]; a sample without points is answered without rows. All outlive the outputs.
-  BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin,
-               absl::Span<InferResult> results);
+  BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results);
 
   size_t num_samples() const { return tasks_.size(); }
   // The first so many points of a sample are answered; of all samples.

@@ -2,16 +2,16 @@
 
 namespace voxserve {
 
-Tensor StepContext::At(const BufferSlice& slice) const {
+kernels::Rows StepContext::At(const BufferSlice& slice) const {
   if (slice.buffer < 0) return {};
   const auto index = static_cast<size_t>(slice.buffer);
   const Buffer& buffer = (*buffers)[index];
   char* const data = (*buffer_data)[index];
   return {.data = data == nullptr ? nullptr : data + slice.column * SizeOf(buffer.dtype),
           .dtype = buffer.dtype,
-          .rows = buffer.NumRows(*num_sites, num_samples(), num_points()),
           .channels = slice.channels,
-          .pitch = buffer.pitch};
+          .pitch = buffer.pitch,
+          .capacity = buffer.NumRows(*num_sites, num_samples(), num_points())};
 }
 
 const int64_t* StepContext::SampleBegin(const BufferSlice& slice) const {
@@ -28,8 +28,7 @@ const int32_t* StepContext::PointToVoxel() const {
 }
 
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {
-  const Tensor added = context.At(residual);
-  return {.bias = bias.data(), .residual = added.data, .residual_pitch = added.pitch, .activation = activation};
+  return {.bias = bias.data(), .residual = context.At(residual), .activation = activation};
 }
 
 }  // namespace voxserve

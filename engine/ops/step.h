@@ -19,9 +19,10 @@
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/tensor/tensor.h"
+#include "engine/tensor/dtype.h"
 #include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve {
 
@@ -69,15 +70,14 @@ struct StepContext {
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
 
-  const float* points = nullptr;  // [num_points, points_pitch]: axes, then features; on the context's device
-  int64_t points_pitch = 0;
+  kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   int ignore_label = 255;
   BatchOutputs* outputs = nullptr;                       // that the steps which make outputs write into
   mutable std::vector<RulebookGrouping> groupings = {};  // by the convolutions that asked for them first
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
-  Tensor At(const BufferSlice& slice) const;
+  kernels::Rows At(const BufferSlice& slice) const;
   // [samples + 1] where the rows of each sample begin in a slice on one of its segment's sample_levels; on the device.
   const int64_t* SampleBegin(const BufferSlice& slice) const;
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
@@ -121,8 +121,8 @@ class Step {
   // number and buffers, and may be called before there is anything else.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Of BatchOutputs' memory on a GPU, for a step that makes outputs. It may be called early, as ScratchBytes of samples,
-  // where there are no outputs yet.
+  // Of BatchOutputs' memory on a GPU, for a step that makes outputs. It may be called early, as ScratchBytes of
+  // samples, where there are no outputs yet.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   std::string name;  // of the graph's node that it began as

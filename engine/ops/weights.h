@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "engine/runtime/device_pool.h"
-#include "engine/tensor/tensor.h"
+#include "engine/tensor/dtype.h"
 
 namespace voxserve {
 

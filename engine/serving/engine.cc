@@ -46,10 +46,10 @@ class EngineImpl final : public Engine {
                   .num_workers = NumWorkers(devices_, options_.streams_per_device),
                   .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
                   .observer = options_.observer}),
-        copies_trimmer_(&devices_, options_.observer) {
-    for (size_t i = 0; i < devices_.size(); ++i) shared_memory_.push_back(std::make_unique<DeviceArbiter>());
+        sweep_cache_trimmer_(&devices_, options_.observer) {
+    for (size_t i = 0; i < devices_.size(); ++i) arbiters_.push_back(std::make_unique<DeviceArbiter>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
-                                                            .shared_memory = &shared_memory_,
+                                                            .arbiters = &arbiters_,
                                                             .pool = &pool_,
                                                             .store = &plan_store_,
                                                             .observer = options_.observer});
@@ -64,7 +64,7 @@ class EngineImpl final : public Engine {
         contexts.emplace_back(device, std::move(context));
       }
     }
-    for (auto& [device, context] : contexts) shared_memory_[device]->Add(context.cuda.get());
+    for (auto& [device, context] : contexts) arbiters_[device]->Add(context.cuda.get());
     num_working_workers_ = static_cast<int>(contexts.size());
     std::vector<int> num_streams(devices_.size());
     for (auto& [device, context] : contexts) {
@@ -76,7 +76,7 @@ class EngineImpl final : public Engine {
                                                    .num_working_workers = &num_working_workers_,
                                                    .batch_bytes = &batch_bytes_[device],
                                                    .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
-                                                   .shared_memory = shared_memory_[device].get(),
+                                                   .arbiter = arbiters_[device].get(),
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
     }
@@ -86,13 +86,13 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override { Drain(); }
 
   void StartLoading(RepositoryListing listing) {
-    keeper_ = std::make_unique<ModelManager>(
+    manager_ = std::make_unique<ModelManager>(
         ModelManager::Options{
             .repository = options_.model_repository,
             .poll_interval = options_.model_poll_interval,
             .models = &models_,
             .builder = {.devices = &devices_,
-                        .shared_memory = &shared_memory_,
+                        .arbiters = &arbiters_,
                         .pool = &pool_,
                         .plan_store = &plan_store_,
                         .observer = options_.observer,
@@ -123,11 +123,11 @@ class EngineImpl final : public Engine {
 
   void CancelTune(uint64_t ticket) override { tuner_->Cancel(ticket); }
 
-  void Load(LoadTask task) override { keeper_->Load(std::move(task)); }
-  void Unload(UnloadTask task) override { keeper_->Unload(std::move(task)); }
+  void Load(LoadTask task) override { manager_->Load(std::move(task)); }
+  void Unload(UnloadTask task) override { manager_->Unload(std::move(task)); }
 
-  void WaitUntilLoaded() override { keeper_->WaitUntilLoaded(); }
-  bool loaded() const override { return keeper_->loaded(); }
+  void WaitUntilLoaded() override { manager_->WaitUntilLoaded(); }
+  bool loaded() const override { return manager_->loaded(); }
 
   std::vector<ModelVersionInfo> ListModels() const override { return models_.List(); }
 
@@ -139,7 +139,7 @@ class EngineImpl final : public Engine {
     tuner_->Stop();
     batcher_.Stop();
     batcher_.WaitUntilIdle();
-    if (keeper_ != nullptr) keeper_->Stop();  // null where the workers did not start
+    if (manager_ != nullptr) manager_->Stop();  // null where the workers did not start
   }
 
   std::string devices() const override { return JoinIds(devices_); }
@@ -176,7 +176,7 @@ class EngineImpl final : public Engine {
     return status;
   }
 
-  // What weights, sweeps and searches leave of a device's memory is shared equally by the contexts that run batches
+  // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
   // side by side.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
@@ -211,20 +211,20 @@ class EngineImpl final : public Engine {
   }
 
   const Options options_;
-  // What comes first goes last: models and workers hold memory of the devices.
+  // Declared before their users, so they are destroyed after them: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
-  std::vector<std::atomic<int64_t>> batch_bytes_;              // by device
-  std::vector<std::unique_ptr<DeviceArbiter>> shared_memory_;  // by device
+  std::vector<std::atomic<int64_t>> batch_bytes_;         // by device
+  std::vector<std::unique_ptr<DeviceArbiter>> arbiters_;  // by device
   std::atomic<int> num_working_workers_{0};
   PlanStore plan_store_;
   ModelTable models_;
-  // Those that hold versions come after it: what they let go of it releases.
-  std::unique_ptr<ModelManager> keeper_;
+  // Declared before its users, so it is destroyed after them.
+  std::unique_ptr<ModelManager> manager_;
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  SweepCacheTrimmer copies_trimmer_;
+  SweepCacheTrimmer sweep_cache_trimmer_;
   std::atomic<uint64_t> next_ticket_{1};
 };
 

@@ -19,10 +19,10 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
-#include "engine/tensor/infer_task.h"
 #include "engine/serving/admission/model_version_info.h"
 #include "engine/serving/models/load_task.h"
 #include "engine/serving/models/tune_task.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

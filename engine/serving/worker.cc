@@ -72,8 +72,8 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   }
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
-                                               model.info.max_points, *options_.shared_memory, *executor_,
-                                               *model.room[options_.device], model.latency[options_.device].get());
+                                               model.info.max_points, *options_.arbiter, *executor_,
+                                               *model.memory[options_.device], model.latency[options_.device].get());
   SettleMemory();
   return status;
 }
@@ -93,8 +93,7 @@ void Worker::SettleMemory() {
   }
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks,
-                                    int64_t num_points) {
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const auto run = [&](const RunOptions& options) {
@@ -102,12 +101,12 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks,
     SettleMemory();
     return output;
   };
-  DeviceArbiter& memory = *options_.shared_memory;
-  if (tasks.size() == 1) return memory.Run({.plans = plans.get()}, run);
+  DeviceArbiter& arbiter = *options_.arbiter;
+  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
   const BatchBytes expected =
-      model.room[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(tasks.size()));
-  return memory.TryOnce({.plans = plans.get(), .expected = expected}, run);
+      model.memory[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(tasks.size()));
+  return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
 BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
@@ -163,7 +162,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   if (has_sample) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) {
-    model.room[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));
+    model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));
   }
   return {.num_voxels = voxels};
 }

@@ -1,10 +1,12 @@
 #pragma once
 
-// One thread with one execution context: takes batches from the batcher, runs them, answers their tasks. Ends when the
-// batcher has stopped and is empty; the destructor waits for that, so stop the batcher first.
+// Worker is one thread with one execution context: it takes batches from the batcher, runs them and answers their
+// tasks.
 //
-// A worker whose device breaks (DEVICE_FAILED) says so, once, and leaves the queue to the others. The last one that is
-// left goes on and answers every task UNAVAILABLE, so that nobody waits for ever.
+// - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so stop the
+//   batcher first.
+// - Errors: a worker whose device breaks (DEVICE_FAILED) says so once and leaves the queue to the others. The last
+//   worker stays and answers every task UNAVAILABLE, so that no task waits for ever.
 
 #include <atomic>
 #include <cstdint>
@@ -37,7 +39,7 @@ class Worker {
     std::atomic<int>* num_working_workers = nullptr;  // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
-    DeviceArbiter* shared_memory = nullptr;                     // of the context's device
+    DeviceArbiter* arbiter = nullptr;                           // of the context's device
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 
@@ -54,8 +56,8 @@ class Worker {
 
  private:
   void Loop();
-  // Answers the tasks of a batch. One that fails as a whole, for want of memory or beyond a limit, is run again in
-  // halves, so that nobody fails for the sake of others.
+  // Answers the tasks of a batch. A batch that fails as a whole, for lack of memory or beyond a limit, runs again in
+  // halves, so that no task fails because of others.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);

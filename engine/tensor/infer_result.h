@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/tensor/box.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/point_counts.h"
 #include "engine/tensor/stage.h"
-#include "engine/tensor/tensor.h"
 
 namespace voxserve {
 

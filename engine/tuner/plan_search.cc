@@ -73,7 +73,7 @@ struct BucketState {
   NetworkPlan defaults;
   std::vector<const InferTask*> scans;  // that are measured
   const SizedScan* middle = nullptr;
-  InferResult expected;                           // the default's result on the middle scan
+  InferResult expected;                            // the default's result on the middle scan
   std::vector<NetworkPlan> shortlist;              // by convolution
   std::vector<NetworkPlan> measured;               // by convolution: the default and what is left of the shortlist
   std::vector<std::vector<absl::Duration>> times;  // of those, sums over the scans

@@ -159,7 +159,7 @@ cudaError_t Launch(const FetchOnDemandParams& params, const FetchOnDemandShape& 
   };
   CommonAlignment out_alignment;
   out_alignment.Add(params.out).Add(params.out_pitch * SizeOf(params.out_dtype)).Add(params.out_channels * kValueBytes);
-  AddEpilogue(params.epilogue, params.dtype, out_alignment);
+  AddEpilogue(params.epilogue, out_alignment);
   const int32_t num_slices = (params.out_channels - 1) / shape.block_channels + 1;
   const FetchOnDemandArguments<T> arguments{
       .shape = shape,

@@ -82,7 +82,8 @@ void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool
   pool.ParallelFor(rulebook.num_tiles(), tiles_per_block, [&](int64_t tile_begin, int64_t tile_end) {
     const int64_t row_begin = tile_begin * kRulebookTileRows;
     const int64_t row_end = std::min(tile_end * kRulebookTileRows, rulebook.num_out_rows);
-    StartRows(params.epilogue, params.out, params.out_pitch, params.out_channels, row_begin, row_end);
+    const Rows out{.data = params.out, .channels = params.out_channels, .pitch = params.out_pitch, .capacity = row_end};
+    StartRows(params.epilogue, out, row_begin, row_end);
     const int64_t* first = rulebook.tile_begin + tile_begin * rulebook.num_offsets;
     const int64_t* last = rulebook.tile_begin + tile_end * rulebook.num_offsets;
     for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
@@ -98,7 +99,7 @@ void FetchOnDemand(const Isa& isa, const FetchOnDemandParams& params, ThreadPool
                       .out_pitch = params.out_pitch,
                       .out_channels = params.out_channels});
     }
-    FinishRows(params.epilogue, params.out, params.out_pitch, params.out_channels, row_begin, row_end);
+    FinishRows(params.epilogue, out, row_begin, row_end);
   });
 }
 

@@ -16,7 +16,8 @@ void RunBlock(const GatherGemmScatterParams& params, int64_t tile_begin, int64_t
   const RulebookView& rulebook = params.rulebook;
   const int64_t row_begin = tile_begin * kRulebookTileRows;
   const int64_t row_end = std::min(tile_end * kRulebookTileRows, rulebook.num_out_rows);
-  StartRows(params.epilogue, params.out, params.out_pitch, params.out_channels, row_begin, row_end);
+  const Rows out{.data = params.out, .channels = params.out_channels, .pitch = params.out_pitch, .capacity = row_end};
+  StartRows(params.epilogue, out, row_begin, row_end);
   for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
     const int64_t first = rulebook.tile_begin[tile_begin * rulebook.num_offsets + k];
     const int64_t num_pairs = rulebook.tile_begin[tile_end * rulebook.num_offsets + k] - first;
@@ -43,7 +44,7 @@ void RunBlock(const GatherGemmScatterParams& params, int64_t tile_begin, int64_t
                 .to = params.out,
                 .to_pitch = params.out_pitch});
   }
-  FinishRows(params.epilogue, params.out, params.out_pitch, params.out_channels, row_begin, row_end);
+  FinishRows(params.epilogue, out, row_begin, row_end);
 }
 
 }  // namespace

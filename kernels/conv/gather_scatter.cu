@@ -200,7 +200,7 @@ cudaError_t ScatterAllOffsets(const ScatterAllOffsetsParams& params, cudaStream_
       .Add(params.channels * SizeOf(params.dtype))
       .Add(params.to)
       .Add(params.to_pitch * SizeOf(params.out_dtype));
-  AddEpilogue(params.epilogue, params.dtype, alignment);
+  AddEpilogue(params.epilogue, alignment);
   return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);

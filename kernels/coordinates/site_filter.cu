@@ -32,7 +32,7 @@ struct Workspace {
 
 template <typename T>
 __device__ bool IsAbove(const SiteFilterParams& params, int64_t row) {
-  return ToFloat(static_cast<const T*>(params.scores)[row * params.scores_pitch]) > params.threshold;
+  return ToFloat(static_cast<const T*>(params.scores.data)[row * params.scores.pitch]) > params.threshold;
 }
 
 // A thread a site.
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kBlockThreads) FilterKernel(const SiteFilterPa
       const int32_t coordinate = Key::Coordinate(key, axis);
       site_stays = site_stays && coordinate >= params.lower[axis] && coordinate < params.upper[axis];
     }
-    if (params.scores != nullptr) site_stays = site_stays && IsAbove<T>(params, row);
+    if (params.scores.data != nullptr) site_stays = site_stays && IsAbove<T>(params, row);
   }
   stays[row] = site_stays ? 1 : 0;
 }
@@ -63,7 +63,7 @@ cudaError_t SiteFilter(const SiteFilterParams& params, cudaStream_t stream) {
   if (params.num_in == 0) return cudaMemsetAsync(params.num_out, 0, sizeof(int64_t), stream);
   Workspace workspace(params);
   VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.dimension, [&](auto dimension) {
-    return VisitFeatureType(params.score_dtype, [&](auto score) {
+    return VisitFeatureType(params.scores.dtype, [&](auto score) {
       FilterKernel<dimension(), decltype(score)>
           <<<NumBlocks(params.num_in), kBlockThreads, 0, stream>>>(params, workspace.stays);
       return LaunchStatus(stream);

@@ -10,7 +10,7 @@
 
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve::kernels {
 
@@ -24,9 +24,7 @@ struct SiteFilterParams {
   int32_t dimension = 3;
   Axes lower = kLowestSite;  // lower <= c < upper on every axis
   Axes upper = kBeyondSites;
-  const void* scores = nullptr;         // one a site, scores_pitch values apart; null: all are above the threshold
-  DType score_dtype = DType::kFloat32;  // the CPU has float32 alone
-  int64_t scores_pitch = 0;
+  ConstRows scores;  // a row a site, of one channel; the CPU has float32 alone. Null data: all are above the threshold
   float threshold = 0;
 
   const uint64_t* in_keys = nullptr;       // [num_in] CoordinateKeys on the CPU, MortonKeys on the GPU

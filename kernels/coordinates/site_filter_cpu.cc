@@ -6,13 +6,12 @@
 namespace voxserve::kernels::cpu {
 
 void SiteFilter(const SiteFilterParams& params) {
-  assert(params.score_dtype == DType::kFloat32);
+  assert(params.scores.dtype == DType::kFloat32);
   const CoordinateKey layout(params.dimension);
-  const auto* const scores = static_cast<const float*>(params.scores);
   uint64_t* out = params.out_keys;
   for (int64_t row = 0; row < params.num_in; ++row) {
     const uint64_t key = params.in_keys[row];
-    bool stays = scores == nullptr || scores[row * params.scores_pitch] > params.threshold;
+    bool stays = params.scores.data == nullptr || *params.scores.floats(row) > params.threshold;
     for (int axis = 0; axis < params.dimension; ++axis) {
       const int32_t coordinate = layout.Coordinate(key, axis);
       stays &= coordinate >= params.lower[axis] && coordinate < params.upper[axis];

@@ -10,17 +10,6 @@
 
 namespace voxserve::kernels::cuda {
 
-// Neighbouring values that one thread loads and stores together, in accesses of 16 bytes where they are that many.
-template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorBytes) Pack {
-  T values[kCount];
-};
-
-template <int kCount, typename T>
-__device__ Pack<T, kCount> LoadPack(const T* from) {
-  return *reinterpret_cast<const Pack<T, kCount>*>(from);
-}
-
 // An Epilogue with its types. Residual and output may be the same memory: a thread reads what it alone then writes.
 template <typename Residual, typename Bias>
 struct TypedEpilogue {
@@ -31,8 +20,8 @@ struct TypedEpilogue {
 
   explicit TypedEpilogue(const Epilogue& epilogue)
       : bias(static_cast<const Bias*>(epilogue.bias)),
-        residual(static_cast<const Residual*>(epilogue.residual)),
-        residual_pitch(epilogue.residual_pitch),
+        residual(static_cast<const Residual*>(epilogue.residual.data)),
+        residual_pitch(epilogue.residual.pitch),
         activation(epilogue.activation) {}
 
   // Of kCount channels from `channel` on; `out` is where the first of them goes.
@@ -69,21 +58,8 @@ struct TypedEpilogue {
 };
 
 // Bytes that an epilogue's accesses start at.
-inline void AddEpilogue(const Epilogue& epilogue, DType residual_dtype, CommonAlignment& alignment) {
-  alignment.Add(epilogue.bias);
-  if (epilogue.residual == nullptr) return;
-  alignment.Add(epilogue.residual).Add(epilogue.residual_pitch * SizeOf(residual_dtype));
-}
-
-// Calls visit(T{}, Out{}) with the types of features that are computed from `dtype` and stored as `out_dtype`, which is
-// dtype itself or float32.
-template <typename Visitor>
-cudaError_t VisitInAndOutType(DType dtype, DType out_dtype, const Visitor& visit) {
-  return VisitFeatureType(dtype, [&](auto in) {
-    if (out_dtype == dtype) return visit(in, in);
-    if (out_dtype == DType::kFloat32) return visit(in, float{});
-    return cudaErrorInvalidValue;
-  });
+inline void AddEpilogue(const Epilogue& epilogue, CommonAlignment& alignment) {
+  alignment.Add(epilogue.bias).Add(epilogue.residual);
 }
 
 }  // namespace voxserve::kernels::cuda

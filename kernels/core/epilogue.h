@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/core/rows.h"
+
 namespace voxserve::kernels {
 
 enum class ActivationFunction : int32_t { kNone, kRelu, kLeakyRelu, kSigmoid, kGelu, kSilu, kTanh };
@@ -44,23 +46,21 @@ constexpr float Activate(const Activation& activation, float value) {
   return value;
 }
 
-// out = activation(sum + bias + residual), with folded batch norm in the weights and the bias. The residual has the
-// dtype of the layer's input.
+// out = activation(sum + bias + residual), with folded batch norm in the weights and the bias.
 struct Epilogue {
-  const void* bias = nullptr;      // [out_channels] float32, where the layer does not ask for another; null: none
-  const void* residual = nullptr;  // [num_out_rows, out_channels], rows residual_pitch apart; null: none
-  int64_t residual_pitch = 0;      // values
+  const void* bias = nullptr;  // [out_channels] float32, where the layer does not ask for another; null: none
+  ConstRows residual;          // [num_out_rows, out_channels] in the dtype of the layer's input; null data: none
   Activation activation;
 };
 static_assert(std::is_trivially_copyable_v<Epilogue>);
 
 namespace cpu {
 
-// The two halves of an epilogue around a sum that is built in place, for rows [begin, end) of out [.., channels]:
-// StartRows sets them to bias + residual (or 0), FinishRows applies the activation. All is float32. out may be the
+// The two halves of an epilogue around a sum that is built in place, for rows [begin, end) of `out`:
+// StartRows sets them to bias + residual (or 0), FinishRows applies the activation. All is float32. `out` may be the
 // residual itself.
-void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
-void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end);
+void StartRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end);
+void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end);
 
 void ActivateRow(const Activation& activation, float* row, int32_t channels);
 

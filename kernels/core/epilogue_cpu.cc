@@ -4,13 +4,14 @@
 
 namespace voxserve::kernels::cpu {
 
-void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
+void StartRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end) {
+  const int32_t channels = out.channels;
   const size_t row_bytes = sizeof(float) * static_cast<size_t>(channels);
   const auto* bias = static_cast<const float*>(epilogue.bias);
   for (int64_t row = begin; row < end; ++row) {
-    float* to = out + row * out_pitch;
-    if (epilogue.residual != nullptr) {
-      const float* residual = static_cast<const float*>(epilogue.residual) + row * epilogue.residual_pitch;
+    float* to = out.floats(row);
+    if (epilogue.residual.data != nullptr) {
+      const float* residual = epilogue.residual.floats(row);
       if (bias != nullptr) {
         for (int32_t c = 0; c < channels; ++c) to[c] = residual[c] + bias[c];
       } else if (to != residual) {
@@ -24,9 +25,9 @@ void StartRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t 
   }
 }
 
-void FinishRows(const Epilogue& epilogue, float* out, int64_t out_pitch, int32_t channels, int64_t begin, int64_t end) {
+void FinishRows(const Epilogue& epilogue, const Rows& out, int64_t begin, int64_t end) {
   if (epilogue.activation.function == ActivationFunction::kNone) return;
-  for (int64_t row = begin; row < end; ++row) ActivateRow(epilogue.activation, out + row * out_pitch, channels);
+  for (int64_t row = begin; row < end; ++row) ActivateRow(epilogue.activation, out.floats(row), out.channels);
 }
 
 void ActivateRow(const Activation& activation, float* row, int32_t channels) {

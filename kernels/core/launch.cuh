@@ -13,6 +13,7 @@
 
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/rows.h"
 
 // Returns from the launcher with the error.
 #define VOXSERVE_RETURN_IF_CUDA(expression)                                                           \
@@ -95,6 +96,22 @@ cudaError_t VisitFeatureType(DType dtype, const Visitor& visit) {
       break;
   }
   return cudaErrorInvalidValue;
+}
+
+// Calls visit(T{}, Out{}) with the types of features that are computed from `dtype` and stored as `out_dtype`, which is
+// dtype itself or float32.
+template <typename Visitor>
+cudaError_t VisitInAndOutType(DType dtype, DType out_dtype, const Visitor& visit) {
+  return VisitFeatureType(dtype, [&](auto in) {
+    if (out_dtype == dtype) return visit(in, in);
+    if (out_dtype == DType::kFloat32) return visit(in, float{});
+    return cudaErrorInvalidValue;
+  });
+}
+
+// A row of float32 values.
+__device__ inline const float* FloatsOf(const ConstRows& rows, int64_t row) {
+  return static_cast<const float*>(rows.data) + row * rows.pitch;
 }
 
 // Features are computed in float32 whatever they are stored as.

@@ -7,11 +7,23 @@
 #include <cstdint>
 
 #include "kernels/core/launch.cuh"
+#include "kernels/core/rows.h"
 
 namespace voxserve::kernels::cuda {
 
 // What a thread moves at most in one access.
 inline constexpr int64_t kVectorBytes = 16;
+
+// Neighbouring values that one thread loads and stores together, in accesses of 16 bytes where they are that many.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorBytes) Pack {
+  T values[kCount];
+};
+
+template <int kCount, typename T>
+__device__ Pack<T, kCount> LoadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
 
 struct RowChunks {
   int64_t num_rows;
@@ -49,6 +61,10 @@ class CommonAlignment {
   CommonAlignment& Add(int64_t bytes) {
     bits_ |= static_cast<uint64_t>(bytes);
     return *this;
+  }
+  // Where rows begin.
+  CommonAlignment& Add(const ConstRows& rows) {
+    return rows.data == nullptr ? *this : Add(rows.data).Add(rows.pitch_bytes());
   }
   // A power of two, kVectorBytes at most.
   int64_t bytes() const { return static_cast<int64_t>(bits_ & (~bits_ + 1)); }

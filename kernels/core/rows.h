@@ -21,8 +21,19 @@ struct ConstRows {
   int64_t pitch = 0;     // values from a row to the next
   int64_t capacity = 0;  // rows
 
-  const float* floats() const { return static_cast<const float*>(data); }
+  // Rows without anything between them.
+  static constexpr ConstRows Packed(const void* data, DType dtype, int64_t capacity, int32_t channels) {
+    return {.data = data, .dtype = dtype, .channels = channels, .pitch = channels, .capacity = capacity};
+  }
+  const float* floats(int64_t row = 0) const { return static_cast<const float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
+  ConstRows Columns(int32_t first, int32_t count) const {
+    return {.data = data == nullptr ? nullptr : static_cast<const char*>(data) + first * SizeOf(dtype),
+            .dtype = dtype,
+            .channels = count,
+            .pitch = pitch,
+            .capacity = capacity};
+  }
 };
 static_assert(std::is_trivially_copyable_v<ConstRows>);
 
@@ -34,7 +45,10 @@ struct Rows {
   int64_t pitch = 0;     // values from a row to the next
   int64_t capacity = 0;  // rows
 
-  float* floats() const { return static_cast<float*>(data); }
+  static constexpr Rows Packed(void* data, DType dtype, int64_t capacity, int32_t channels) {
+    return {.data = data, .dtype = dtype, .channels = channels, .pitch = channels, .capacity = capacity};
+  }
+  float* floats(int64_t row = 0) const { return static_cast<float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
   operator ConstRows() const {  // NOLINT(google-explicit-constructor): whoever may write may read
     return {.data = data, .dtype = dtype, .channels = channels, .pitch = pitch, .capacity = capacity};

@@ -24,7 +24,8 @@
 
 namespace voxserve::kernels::cuda {
 
-// What a factor's rows from `address` on are called; 1024-byte aligned, but for 32 bytes a step of 16 values.
+// Builds the shared-memory matrix descriptor of the operand at `address`, which is 1024-byte aligned but for 32 bytes a
+// step of 16 values.
 __device__ inline uint64_t SwizzledMatrix(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;  // bytes to the next 8 rows

@@ -125,24 +125,24 @@ cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& para
 template <typename T>
 Conv2dArguments<T> ArgumentsOf(const Conv2dParams& params, int32_t out_rows, int32_t out_columns) {
   const Conv2dGeometry& geometry = params.geometry;
-  const PackedWeights packed(geometry, params.in_channels, params.out_channels, params.dtype);
-  const int32_t group_in_channels = params.in_channels / geometry.groups;
-  const int32_t group_out_channels = params.out_channels / geometry.groups;
+  const PackedWeights packed(geometry, params.in.channels, params.out.channels, params.in.dtype);
+  const int32_t group_in_channels = params.in.channels / geometry.groups;
+  const int32_t group_out_channels = params.out.channels / geometry.groups;
   constexpr auto kValueBytes = static_cast<int64_t>(sizeof(T));
   CommonAlignment in_alignment;
-  in_alignment.Add(params.in).Add(params.in_pitch * kValueBytes);
+  in_alignment.Add(params.in);
   if (geometry.groups > 1) in_alignment.Add(group_in_channels * kValueBytes);
   CommonAlignment out_alignment;
-  out_alignment.Add(params.out).Add(params.out_pitch * SizeOf(params.out_dtype)).Add(group_out_channels * kValueBytes);
-  AddEpilogue(params.epilogue, params.dtype, out_alignment);
+  out_alignment.Add(params.out).Add(group_out_channels * kValueBytes);
+  AddEpilogue(params.epilogue, out_alignment);
   return {.geometry = geometry,
           .num_images = params.num_images,
           .in_rows = params.in_rows,
           .in_columns = params.in_columns,
           .out_rows = out_rows,
           .out_columns = out_columns,
-          .in = static_cast<const T*>(params.in),
-          .in_pitch = params.in_pitch,
+          .in = static_cast<const T*>(params.in.data),
+          .in_pitch = params.in.pitch,
           .group_in_channels = group_in_channels,
           .padded_in_channels = packed.padded_in_channels,
           .in_vectors = in_alignment.bytes() == kVectorBytes,
@@ -151,9 +151,9 @@ Conv2dArguments<T> ArgumentsOf(const Conv2dParams& params, int32_t out_rows, int
           .group_out_channels = group_out_channels,
           .padded_out_channels = packed.padded_out_channels,
           .num_column_tiles = 0,  // LaunchTiles knows
-          .out = params.out,
-          .out_pitch = params.out_pitch,
-          .is_out_float = params.out_dtype == DType::kFloat32,
+          .out = params.out.data,
+          .out_pitch = params.out.pitch,
+          .is_out_float = params.out.dtype == DType::kFloat32,
           .out_vectors = out_alignment.bytes() == kVectorBytes,
           .epilogue = TypedEpilogue<T, float>(params.epilogue)};
 }
@@ -199,18 +199,18 @@ std::vector<float> PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_
 
 cudaError_t Conv2d(const Conv2dParams& params, cudaStream_t stream) {
   const Conv2dGeometry& geometry = params.geometry;
-  if (!IsServed(geometry, params.in_channels, params.out_channels)) return cudaErrorInvalidValue;
-  if (params.out_dtype != params.dtype && params.out_dtype != DType::kFloat32) return cudaErrorInvalidValue;
+  if (!IsServed(geometry, params.in.channels, params.out.channels)) return cudaErrorInvalidValue;
+  if (params.out.dtype != params.in.dtype && params.out.dtype != DType::kFloat32) return cudaErrorInvalidValue;
   const int64_t out_rows = geometry.OutSize(0, params.in_rows);
   const int64_t out_columns = geometry.OutSize(1, params.in_columns);
-  if (params.num_images <= 0 || out_rows <= 0 || out_columns <= 0 || params.out_channels == 0) return cudaSuccess;
+  if (params.num_images <= 0 || out_rows <= 0 || out_columns <= 0 || params.out.channels == 0) return cudaSuccess;
   if (out_rows > std::numeric_limits<int32_t>::max() || out_columns > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
   const NvtxRange range("Conv2d");
   DeviceTraits traits;
   VOXSERVE_RETURN_IF_CUDA(ReadTraits(traits));
-  return VisitFeatureType(params.dtype, [&](auto value) {
+  return VisitFeatureType(params.in.dtype, [&](auto value) {
     const auto arguments =
         ArgumentsOf<decltype(value)>(params, static_cast<int32_t>(out_rows), static_cast<int32_t>(out_columns));
     return Launch(arguments, params, traits, stream);

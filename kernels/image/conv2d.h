@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -73,16 +73,10 @@ struct Conv2dParams {
   int64_t num_images = 0;
   int32_t in_rows = 0;  // of an image; those of the output are OutSize(0, in_rows), OutSize(1, in_columns)
   int32_t in_columns = 0;
-  DType dtype = DType::kFloat32;      // of in, weights and residual; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [num_images, in_rows, in_columns, in_channels], positions in_pitch apart
-  int64_t in_pitch = 0;               // values, as all pitches
-  int32_t in_channels = 0;            // 1 or more
-  const void* weights = nullptr;      // packed by the device's PackConv2dWeights, 128-byte aligned on a GPU
-  void* out = nullptr;    // [num_images, out rows, out columns, out_channels], positions out_pitch apart; must
-  int64_t out_pitch = 0;  //   not overlap `in`, may be the residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;        // its rows are positions of the output, its bias is float32
+  ConstRows in;                   // the inputs' positions, 1 channel or more; the CPU has float32 alone
+  const void* weights = nullptr;  // of in's type, by the device's PackConv2dWeights; 128-byte aligned on a GPU
+  Rows out;           // the outputs' positions, of in's type or float32; not over `in`, may be the residual itself
+  Epilogue epilogue;  // its rows are positions of the output, its bias is float32
   bool allow_tf32 = false;  // a GPU may round float32 factors to TensorFloat-32
   Conv2dTiling tiling = Conv2dTiling::kChosen;
 };

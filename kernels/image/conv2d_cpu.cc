@@ -116,33 +116,36 @@ class PhaseConvolution {
   void Prepare(int64_t num_rows) {
     if (!phase_.HasCells() || primitives_.contains(num_rows)) return;
     primitives_.emplace(
-        num_rows, BandConvolution(phase_, params_.geometry.groups, params_.in_channels, params_.out_channels, num_rows,
+        num_rows, BandConvolution(phase_, params_.geometry.groups, params_.in.channels, params_.out.channels, num_rows,
                                   phase_.columns.num_outputs, &weights_desc_));
   }
 
   void ComputeBand(int64_t image, int64_t first_row, int64_t num_rows, Scratch& scratch) const {
     const Conv2dPhase &rows = phase_.rows, &columns = phase_.columns;
     const int64_t num_columns = columns.num_outputs;
-    const int64_t channels = params_.out_channels;
-    const bool is_direct = rows.out_step == 1 && columns.out_step == 1 && params_.out_pitch == channels;
-    auto* const out = static_cast<float*>(params_.out);
+    const int64_t channels = params_.out.channels;
+    const bool is_direct = rows.out_step == 1 && columns.out_step == 1 && params_.out.pitch == channels;
+    float* const out = params_.out.floats();
     if (!is_direct) scratch.out.resize(static_cast<size_t>(num_rows * num_columns * channels));
     float* const band = is_direct ? out + Position(image, first_row) * channels : scratch.out.data();
 
+    const Rows sums{
+        .data = band, .channels = params_.out.channels, .pitch = channels, .capacity = num_rows * num_columns};
     for (int64_t row = 0; row < num_rows; ++row) {
-      StartRows(EpilogueOf(Position(image, first_row + row)), band + row * num_columns * channels, channels,
-                params_.out_channels, 0, num_columns);
+      Rows row_sums = sums;
+      row_sums.data = sums.floats(row * num_columns);
+      StartRows(EpilogueOf(Position(image, first_row + row)), row_sums, 0, num_columns);
     }
     if (phase_.HasCells()) Convolve(InputsOf(image, first_row, num_rows, scratch), band, num_rows, scratch);
-    FinishRows(params_.epilogue, band, channels, params_.out_channels, 0, num_rows * num_columns);
+    FinishRows(params_.epilogue, sums, 0, sums.capacity);
     if (is_direct) return;
     const float* from = band;
     for (int64_t row = 0; row < num_rows; ++row) {
-      float* to = out + Position(image, first_row + row) * params_.out_pitch;
+      float* to = out + Position(image, first_row + row) * params_.out.pitch;
       for (int64_t column = 0; column < num_columns; ++column) {
         std::copy_n(from, channels, to);
         from += channels;
-        to += columns.out_step * params_.out_pitch;
+        to += columns.out_step * params_.out.pitch;
       }
     }
   }
@@ -159,9 +162,9 @@ class PhaseConvolution {
   // Of the outputs of a row that begins at a position.
   Epilogue EpilogueOf(int64_t position) const {
     Epilogue epilogue = params_.epilogue;
-    if (epilogue.residual != nullptr) {
-      epilogue.residual = static_cast<const float*>(epilogue.residual) + position * epilogue.residual_pitch;
-      epilogue.residual_pitch *= phase_.columns.out_step;
+    if (epilogue.residual.data != nullptr) {
+      epilogue.residual.data = epilogue.residual.floats(position);
+      epilogue.residual.pitch *= phase_.columns.out_step;
     }
     return epilogue;
   }
@@ -172,10 +175,9 @@ class PhaseConvolution {
     const int64_t column_begin = phase_.columns.in_begin;
     const int64_t in_rows = Reach(phase_.rows, num_rows),
                   in_columns = Reach(phase_.columns, phase_.columns.num_outputs);
-    const int64_t channels = params_.in_channels;
-    const float* const in =
-        static_cast<const float*>(params_.in) + image * params_.in_rows * params_.in_columns * params_.in_pitch;
-    if (params_.in_pitch == channels && column_begin == 0 && in_columns == params_.in_columns && row_begin >= 0 &&
+    const int64_t channels = params_.in.channels;
+    const float* const in = params_.in.floats(image * params_.in_rows * params_.in_columns);
+    if (params_.in.pitch == channels && column_begin == 0 && in_columns == params_.in_columns && row_begin >= 0 &&
         row_begin + in_rows <= params_.in_rows) {
       return in + row_begin * in_columns * channels;
     }
@@ -189,12 +191,12 @@ class PhaseConvolution {
         continue;
       }
       std::fill_n(to, left * channels, 0.0f);
-      const float* const from = in + (row * params_.in_columns + column_begin) * params_.in_pitch;
-      if (params_.in_pitch == channels) {
+      const float* const from = in + (row * params_.in_columns + column_begin) * params_.in.pitch;
+      if (params_.in.pitch == channels) {
         std::copy(from + left * channels, from + right * channels, to + left * channels);
       } else {
         for (int64_t column = left; column < right; ++column) {
-          std::copy_n(from + column * params_.in_pitch, channels, to + column * channels);
+          std::copy_n(from + column * params_.in.pitch, channels, to + column * channels);
         }
       }
       std::fill_n(to + right * channels, (in_columns - right) * channels, 0.0f);
@@ -230,14 +232,14 @@ class PhaseConvolution {
 int64_t BandRows(const Conv2dParams& params, const ImagePhase& phase, int num_threads) {
   const int64_t row_floats =
       int64_t{phase.columns.num_outputs} *
-      (params.out_channels + int64_t{params.in_channels} * phase.rows.in_step * phase.columns.in_step);
+      (params.out.channels + int64_t{params.in.channels} * phase.rows.in_step * phase.columns.in_step);
   const int64_t in_cache = kBandBytes / int64_t{sizeof(float)} / std::max<int64_t>(1, row_floats);
   const int64_t for_all = phase.rows.num_outputs / (kBandsAThread * num_threads);
   return std::max<int64_t>(1, std::min(in_cache, num_threads == 1 ? in_cache : for_all));
 }
 
 bool HasOutputs(const Conv2dParams& params) {
-  return params.out_channels > 0 && params.geometry.OutSize(0, params.in_rows) > 0 &&
+  return params.out.channels > 0 && params.geometry.OutSize(0, params.in_rows) > 0 &&
          params.geometry.OutSize(1, params.in_columns) > 0;
 }
 
@@ -252,7 +254,7 @@ class Bands {
     for (int32_t i = 0; i < NumPhases(geometry); ++i) {
       const ImagePhase phase(geometry, params.in_rows, params.in_columns, i);
       const memory::desc desc =
-          phase.HasCells() ? WeightsOf(phase, geometry, params.in_channels, params.out_channels) : memory::desc();
+          phase.HasCells() ? WeightsOf(phase, geometry, params.in.channels, params.out.channels) : memory::desc();
       if (phase.rows.num_outputs > 0 && phase.columns.num_outputs > 0) {
         PhaseConvolution& convolution = phases_.emplace_back(params, phase, weights, desc);
         const int64_t band_rows = BandRows(params, phase, num_threads);
@@ -332,14 +334,14 @@ std::string PackConv2dWeights(const Conv2dGeometry& geometry, int32_t in_channel
 }
 
 std::string CheckConv2d(const Conv2dParams& params) {
-  if (!HasOutputs(params) || HasFewOutputs(params.geometry, params.in_channels, params.out_channels)) return "";
+  if (!HasOutputs(params) || HasFewOutputs(params.geometry, params.in.channels, params.out.channels)) return "";
   return RefusalOf([&] { Bands(params, /*num_threads=*/1); });
 }
 
 std::string Conv2d(const Conv2dParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   if (params.num_images == 0 || !HasOutputs(params)) return "";
-  if (HasFewOutputs(params.geometry, params.in_channels, params.out_channels)) {
+  if (HasFewOutputs(params.geometry, params.in.channels, params.out.channels)) {
     FewOutputsConv2d(params, pool);
     return "";
   }

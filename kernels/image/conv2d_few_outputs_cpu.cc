@@ -33,8 +33,8 @@ class GroupedConvolution {
         geometry_(params.geometry),
         out_rows_(geometry_.OutSize(0, params.in_rows)),
         out_columns_(geometry_.OutSize(1, params.in_columns)),
-        group_in_(params.in_channels / geometry_.groups),
-        group_out_(params.out_channels / geometry_.groups),
+        group_in_(params.in.channels / geometry_.groups),
+        group_out_(params.out.channels / geometry_.groups),
         num_cells_(geometry_.kernel_size[0] * geometry_.kernel_size[1]),
         reach_(geometry_.dilation[0] * (geometry_.kernel_size[0] - 1) + 1) {
     const int64_t row_bytes = std::max<int64_t>(1, int64_t{params.in_columns} * num_cells_ * group_out_ * 4);
@@ -60,38 +60,38 @@ class GroupedConvolution {
     const int64_t num_positions = (in_end - in_begin) * params_.in_columns;
     scratch.products.resize(static_cast<size_t>(num_positions * num_cells_ * group_out_));
     scratch.sums.resize(static_cast<size_t>(out_columns_));
-    Gemm({.m = int64_t{group_out_} * num_cells_,
-          .n = num_positions,
-          .k = group_in_,
-          .a = static_cast<const float*>(params_.weights) + int64_t{group} * group_out_ * num_cells_ * group_in_,
-          .a_pitch = group_in_,
-          .b = static_cast<const float*>(params_.in) +
-               (image * params_.in_rows + in_begin) * params_.in_columns * params_.in_pitch +
-               int64_t{group} * group_in_,
-          .b_pitch = params_.in_pitch,
-          .c = scratch.products.data(),
-          .c_pitch = std::max<int64_t>(1, num_positions),
-          .is_b_transposed = true});
+    Gemm(
+        {.m = int64_t{group_out_} * num_cells_,
+         .n = num_positions,
+         .k = group_in_,
+         .a = static_cast<const float*>(params_.weights) + int64_t{group} * group_out_ * num_cells_ * group_in_,
+         .a_pitch = group_in_,
+         .b = params_.in.floats((image * params_.in_rows + in_begin) * params_.in_columns) + int64_t{group} * group_in_,
+         .b_pitch = params_.in.pitch,
+         .c = scratch.products.data(),
+         .c_pitch = std::max<int64_t>(1, num_positions),
+         .is_b_transposed = true});
 
     const int64_t out_begin = (image * out_rows_ + row_begin) * out_columns_;
     const int64_t out_end = (image * out_rows_ + row_end) * out_columns_;
     const int64_t channel = int64_t{group} * group_out_;
-    float* const out = static_cast<float*>(params_.out) + channel;
+    float* const out = params_.out.floats() + channel;
+    const Rows group_out{.data = out, .channels = group_out_, .pitch = params_.out.pitch, .capacity = out_end};
     Epilogue epilogue = params_.epilogue;
     if (epilogue.bias != nullptr) epilogue.bias = static_cast<const float*>(epilogue.bias) + channel;
-    if (epilogue.residual != nullptr) epilogue.residual = static_cast<const float*>(epilogue.residual) + channel;
-    StartRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+    if (epilogue.residual.data != nullptr) epilogue.residual.data = epilogue.residual.floats() + channel;
+    StartRows(epilogue, group_out, out_begin, out_end);
     for (int64_t row = row_begin; row < row_end; ++row) {
-      float* const to = out + (image * out_rows_ + row) * out_columns_ * params_.out_pitch;
+      float* const to = out + (image * out_rows_ + row) * out_columns_ * params_.out.pitch;
       for (int32_t output = 0; output < group_out_; ++output) {
         AddUp(scratch.products.data() + output * num_cells_ * num_positions, num_positions, row, in_begin, in_end,
               scratch.sums.data());
         for (int64_t column = 0; column < out_columns_; ++column) {
-          to[column * params_.out_pitch + output] += scratch.sums[static_cast<size_t>(column)];
+          to[column * params_.out.pitch + output] += scratch.sums[static_cast<size_t>(column)];
         }
       }
     }
-    FinishRows(epilogue, out, params_.out_pitch, group_out_, out_begin, out_end);
+    FinishRows(epilogue, group_out, out_begin, out_end);
   }
 
  private:

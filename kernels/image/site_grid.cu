@@ -1,7 +1,5 @@
 #include "kernels/coordinates/morton_key.h"
-#include "kernels/core/epilogue.cuh"
-#include "kernels/core/launch.cuh"
-#include "kernels/core/row_chunks.cuh"
+#include "kernels/core/row_launch.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/image/site_grid.h"
 
@@ -34,22 +32,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (cell != kNoCell) site_of[cell] = static_cast<int32_t>(site);
 }
 
-// A thread has kCount columns of a row of cells. kIsFolded: a row is several cells.
-template <typename T, typename Out, int kCount, bool kIsFolded>
+// kIsFolded: a row is several cells.
+template <bool kIsFolded, typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
-    FillCellsKernel(const RowChunks rows, const SitesToCellsParams params, const int32_t* site_of) {
-  const auto* const in = static_cast<const T*>(params.in);
-  auto* const out = static_cast<Out*>(params.out);
-  rows.ForEach([&](int64_t row, int32_t chunk) {
-    const int32_t column = chunk * kCount;
-    Pack<Out, kCount> result;
+    FillCellsKernel(const RowsOf<T, Out, kCount> rows, const SitesToCellsParams params, const int32_t* site_of) {
+  rows.ForEach([&](int64_t row, int32_t column) {
+    float values[kCount] = {};
     if constexpr (kIsFolded) {
+      const auto* const in = static_cast<const T*>(params.in.data);
       const int32_t* const sites = site_of + row * params.depth;
       int32_t channel = column / params.depth, cell = column - channel * params.depth;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int32_t site = sites[cell];
-        result.values[i] = FromFloat<Out>(site < 0 ? 0.0f : ToFloat(in[site * params.in_pitch + channel]));
+        if (site >= 0) values[i] = ToFloat(in[site * params.in.pitch + channel]);
         if (++cell == params.depth) {
           cell = 0;
           ++channel;
@@ -57,53 +53,20 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     } else {
       const int32_t site = site_of[row];
-      Pack<T, kCount> read = {};
-      if (site >= 0) read = LoadPack<kCount>(in + site * params.in_pitch + column);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) result.values[i] = FromFloat<Out>(site < 0 ? 0.0f : ToFloat(read.values[i]));
+      if (site >= 0) rows.Load(params.in, site, column, values);
     }
-    *reinterpret_cast<Pack<Out, kCount>*>(out + row * params.out_pitch + column) = result;
+    rows.Store(values, params.out, row, column);
   });
 }
 
-// A thread has kCount channels of a site.
 template <int kDimension, typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
-    ReadCellsKernel(const RowChunks rows, const CellsToSitesParams params) {
-  const auto* const in = static_cast<const T*>(params.in);
-  auto* const out = static_cast<Out*>(params.out);
-  rows.ForEach([&](int64_t site, int32_t chunk) {
-    const int32_t channel = chunk * kCount;
+    ReadCellsKernel(const RowsOf<T, Out, kCount> rows, const CellsToSitesParams params) {
+  rows.ForEach([&](int64_t site, int32_t channel) {
     const int64_t cell = CellOf<kDimension>(params.grid, params.keys[site]);
-    Pack<T, kCount> read = {};
-    if (cell != kNoCell) read = LoadPack<kCount>(in + cell * params.in_pitch + channel);
-    Pack<Out, kCount> result;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      result.values[i] = FromFloat<Out>(cell == kNoCell ? 0.0f : ToFloat(read.values[i]));
-    }
-    *reinterpret_cast<Pack<Out, kCount>*>(out + site * params.out_pitch + channel) = result;
-  });
-}
-
-template <typename T, typename Out, int kCount>
-cudaError_t LaunchFillCells(const SitesToCellsParams& params, int64_t num_rows, cudaStream_t stream) {
-  const auto* const site_of = static_cast<const int32_t*>(params.workspace);
-  const RowChunks rows(num_rows, int64_t{params.channels} * params.depth / kCount);
-  if (params.depth > 1) {
-    FillCellsKernel<T, Out, kCount, true><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params, site_of);
-  } else {
-    FillCellsKernel<T, Out, kCount, false><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params, site_of);
-  }
-  return LaunchStatus(stream);
-}
-
-template <typename T, typename Out, int kCount>
-cudaError_t LaunchReadCells(const CellsToSitesParams& params, cudaStream_t stream) {
-  const RowChunks rows(params.num_sites, params.channels / kCount);
-  return VisitDimension(params.grid.dimension, [&](auto dimension) {
-    ReadCellsKernel<dimension(), T, Out, kCount><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
-    return LaunchStatus(stream);
+    float values[kCount] = {};
+    if (cell != kNoCell) rows.Load(params.in, cell, channel, values);
+    rows.Store(values, params.out, site, channel);
   });
 }
 
@@ -114,50 +77,37 @@ size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples) {
 }
 
 cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream) {
-  const int64_t num_rows = params.num_samples * (params.grid.num_cells() / params.depth);
-  if (num_rows == 0 || params.channels == 0) return cudaSuccess;
+  if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   const NvtxRange range("SitesToCells");
+  auto* const site_of = static_cast<int32_t*>(params.workspace);
   VOXSERVE_RETURN_IF_CUDA(
-      cudaMemsetAsync(params.workspace, 0xFF, SitesToCellsWorkspaceBytes(params.grid, params.num_samples), stream));
-  if (params.num_sites > 0) {
+      cudaMemsetAsync(site_of, 0xFF, SitesToCellsWorkspaceBytes(params.grid, params.num_samples), stream));
+  const int64_t num_sites = params.in.capacity;
+  if (num_sites > 0) {
     VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.grid.dimension, [&](auto dimension) {
-      NumberCellsKernel<dimension()><<<NumBlocks(params.num_sites), kBlockThreads, 0, stream>>>(
-          params.grid, params.keys, params.num_sites, static_cast<int32_t*>(params.workspace));
+      NumberCellsKernel<dimension()>
+          <<<NumBlocks(num_sites), kBlockThreads, 0, stream>>>(params.grid, params.keys, num_sites, site_of);
       return LaunchStatus(stream);
     }));
   }
-  // Of what a thread stores, and where a row is one cell, of what it loads.
-  const int64_t value_bytes = SizeOf(params.dtype);
-  CommonAlignment alignment;
-  alignment.Add(int64_t{params.channels} * params.depth * value_bytes)
-      .Add(params.out)
-      .Add(params.out_pitch * SizeOf(params.out_dtype));
-  if (params.depth == 1) alignment.Add(params.in).Add(params.in_pitch * value_bytes);
-  return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
-    using T = decltype(in);
-    using Out = decltype(out);
-    if (alignment.bytes() == kVectorBytes) {
-      return LaunchFillCells<T, Out, kVectorBytes / sizeof(T)>(params, num_rows, stream);
-    }
-    return LaunchFillCells<T, Out, 1>(params, num_rows, stream);
-  });
+  // Of several cells a thread loads one value at a time, whatever it stores.
+  const bool is_folded = params.depth > 1;
+  const ConstRows in = is_folded ? ConstRows{.dtype = params.in.dtype} : params.in;
+  return LaunchRows("FillCells", in, params.out, CommonAlignment(),
+                    [&]<typename T, typename Out, int kCount>(const RowsOf<T, Out, kCount>& rows) {
+                      const auto kernel =
+                          is_folded ? FillCellsKernel<true, T, Out, kCount> : FillCellsKernel<false, T, Out, kCount>;
+                      kernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params, site_of);
+                      return LaunchStatus(stream);
+                    });
 }
 
 cudaError_t CellsToSites(const CellsToSitesParams& params, cudaStream_t stream) {
-  if (params.num_sites == 0 || params.channels == 0) return cudaSuccess;
-  const NvtxRange range("CellsToSites");
-  const int64_t value_bytes = SizeOf(params.dtype);
-  CommonAlignment alignment;
-  alignment.Add(params.in)
-      .Add(params.in_pitch * value_bytes)
-      .Add(params.channels * value_bytes)
-      .Add(params.out)
-      .Add(params.out_pitch * SizeOf(params.out_dtype));
-  return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
-    using T = decltype(in);
-    using Out = decltype(out);
-    if (alignment.bytes() == kVectorBytes) return LaunchReadCells<T, Out, kVectorBytes / sizeof(T)>(params, stream);
-    return LaunchReadCells<T, Out, 1>(params, stream);
+  return LaunchRows("CellsToSites", params.in, params.out, CommonAlignment(), [&](const auto& rows) {
+    return VisitDimension(params.grid.dimension, [&](auto dimension) {
+      ReadCellsKernel<dimension()><<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(rows, params);
+      return LaunchStatus(stream);
+    });
   });
 }
 

@@ -13,7 +13,7 @@
 
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -45,17 +45,13 @@ struct SiteGrid {
 struct SitesToCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
-  int64_t num_sites = 0;
-  // [num_sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
+  // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
   const uint64_t* keys = nullptr;
-  int32_t depth = 1;                  // so many neighbouring cells are one row of `out`; divides the number of cells
-  int32_t channels = 0;               // of a site
-  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [num_sites, channels], rows in_pitch values apart
-  int64_t in_pitch = 0;
-  void* out = nullptr;    // [num_samples * cells / depth, channels * depth], where column c * depth + i is channel c of
-  int64_t out_pitch = 0;  //   the row's cell i; rows out_pitch values apart; must not overlap `in`
+  int32_t depth = 1;  // so many neighbouring cells are one row of `out`; divides the number of cells
+  ConstRows in;       // a row a site; the CPU has float32 alone
+  // [num_samples * cells / depth, in.channels * depth] of in's type or float32, where column c * depth + i is channel c
+  // of the row's cell i; must not overlap `in`.
+  Rows out;
   void* workspace = nullptr;  // on a GPU: SitesToCellsWorkspaceBytes, 256-byte aligned; overwritten
 };
 static_assert(std::is_trivially_copyable_v<SitesToCellsParams>);
@@ -63,15 +59,9 @@ static_assert(std::is_trivially_copyable_v<SitesToCellsParams>);
 // Every site gets its cell's row, or 0 where it has no cell.
 struct CellsToSitesParams {
   SiteGrid grid;
-  int64_t num_sites = 0;
   const uint64_t* keys = nullptr;  // as above
-  int32_t channels = 0;
-  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [samples * cells, channels], rows in_pitch values apart
-  int64_t in_pitch = 0;
-  void* out = nullptr;  // [num_sites, channels], rows out_pitch values apart; must not overlap `in`
-  int64_t out_pitch = 0;
+  ConstRows in;                    // a row a cell of every sample; the CPU has float32 alone
+  Rows out;                        // a row a site; in's channels, its type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
 

@@ -25,37 +25,33 @@ int64_t CellOf(const SiteGrid& grid, const CoordinateKey& layout, uint64_t key) 
 }  // namespace
 
 void SitesToCells(const SitesToCellsParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
-  auto* const out = static_cast<float*>(params.out);
-  const int64_t num_rows = params.num_samples * (params.grid.num_cells() / params.depth);
-  pool.ParallelFor(num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      std::fill_n(out + row * params.out_pitch, int64_t{params.channels} * params.depth, 0.0f);
-    }
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) std::fill_n(params.out.floats(row), params.out.channels, 0.0f);
   });
   const CoordinateKey layout(params.grid.dimension);
-  pool.ParallelFor(params.num_sites, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.in.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t site = begin; site < end; ++site) {
       const int64_t cell = CellOf(params.grid, layout, params.keys[site]);
       if (cell == kNoCell) continue;
-      const float* const from = static_cast<const float*>(params.in) + site * params.in_pitch;
-      float* const to = out + cell / params.depth * params.out_pitch + cell % params.depth;
-      for (int32_t c = 0; c < params.channels; ++c) to[int64_t{c} * params.depth] = from[c];
+      const float* const from = params.in.floats(site);
+      float* const to = params.out.floats(cell / params.depth) + cell % params.depth;
+      for (int32_t c = 0; c < params.in.channels; ++c) to[int64_t{c} * params.depth] = from[c];
     }
   });
 }
 
 void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   const CoordinateKey layout(params.grid.dimension);
-  pool.ParallelFor(params.num_sites, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t site = begin; site < end; ++site) {
       const int64_t cell = CellOf(params.grid, layout, params.keys[site]);
-      float* const to = static_cast<float*>(params.out) + site * params.out_pitch;
+      float* const to = params.out.floats(site);
       if (cell == kNoCell) {
-        std::fill_n(to, params.channels, 0.0f);
+        std::fill_n(to, params.out.channels, 0.0f);
       } else {
-        std::copy_n(static_cast<const float*>(params.in) + cell * params.in_pitch, params.channels, to);
+        std::copy_n(params.in.floats(cell), params.out.channels, to);
       }
     }
   });

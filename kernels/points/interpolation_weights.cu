@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int n = 0; n < kNeighbours; ++n) keys[n] = kNoKey;
   if (row >= 0) {
     const uint64_t key = params.position_keys[row];
-    const float* const axes = is_point ? params.axes + position * params.axes_pitch : nullptr;
+    const float* const axes = is_point ? FloatsOf(params.axes, position) : nullptr;
     AxisPosition places[kDimension];
 #pragma unroll
     for (int axis = 0; axis < kDimension; ++axis) {

@@ -17,6 +17,7 @@
 
 #include "kernels/coordinates/site_position.h"
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/points/voxelize.h"
 
@@ -31,8 +32,7 @@ struct InterpolationWeightsParams {
   const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
   // Of points alone; null for sites.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours
-  const float* axes = nullptr;              // [num_positions, axes_pitch]
-  int64_t axes_pitch = 0;                   // floats
+  ConstRows axes;                           // [num_positions] float32, as Voxelize reads them
   VoxelRounding rounding = VoxelRounding::kHalfEven;
   float voxel_size[kMaxDimension] = {1, 1, 1, 1};
   float shift[kMaxDimension] = {0, 0, 0, 0};  // what Voxelize subtracts before it divides

@@ -24,7 +24,7 @@ class WeightMaker {
     const float* axes = nullptr;
     if (params_.point_to_voxel != nullptr) {
       row = params_.point_to_voxel[position];
-      axes = params_.axes + position * params_.axes_pitch;
+      axes = params_.axes.floats(position);
       if (row < 0) return;
     }
     const uint64_t key = params_.position_keys[row];

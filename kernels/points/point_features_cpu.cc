@@ -10,13 +10,13 @@ constexpr int64_t kBlockPoints = 16384;
 }  // namespace
 
 void PointFeatures(const PointFeaturesParams& params, ThreadPool& pool) {
-  pool.ParallelFor(params.num_points, kBlockPoints, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
-      float* const out = static_cast<float*>(params.out) + point * params.out_pitch;
+      float* const out = params.out.floats(point);
       if (params.point_to_voxel[point] < 0) {
-        std::fill_n(out, params.channels, 0.0F);
+        std::fill_n(out, params.out.channels, 0.0F);
       } else {
-        std::copy_n(params.features + point * params.features_pitch, params.channels, out);
+        std::copy_n(params.features.floats(point), params.out.channels, out);
       }
     }
   });

@@ -10,23 +10,23 @@ constexpr int64_t kBlockSites = 1024;
 }  // namespace
 
 void PointToVoxel(const PointToVoxelParams& params, ThreadPool& pool) {
-  pool.ParallelFor(params.num_sites, kBlockSites, [&](int64_t first, int64_t last) {
+  pool.ParallelFor(params.out.capacity, kBlockSites, [&](int64_t first, int64_t last) {
     for (int64_t site = first; site < last; ++site) {
       const int64_t begin = params.site_begin[site], end = params.site_begin[site + 1];
-      float* const out = static_cast<float*>(params.out) + site * params.out_pitch;
-      if (begin == end) std::fill_n(out, params.channels, 0.0F);
+      float* const out = params.out.floats(site);
+      if (begin == end) std::fill_n(out, params.out.channels, 0.0F);
       for (int64_t i = begin; i < end; ++i) {
-        const float* const row = static_cast<const float*>(params.in) + params.sorted_points[i] * params.in_pitch;
+        const float* const row = params.in.floats(params.sorted_points[i]);
         if (i == begin) {
-          std::copy_n(row, params.channels, out);
+          std::copy_n(row, params.out.channels, out);
         } else if (params.reduce == PoolReduce::kMax) {
-          for (int32_t c = 0; c < params.channels; ++c) out[c] = LargerOrNan(out[c], row[c]);
+          for (int32_t c = 0; c < params.out.channels; ++c) out[c] = LargerOrNan(out[c], row[c]);
         } else {
-          for (int32_t c = 0; c < params.channels; ++c) out[c] += row[c];
+          for (int32_t c = 0; c < params.out.channels; ++c) out[c] += row[c];
         }
       }
       if (params.reduce != PoolReduce::kAverage || end - begin < 2) continue;
-      for (int32_t c = 0; c < params.channels; ++c) out[c] /= static_cast<float>(end - begin);
+      for (int32_t c = 0; c < params.out.channels; ++c) out[c] /= static_cast<float>(end - begin);
     }
   });
 }

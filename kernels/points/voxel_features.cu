@@ -2,24 +2,18 @@
 #include <cstdint>
 
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_chunks.cuh"
 #include "kernels/points/voxel_features.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int kVectorBytes = 16;
-
 // A thread makes kWidth neighbouring columns of a voxel.
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Vector {
-  T values[kWidth];
-};
-
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     VoxelFeaturesKernel(const __grid_constant__ VoxelFeaturesParams params) {
-  const int64_t vectors_a_row = params.out_pitch / kWidth;
-  const int64_t num_vectors = params.num_voxels * vectors_a_row;
+  const int64_t vectors_a_row = params.out.pitch / kWidth;
+  const int64_t num_vectors = params.out.capacity * vectors_a_row;
   const int64_t stride = int64_t{gridDim.x} * kBlockThreads;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_vectors; i += stride) {
     const int64_t voxel = i / vectors_a_row;
@@ -31,22 +25,22 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (params.max_points_per_voxel > 0) count = min(count, params.max_points_per_voxel);
     }
     float sums[kWidth];
-    const float* row = params.features + params.sorted_points[begin] * params.features_pitch + column;
+    const float* row = FloatsOf(params.features, params.sorted_points[begin]) + column;
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) sums[c] = column + c < params.num_channels ? row[c] : 0.0F;
+    for (int c = 0; c < kWidth; ++c) sums[c] = column + c < params.out.channels ? row[c] : 0.0F;
     for (int64_t p = 1; p < count; ++p) {
-      row = params.features + params.sorted_points[begin + p] * params.features_pitch + column;
+      row = FloatsOf(params.features, params.sorted_points[begin + p]) + column;
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) {
-        if (column + c < params.num_channels) sums[c] = __fadd_rn(sums[c], row[c]);
+        if (column + c < params.out.channels) sums[c] = __fadd_rn(sums[c], row[c]);
       }
     }
-    Vector<T, kWidth> out;
+    Pack<T, kWidth> out;
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       out.values[c] = FromFloat<T>(count == 1 ? sums[c] : __fdiv_rn(sums[c], static_cast<float>(count)));
     }
-    reinterpret_cast<Vector<T, kWidth>*>(params.out)[i] = out;
+    static_cast<Pack<T, kWidth>*>(params.out.data)[i] = out;
   }
 }
 
@@ -54,17 +48,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 cudaError_t VoxelFeatures(const VoxelFeaturesParams& params, cudaStream_t stream) {
   const NvtxRange range("VoxelFeatures");
-  if (params.num_voxels == 0 || params.out_pitch == 0) return cudaSuccess;
-  return VisitFeatureType(params.dtype, [&](auto zero) {
+  if (params.out.capacity == 0 || params.out.pitch == 0) return cudaSuccess;
+  return VisitFeatureType(params.out.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = kVectorBytes / static_cast<int>(sizeof(T));
     const bool is_aligned =
-        params.out_pitch % kWidth == 0 && reinterpret_cast<uintptr_t>(params.out) % kVectorBytes == 0;
+        params.out.pitch % kWidth == 0 && reinterpret_cast<uintptr_t>(params.out.data) % kVectorBytes == 0;
     if (is_aligned) {
-      const unsigned num_blocks = NumBlocks(params.num_voxels * (params.out_pitch / kWidth));
+      const unsigned num_blocks = NumBlocks(params.out.capacity * (params.out.pitch / kWidth));
       VoxelFeaturesKernel<T, kWidth><<<num_blocks, kBlockThreads, 0, stream>>>(params);
     } else {
-      VoxelFeaturesKernel<T, 1><<<NumBlocks(params.num_voxels * params.out_pitch), kBlockThreads, 0, stream>>>(params);
+      VoxelFeaturesKernel<T, 1>
+          <<<NumBlocks(params.out.capacity * params.out.pitch), kBlockThreads, 0, stream>>>(params);
     }
     return LaunchStatus(stream);
   });

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -17,16 +17,12 @@ struct VoxelFeaturesParams {
   VoxelReduce reduce = VoxelReduce::kFirst;
   int64_t max_points_per_voxel = 0;  // of kMean: only the first so many count; 0 means all
 
-  int64_t num_voxels = 0;                  // V
-  int32_t num_channels = 0;                // C
-  const float* features = nullptr;         // [N, features_pitch]
-  int64_t features_pitch = 0;              // floats
+  ConstRows features;                      // [N, C] of the points, float32
   const int32_t* sorted_points = nullptr;  // as Voxelize made them
   const int64_t* voxel_begin = nullptr;    // [V + 1]
 
-  DType dtype = DType::kFloat32;  // of out; the CPU has float32 alone, CUDA float32, float16 and bfloat16
-  void* out = nullptr;            // [V, out_pitch]; columns from C on are set to 0
-  int64_t out_pitch = 0;          // values
+  // [V, C]; what lies between rows is set to 0. The CPU has float32 alone, CUDA float32, float16 and bfloat16.
+  Rows out;
 };
 static_assert(std::is_trivially_copyable_v<VoxelFeaturesParams>);
 

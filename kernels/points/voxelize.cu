@@ -105,7 +105,7 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
 template <int kDimension>
 __device__ int32_t IndexPoint(const VoxelizeParams& params, const IndexBounds& bounds, int64_t point, Axes& index) {
   if (params.is_valid != nullptr && params.is_valid[point] == 0) return kInvalidPoint;
-  const float* const row = params.axes + point * params.axes_pitch;
+  const float* const row = FloatsOf(params.axes, point);
   float x[kDimension];
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) x[axis] = row[axis];

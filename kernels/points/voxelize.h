@@ -25,6 +25,7 @@
 
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -50,8 +51,7 @@ struct VoxelizeParams {
   int64_t num_points = 0;                // N, below 2^31
   int32_t num_samples = 0;               // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;  // [B + 1] first point of each sample; [0] is 0, [B] is N
-  const float* axes = nullptr;           // [N, axes_pitch], the first `dimension` columns are the axes
-  int64_t axes_pitch = 0;                // floats from a row to the next
+  ConstRows axes;                        // [N] float32, the first `dimension` columns are the axes
   const uint8_t* is_valid = nullptr;     // [N], 0 where a point is invalid for the caller's reasons; may be null
 
   // Output. Capacities are those of N voxels; the number of voxels is sample_begin[B].

@@ -80,7 +80,7 @@ class PointIndexer {
 
   // Fills index[0, dimension); returns 0 or the code of a point without a voxel.
   int32_t Index(int64_t point, int32_t* index) const {
-    const float* x = params_.axes + point * params_.axes_pitch;
+    const float* x = params_.axes.floats(point);
     if (params_.is_valid != nullptr && params_.is_valid[point] == 0) return kInvalidPoint;
     for (int axis = 0; axis < params_.dimension; ++axis) {
       if (!(std::fabs(x[axis]) <= std::numeric_limits<float>::max())) return kInvalidPoint;

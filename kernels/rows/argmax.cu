@@ -43,18 +43,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 }  // namespace
 
 cudaError_t Argmax(const ArgmaxParams& params, cudaStream_t stream) {
-  if (params.num_rows == 0) return cudaSuccess;
+  if (params.in.capacity == 0) return cudaSuccess;
   const NvtxRange range("Argmax");
-  return VisitFeatureType(params.dtype, [&](auto value) {
+  return VisitFeatureType(params.in.dtype, [&](auto value) {
     using T = decltype(value);
-    const auto num_blocks = static_cast<unsigned>((params.num_rows + kRowsPerBlock - 1) / kRowsPerBlock);
-    const auto* in = static_cast<const T*>(params.in);
-    if (params.label_bytes == 1) {
-      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params.num_rows, params.channels, in, params.in_pitch,
-                                                             static_cast<uint8_t*>(params.labels));
+    const auto num_blocks = static_cast<unsigned>((params.in.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
+    const auto* in = static_cast<const T*>(params.in.data);
+    if (params.labels.dtype == DType::kUint8) {
+      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(
+          params.in.capacity, params.in.channels, in, params.in.pitch, static_cast<uint8_t*>(params.labels.data));
     } else {
-      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params.num_rows, params.channels, in, params.in_pitch,
-                                                             static_cast<uint16_t*>(params.labels));
+      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(
+          params.in.capacity, params.in.channels, in, params.in.pitch, static_cast<uint16_t*>(params.labels.data));
     }
     return LaunchStatus(stream);
   });

@@ -8,15 +8,9 @@ namespace {
 
 // out = activation(out (+ bias)).
 cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStream_t stream) {
-  return ScaleShift({.num_rows = params.num_rows,
-                     .channels = params.out_channels,
-                     .dtype = params.out_dtype,
-                     .out_dtype = params.out_dtype,
-                     .bias_dtype = params.out_dtype,
-                     .in = params.out,
-                     .in_pitch = params.out_pitch,
+  return ScaleShift({.in = params.out,
                      .out = params.out,
-                     .out_pitch = params.out_pitch,
+                     .bias_dtype = params.out.dtype,
                      .epilogue = {.bias = bias, .activation = params.epilogue.activation}},
                     stream);
 }
@@ -24,33 +18,27 @@ cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStre
 // The same by steps: out = residual (+ bias); out += in W; out = activation(out (+ bias)). A residual goes first, so
 // that it may be `out` itself.
 cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
-  const bool has_residual = params.epilogue.residual != nullptr;
-  const bool is_out_residual = params.epilogue.residual == params.out;
+  const bool has_residual = params.epilogue.residual.data != nullptr;
+  const bool is_out_residual = params.epilogue.residual.data == params.out.data;
   const bool bias_comes_first = has_residual && params.epilogue.bias != nullptr;
   if (bias_comes_first || (has_residual && !is_out_residual)) {
-    VOXSERVE_RETURN_IF_CUDA(ScaleShift({.num_rows = params.num_rows,
-                                        .channels = params.out_channels,
-                                        .dtype = params.dtype,
-                                        .out_dtype = params.out_dtype,
-                                        .bias_dtype = params.out_dtype,
-                                        .in = params.epilogue.residual,
-                                        .in_pitch = params.epilogue.residual_pitch,
+    VOXSERVE_RETURN_IF_CUDA(ScaleShift({.in = params.epilogue.residual,
                                         .out = params.out,
-                                        .out_pitch = params.out_pitch,
+                                        .bias_dtype = params.out.dtype,
                                         .epilogue = {.bias = params.epilogue.bias}},
                                        stream));
   }
-  VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.dtype = params.dtype,
-                                         .out_dtype = params.out_dtype,
-                                         .m = params.num_rows,
-                                         .n = params.out_channels,
-                                         .k = params.in_channels,
-                                         .a = params.in,
-                                         .a_pitch = params.in_pitch,
+  VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.dtype = params.in.dtype,
+                                         .out_dtype = params.out.dtype,
+                                         .m = params.out.capacity,
+                                         .n = params.out.channels,
+                                         .k = params.in.channels,
+                                         .a = params.in.data,
+                                         .a_pitch = params.in.pitch,
                                          .b = params.weights,
-                                         .b_pitch = params.out_channels,
-                                         .c = params.out,
-                                         .c_pitch = params.out_pitch,
+                                         .b_pitch = params.out.channels,
+                                         .c = params.out.data,
+                                         .c_pitch = params.out.pitch,
                                          .accumulate = has_residual}));
   const void* const bias = bias_comes_first ? nullptr : params.epilogue.bias;
   if (bias == nullptr && params.epilogue.activation.function == ActivationFunction::kNone) return cudaSuccess;
@@ -60,27 +48,27 @@ cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t s
 }  // namespace
 
 cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) {
-  if (params.num_rows == 0 || params.out_channels == 0) return cudaSuccess;
+  if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   if (stream != gemm.stream()) return cudaErrorInvalidValue;
   const NvtxRange range("Linear");
   const Epilogue& epilogue = params.epilogue;
   const ActivationFunction function = epilogue.activation.function;
-  if (epilogue.residual == nullptr || params.dtype == params.out_dtype) {
-    const cudaError_t error = gemm.MultiplyFused({.dtype = params.dtype,
-                                                  .out_dtype = params.out_dtype,
-                                                  .m = params.num_rows,
-                                                  .n = params.out_channels,
-                                                  .k = params.in_channels,
-                                                  .a = params.in,
-                                                  .a_pitch = params.in_pitch,
+  if (epilogue.residual.data == nullptr || params.in.dtype == params.out.dtype) {
+    const cudaError_t error = gemm.MultiplyFused({.dtype = params.in.dtype,
+                                                  .out_dtype = params.out.dtype,
+                                                  .m = params.out.capacity,
+                                                  .n = params.out.channels,
+                                                  .k = params.in.channels,
+                                                  .a = params.in.data,
+                                                  .a_pitch = params.in.pitch,
                                                   .b = params.weights,
-                                                  .b_pitch = params.out_channels,
+                                                  .b_pitch = params.out.channels,
                                                   .bias = epilogue.bias,
-                                                  .residual = epilogue.residual,
-                                                  .residual_pitch = epilogue.residual_pitch,
+                                                  .residual = epilogue.residual.data,
+                                                  .residual_pitch = epilogue.residual.pitch,
                                                   .relu = function == ActivationFunction::kRelu,
-                                                  .d = params.out,
-                                                  .d_pitch = params.out_pitch});
+                                                  .d = params.out.data,
+                                                  .d_pitch = params.out.pitch});
     // The library knows ReLU alone.
     const bool is_finished = function == ActivationFunction::kNone || function == ActivationFunction::kRelu;
     if (error == cudaSuccess && !is_finished) return FinishInPlace(params, /*bias=*/nullptr, stream);

@@ -10,24 +10,17 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct LinearParams {
-  int64_t num_rows = 0;
-  DType dtype = DType::kFloat32;      // of in, weights and residual; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // [num_rows, in_channels], rows in_pitch apart
-  int64_t in_pitch = 0;               // values, as all pitches
-  int32_t in_channels = 0;
-  const void* weights = nullptr;  // [in_channels, out_channels]
-  void* out = nullptr;            // [num_rows, out_channels], rows out_pitch apart; must not overlap `in`, may be the
-  int64_t out_pitch = 0;          //   residual itself
-  int32_t out_channels = 0;
-  Epilogue epilogue;  // its bias is out_dtype, which is what cuBLASLt asks for
+  ConstRows in;                   // the CPU has float32 alone
+  const void* weights = nullptr;  // [in.channels, out.channels] of in's type
+  Rows out;                       // as many rows, of in's type or float32; not over `in`, may be the residual itself
+  Epilogue epilogue;              // its bias is of out's type, which is what cuBLASLt asks for
 };
 static_assert(std::is_trivially_copyable_v<LinearParams>);
 

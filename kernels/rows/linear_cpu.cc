@@ -11,23 +11,21 @@ constexpr int64_t kBlockRows = 1024;
 }  // namespace
 
 void Linear(const LinearParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
-  const auto* in = static_cast<const float*>(params.in);
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   const auto* weights = static_cast<const float*>(params.weights);
-  auto* out = static_cast<float*>(params.out);
-  pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
-    StartRows(params.epilogue, out, params.out_pitch, params.out_channels, begin, end);
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+    StartRows(params.epilogue, params.out, begin, end);
     Gemm({.m = end - begin,
-          .n = params.out_channels,
-          .k = params.in_channels,
-          .a = in + begin * params.in_pitch,
-          .a_pitch = params.in_pitch,
+          .n = params.out.channels,
+          .k = params.in.channels,
+          .a = params.in.floats(begin),
+          .a_pitch = params.in.pitch,
           .b = weights,
-          .b_pitch = params.out_channels,
-          .c = out + begin * params.out_pitch,
-          .c_pitch = params.out_pitch,
+          .b_pitch = params.out.channels,
+          .c = params.out.floats(begin),
+          .c_pitch = params.out.pitch,
           .accumulate = true});
-    FinishRows(params.epilogue, out, params.out_pitch, params.out_channels, begin, end);
+    FinishRows(params.epilogue, params.out, begin, end);
   });
 }
 

@@ -12,8 +12,8 @@
 
 #include "kernels/conv/rulebook.h"
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/pool_reduce.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -21,11 +21,8 @@ namespace voxserve::kernels {
 struct PoolParams {
   RulebookView rulebook;
   PoolReduce reduce = PoolReduce::kMax;
-  int32_t channels = 0;
-  const float* in = nullptr;  // [num_in_rows, channels], rows in_pitch apart
-  int64_t in_pitch = 0;       // floats
-  float* out = nullptr;       // [num_out_rows, channels], rows out_pitch apart; must not overlap `in`
-  int64_t out_pitch = 0;
+  ConstRows in;  // float32, as out
+  Rows out;      // [num_out_rows, in.channels]; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 
@@ -41,15 +38,9 @@ struct PoolParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, neighbours_pitch] the input row of an output row, or -1
   int64_t neighbours_pitch = 0;
-  int64_t num_out_rows = 0;
-  PoolReduce reduce = PoolReduce::kMax;
-  int32_t channels = 0;
-  DType dtype = DType::kFloat32;      // of in; sums are float32
-  DType out_dtype = DType::kFloat32;  // of out: dtype, or float32
-  const void* in = nullptr;           // rows in_pitch values apart
-  int64_t in_pitch = 0;
-  void* out = nullptr;  // [num_out_rows, channels], rows out_pitch values apart; must not overlap `in`
-  int64_t out_pitch = 0;
+  PoolReduce reduce = PoolReduce::kMax;  // sums are float32
+  ConstRows in;
+  Rows out;  // with in's channels, of its type or float32; must not overlap `in`
 };
 static_assert(std::is_trivially_copyable_v<PoolParams>);
 

@@ -28,17 +28,16 @@ void PoolTile(const PoolParams& params, int64_t tile) {
     for (int64_t pair = rulebook.tile_begin[tile * rulebook.num_offsets + k]; pair < last; ++pair) {
       const int64_t row = rulebook.out_rows[pair];
       AddRow(params.reduce, num_pairs[static_cast<size_t>(row - row_begin)]++ == 0,
-             params.in + rulebook.in_rows[pair] * params.in_pitch, params.channels,
-             params.out + row * params.out_pitch);
+             params.in.floats(rulebook.in_rows[pair]), params.out.channels, params.out.floats(row));
     }
   }
   for (int64_t row = row_begin; row < row_end; ++row) {
     const int32_t count = num_pairs[static_cast<size_t>(row - row_begin)];
-    float* const out = params.out + row * params.out_pitch;
+    float* const out = params.out.floats(row);
     if (count == 0) {
-      std::fill_n(out, params.channels, 0.0f);
+      std::fill_n(out, params.out.channels, 0.0f);
     } else if (params.reduce == PoolReduce::kAverage) {
-      for (int32_t c = 0; c < params.channels; ++c) out[c] /= static_cast<float>(count);
+      for (int32_t c = 0; c < params.out.channels; ++c) out[c] /= static_cast<float>(count);
     }
   }
 }

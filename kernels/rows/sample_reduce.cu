@@ -1,6 +1,5 @@
 #include <cuda/std/limits>
 
-#include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
 #include "kernels/rows/sample_reduce.h"
 
@@ -28,21 +27,21 @@ __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleRedu
   const int64_t first = begin + part * part_rows;
   const int64_t last = first + part_rows < end ? first + part_rows : end;
 
-  const int32_t lanes = params.channels < kBlockThreads ? params.channels : kBlockThreads;
+  const int32_t lanes = params.out.channels < kBlockThreads ? params.out.channels : kBlockThreads;
   const int32_t rows_at_once = kBlockThreads / lanes;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t row_in_block = thread / lanes, lane = thread - row_in_block * lanes;
-  const auto* const in = static_cast<const T*>(params.in);
-  for (int32_t first_channel = 0; first_channel < params.channels; first_channel += lanes) {
+  const auto* const in = static_cast<const T*>(params.in.data);
+  for (int32_t first_channel = 0; first_channel < params.out.channels; first_channel += lanes) {
     const int32_t c = first_channel + lane;
-    const bool has_channel = c < params.channels && row_in_block < rows_at_once;
+    const bool has_channel = c < params.out.channels && row_in_block < rows_at_once;
     float result = StartOf(params.reduce);
     if (has_channel) {
       const bool is_deviation = params.centre != nullptr;
-      const float centre = is_deviation ? params.centre[int64_t{sample} * params.channels + c] : 0.0f;
+      const float centre = is_deviation ? params.centre[int64_t{sample} * params.out.channels + c] : 0.0f;
 #pragma unroll 4
       for (int64_t row = first + row_in_block; row < last; row += rows_at_once) {
-        const float value = ToFloat(in[row * params.in_pitch + c]);
+        const float value = ToFloat(in[row * params.in.pitch + c]);
         const float deviation = value - centre;
         result = Combine(params.reduce, result, is_deviation ? deviation * deviation : value);
       }
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kBlockThreads) PartialsKernel(const SampleRedu
     __syncthreads();
     if (has_channel && row_in_block == 0) {
       for (int32_t r = 1; r < rows_at_once; ++r) result = Combine(params.reduce, result, shared[r * lanes + lane]);
-      partials[(int64_t{sample} * kParts + part) * params.channels + c] = result;
+      partials[(int64_t{sample} * kParts + part) * params.out.channels + c] = result;
     }
     __syncthreads();
   }
@@ -62,17 +61,17 @@ template <typename Out>
 __global__ void __launch_bounds__(kBlockThreads)
     CombinePartsKernel(const SampleReduceParams params, const float* partials) {
   const int64_t index = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  const int64_t sample = index / params.channels, c = index - sample * params.channels;
-  if (sample >= params.num_samples) return;
+  const int64_t sample = index / params.out.channels, c = index - sample * params.out.channels;
+  if (sample >= params.out.capacity) return;
   const int64_t num_rows = params.sample_begin[sample + 1] - params.sample_begin[sample];
   float result = num_rows == 0 ? 0.0f : StartOf(params.reduce);
   if (num_rows > 0) {
     for (int32_t part = 0; part < kParts; ++part) {
-      result = Combine(params.reduce, result, partials[(sample * kParts + part) * params.channels + c]);
+      result = Combine(params.reduce, result, partials[(sample * kParts + part) * params.out.channels + c]);
     }
     if (params.reduce == PoolReduce::kAverage) result /= static_cast<float>(num_rows);
   }
-  static_cast<Out*>(params.out)[sample * params.out_pitch + c] = FromFloat<Out>(result);
+  static_cast<Out*>(params.out.data)[sample * params.out.pitch + c] = FromFloat<Out>(result);
 }
 
 // A thread has one group of one sample.
@@ -101,17 +100,17 @@ size_t SampleReduceWorkspaceBytes(int32_t num_samples, int32_t channels) {
 }
 
 cudaError_t SampleReduce(const SampleReduceParams& params, cudaStream_t stream) {
-  if (params.num_samples == 0 || params.channels == 0) return cudaSuccess;
+  if (params.out.capacity == 0 || params.out.channels == 0) return cudaSuccess;
   const NvtxRange range("SampleReduce");
   auto* const partials = static_cast<float*>(params.workspace);
-  return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
+  return VisitInAndOutType(params.in.dtype, params.out.dtype, [&](auto in, auto out) {
     using T = decltype(in);
     using Out = decltype(out);
-    const dim3 blocks(kParts, static_cast<unsigned>(params.num_samples));
+    const dim3 blocks(kParts, static_cast<unsigned>(params.out.capacity));
     PartialsKernel<T><<<blocks, kBlockThreads, 0, stream>>>(params, partials);
     VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
     CombinePartsKernel<Out>
-        <<<NumBlocks(int64_t{params.num_samples} * params.channels), kBlockThreads, 0, stream>>>(params, partials);
+        <<<NumBlocks(params.out.capacity * params.out.channels), kBlockThreads, 0, stream>>>(params, partials);
     return LaunchStatus(stream);
   });
 }

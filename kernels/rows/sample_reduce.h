@@ -11,25 +11,19 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/pool_reduce.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct SampleReduceParams {
-  int32_t num_samples = 0;
-  const int64_t* sample_begin = nullptr;  // [num_samples + 1] first row of each sample
+  const int64_t* sample_begin = nullptr;  // [samples + 1] first row of each sample
   PoolReduce reduce = PoolReduce::kMax;   // a sample without rows gives 0
-  int32_t channels = 0;
-  DType dtype = DType::kFloat32;      // of in; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;  // dtype, or float32
-  const void* in = nullptr;           // rows in_pitch values apart
-  int64_t in_pitch = 0;
-  const float* centre = nullptr;  // [num_samples, channels]; values are (in - centre)^2 then. Null: in
-  void* out = nullptr;            // [num_samples, channels], rows out_pitch values apart
-  int64_t out_pitch = 0;
-  void* workspace = nullptr;  // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
+  ConstRows in;                           // the CPU has float32 alone
+  const float* centre = nullptr;          // [samples, channels], packed; values are (in - centre)^2 then. Null: in
+  Rows out;                               // a row a sample; in's channels, its type or float32
+  void* workspace = nullptr;              // on a GPU: SampleReduceWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<SampleReduceParams>);
 

@@ -27,17 +27,17 @@ void Combine(PoolReduce reduce, double value, double& result) {
 }  // namespace
 
 void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32);
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
   std::vector<Part> parts;
   std::vector<size_t> first_part = {0};  // by sample
-  for (int32_t sample = 0; sample < params.num_samples; ++sample) {
+  for (int32_t sample = 0; sample < params.out.capacity; ++sample) {
     const int64_t end = params.sample_begin[sample + 1];
     for (int64_t begin = params.sample_begin[sample]; begin < end; begin += kPartRows) {
       parts.push_back({sample, begin, std::min(begin + kPartRows, end)});
     }
     first_part.push_back(parts.size());
   }
-  const auto channels = static_cast<size_t>(params.channels);
+  const auto channels = static_cast<size_t>(params.out.channels);
   const double start = params.reduce == PoolReduce::kMax ? -std::numeric_limits<double>::infinity() : 0.0;
   std::vector<double> results(parts.size() * channels, start);
   pool.ParallelFor(static_cast<int64_t>(parts.size()), 1, [&](int64_t first, int64_t last) {
@@ -47,7 +47,7 @@ void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
           params.centre == nullptr ? nullptr : params.centre + static_cast<size_t>(part.sample) * channels;
       double* const result = results.data() + static_cast<size_t>(i) * channels;
       for (int64_t row = part.begin; row < part.end; ++row) {
-        const float* in = static_cast<const float*>(params.in) + row * params.in_pitch;
+        const float* in = params.in.floats(row);
         for (size_t c = 0; c < channels; ++c) {
           const double value = centre == nullptr ? double{in[c]} : double{in[c]} - double{centre[c]};
           Combine(params.reduce, centre == nullptr ? value : value * value, result[c]);
@@ -55,8 +55,8 @@ void SampleReduce(const SampleReduceParams& params, ThreadPool& pool) {
       }
     }
   });
-  for (int32_t sample = 0; sample < params.num_samples; ++sample) {
-    float* const out = static_cast<float*>(params.out) + sample * params.out_pitch;
+  for (int32_t sample = 0; sample < params.out.capacity; ++sample) {
+    float* const out = params.out.floats(sample);
     const auto num_rows = static_cast<double>(params.sample_begin[sample + 1] - params.sample_begin[sample]);
     const size_t begin = first_part[static_cast<size_t>(sample)], end = first_part[static_cast<size_t>(sample) + 1];
     for (size_t c = 0; c < channels; ++c) {

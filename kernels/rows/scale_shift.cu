@@ -1,83 +1,112 @@
-#include <type_traits>
-
+#include "kernels/core/binary_search.cuh"
 #include "kernels/core/epilogue.cuh"
-#include "kernels/core/launch.cuh"
-#include "kernels/core/row_chunks.cuh"
+#include "kernels/core/row_launch.cuh"
 #include "kernels/rows/scale_shift.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-template <typename T, typename Out, typename Bias>
-struct ScaleShiftArguments {
-  RowChunks rows;
-  const T* in;
-  int64_t in_pitch;
-  const float* scale;
-  Out* out;
-  int64_t out_pitch;
-  TypedEpilogue<T, Bias> epilogue;
+// Every row has the same scale.
+struct ChannelScale {
+  static constexpr bool kIsInputOptional = false;
+
+  const float* scale;  // null: 1
+
+  template <typename T, typename Out, int kCount>
+  __device__ void Apply(const RowsOf<T, Out, kCount>&, int64_t, int32_t channel, float (&values)[kCount]) const {
+    if (scale == nullptr) return;
+    const Pack<float, kCount> factors = LoadPack<kCount>(scale + channel);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] *= factors.values[i];
+  }
 };
 
-// A thread has kCount channels of a row.
-template <typename T, typename Out, typename Bias, int kCount>
-__global__ void __launch_bounds__(kBlockThreads) ScaleShiftKernel(const ScaleShiftArguments<T, Out, Bias> arguments) {
-  arguments.rows.ForEach([&](int64_t row, int32_t chunk) {
-    const int32_t channel = chunk * kCount;
-    const Pack<T, kCount> in = LoadPack<kCount>(arguments.in + row * arguments.in_pitch + channel);
-    float values[kCount];
+// A row has the factors of its sample.
+template <typename Factor>
+struct SampleFactors {
+  static constexpr bool kIsInputOptional = true;
+
+  const int64_t* sample_begin;
+  int32_t num_samples;
+  ConstRows centre, scale, shift;
+
+  template <typename T, typename Out, int kCount>
+  __device__ void Apply(const RowsOf<T, Out, kCount>& rows, int64_t row, int32_t channel,
+                        float (&values)[kCount]) const {
+    const int64_t sample = RunOf(sample_begin, num_samples, row);  // neighbouring rows ask the same few begins
+    float factors[kCount];
+    if (centre.data != nullptr) {
+      rows.template Load<Factor>(centre, sample, channel, factors);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = ToFloat(in.values[i]);
-    if (arguments.scale != nullptr) {
-      const Pack<float, kCount> scale = LoadPack<kCount>(arguments.scale + channel);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) values[i] *= scale.values[i];
+      for (int i = 0; i < kCount; ++i) values[i] -= factors[i];
     }
-    arguments.epilogue.Store(values, row, channel, arguments.out + row * arguments.out_pitch + channel);
+    if (scale.data != nullptr) {
+      rows.template Load<Factor>(scale, sample, channel, factors);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) values[i] *= factors[i];
+    }
+    if (shift.data != nullptr) {
+      rows.template Load<Factor>(shift, sample, channel, factors);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) values[i] += factors[i];
+    }
+  }
+};
+
+template <typename T, typename Out, int kCount, typename Factors, typename Bias>
+__global__ void __launch_bounds__(kBlockThreads)
+    ScaleShiftKernel(const RowsOf<T, Out, kCount> rows, const ConstRows in, const Factors factors, const Rows out,
+                     const TypedEpilogue<T, Bias> epilogue) {
+  rows.ForEach([&](int64_t row, int32_t channel) {
+    float values[kCount] = {};
+    if (!Factors::kIsInputOptional || in.data != nullptr) rows.Load(in, row, channel, values);
+    factors.Apply(rows, row, channel, values);
+    epilogue.Store(values, row, channel, rows.Place(out, row, channel));
   });
 }
 
-template <typename T, typename Out, typename Bias, int kCount>
-cudaError_t LaunchScaleShift(const ScaleShiftParams& params, cudaStream_t stream) {
-  const ScaleShiftArguments<T, Out, Bias> arguments{.rows = RowChunks(params.num_rows, params.channels / kCount),
-                                                    .in = static_cast<const T*>(params.in),
-                                                    .in_pitch = params.in_pitch,
-                                                    .scale = params.scale,
-                                                    .out = static_cast<Out*>(params.out),
-                                                    .out_pitch = params.out_pitch,
-                                                    .epilogue = TypedEpilogue<T, Bias>(params.epilogue)};
-  ScaleShiftKernel<T, Out, Bias, kCount><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
-  return LaunchStatus(stream);
+DType FactorType(const SampleScaleShiftParams& params) {
+  return params.centre.data != nullptr  ? params.centre.dtype
+         : params.scale.data != nullptr ? params.scale.dtype
+                                        : params.shift.dtype;
 }
 
 }  // namespace
 
 cudaError_t ScaleShift(const ScaleShiftParams& params, cudaStream_t stream) {
-  if (params.num_rows == 0 || params.channels == 0) return cudaSuccess;
-  const NvtxRange range("ScaleShift");
-  const int64_t value_bytes = SizeOf(params.dtype);
-  CommonAlignment alignment;
-  alignment.Add(params.in)
-      .Add(params.in_pitch * value_bytes)
-      .Add(params.channels * value_bytes)
-      .Add(params.scale)
-      .Add(params.out)
-      .Add(params.out_pitch * SizeOf(params.out_dtype));
-  AddEpilogue(params.epilogue, params.dtype, alignment);
-  return VisitInAndOutType(params.dtype, params.out_dtype, [&](auto in, auto out) {
-    using T = decltype(in);
-    using Out = decltype(out);
-    const auto launch = [&](auto bias) {
-      using Bias = decltype(bias);
-      if (alignment.bytes() == kVectorBytes) {
-        return LaunchScaleShift<T, Out, Bias, kVectorBytes / sizeof(T)>(params, stream);
-      }
-      return LaunchScaleShift<T, Out, Bias, 1>(params, stream);
-    };
-    if (params.bias_dtype == DType::kFloat32) return launch(float{});
-    if (params.bias_dtype == params.out_dtype) return launch(out);
-    return cudaErrorInvalidValue;
-  });
+  CommonAlignment others;
+  AddEpilogue(params.epilogue, others.Add(params.scale));
+  return LaunchRows("ScaleShift", params.in, params.out, others,
+                    [&]<typename T, typename Out, int kCount>(const RowsOf<T, Out, kCount>& rows) {
+                      const auto launch = [&](auto bias) {
+                        const TypedEpilogue<T, decltype(bias)> epilogue(params.epilogue);
+                        ScaleShiftKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(
+                            rows, params.in, ChannelScale{params.scale}, params.out, epilogue);
+                        return LaunchStatus(stream);
+                      };
+                      if (params.bias_dtype == DType::kFloat32) return launch(float{});
+                      if (params.bias_dtype == params.out.dtype) return launch(Out{});
+                      return cudaErrorInvalidValue;
+                    });
+}
+
+cudaError_t SampleScaleShift(const SampleScaleShiftParams& params, cudaStream_t stream) {
+  CommonAlignment others;
+  AddEpilogue(params.epilogue, others.Add(params.centre).Add(params.scale).Add(params.shift));
+  return LaunchRows("SampleScaleShift", params.in, params.out, others,
+                    [&]<typename T, typename Out, int kCount>(const RowsOf<T, Out, kCount>& rows) {
+                      const auto launch = [&](auto factor) {
+                        const SampleFactors<decltype(factor)> factors{params.sample_begin, params.num_samples,
+                                                                      params.centre, params.scale, params.shift};
+                        ScaleShiftKernel<<<rows.NumBlocks(), kBlockThreads, 0, stream>>>(
+                            rows, params.in, factors, params.out, TypedEpilogue<T, float>(params.epilogue));
+                        return LaunchStatus(stream);
+                      };
+                      const DType factor_dtype = FactorType(params);
+                      if (factor_dtype == DType::kFloat32) return launch(float{});
+                      if (factor_dtype == params.in.dtype) return launch(T{});
+                      return cudaErrorInvalidValue;
+                    });
 }
 
 }  // namespace voxserve::kernels::cuda

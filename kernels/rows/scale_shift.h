@@ -1,42 +1,59 @@
 #pragma once
 
-// out = epilogue(in * scale) row by row: a batch norm that could not be folded (scale, bias), an addition (residual),
-// an activation, and, with none of them, a copy of columns (a concatenation that could not be written in place).
+// out = epilogue((in - centre) * scale + shift) row by row.
+//
+// - ScaleShift has one scale for all rows: a batch norm that could not be folded (scale, bias), an addition (residual),
+//   an activation, and, with none of them, a copy of columns (a concatenation that could not be written in place).
+// - SampleScaleShift's factors are rows of the row's sample: the broadcast of a sample's row to its sites (shift alone:
+//   copied or added; scale alone: multiplied), and the last pass of instance and group norms (centre and scale, with
+//   the bias in the epilogue).
+//
+// `out` has as many rows as `in`, in its type or float32. It may be `in` or the residual itself, where it has their
+// type and pitch. The CPU has float32 alone.
 
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct ScaleShiftParams {
-  int64_t num_rows = 0;
-  int32_t channels = 0;
-  DType dtype = DType::kFloat32;       // of in and residual; the CPU has float32 alone
-  DType out_dtype = DType::kFloat32;   // of out: dtype, or float32
-  DType bias_dtype = DType::kFloat32;  // of the bias: float32, or out_dtype
-  const void* in = nullptr;            // [num_rows, channels], rows in_pitch apart
-  int64_t in_pitch = 0;                // values
-  const float* scale = nullptr;        // [channels]; null: 1
-  void* out = nullptr;                 // [num_rows, channels], rows out_pitch apart; may be `in` or the residual
-  int64_t out_pitch = 0;               //   itself, where it has their dtype and pitch
+  ConstRows in;
+  const float* scale = nullptr;  // [out.channels]; null: 1
+  Rows out;
+  DType bias_dtype = DType::kFloat32;  // of the bias: float32, or out's
   Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<ScaleShiftParams>);
 
+struct SampleScaleShiftParams {
+  int32_t num_samples = 0;                // at least one where there are rows
+  const int64_t* sample_begin = nullptr;  // [num_samples + 1] first row of each sample
+  ConstRows in;                           // null data: 0; the type is the residual's then
+  // [num_samples, out.channels], all of one type: in's, or float32.
+  ConstRows centre;  // null data: 0
+  ConstRows scale;   // null data: 1
+  ConstRows shift;   // null data: 0
+  Rows out;
+  Epilogue epilogue;  // its bias is float32
+};
+static_assert(std::is_trivially_copyable_v<SampleScaleShiftParams>);
+
 namespace cpu {
 
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool);
+void SampleScaleShift(const SampleScaleShiftParams& params, ThreadPool& pool);
 
 }  // namespace cpu
 
 namespace cuda {
 
 cudaError_t ScaleShift(const ScaleShiftParams& params, cudaStream_t stream);
+cudaError_t SampleScaleShift(const SampleScaleShiftParams& params, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cassert>
 
 #include "kernels/rows/scale_shift.h"
@@ -7,28 +8,57 @@ namespace {
 
 constexpr int64_t kBlockRows = 2048;
 
+// Null where there are no rows.
+const float* RowOf(const ConstRows& rows, int64_t row) { return rows.data == nullptr ? nullptr : rows.floats(row); }
+
+// out = epilogue(value_of(channel)) for one row.
+template <typename ValueOf>
+void WriteRow(const Epilogue& epilogue, const Rows& out_rows, int64_t row, const ValueOf& value_of) {
+  const auto* const bias = static_cast<const float*>(epilogue.bias);
+  const float* const residual = RowOf(epilogue.residual, row);
+  float* const out = out_rows.floats(row);
+  for (int32_t c = 0; c < out_rows.channels; ++c) {
+    float value = value_of(c);
+    if (bias != nullptr) value += bias[c];
+    if (residual != nullptr) value += residual[c];
+    out[c] = value;
+  }
+  ActivateRow(epilogue.activation, out, out_rows.channels);
+}
+
 }  // namespace
 
 void ScaleShift(const ScaleShiftParams& params, ThreadPool& pool) {
-  assert(params.dtype == DType::kFloat32 && params.out_dtype == DType::kFloat32 &&
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32 &&
          params.bias_dtype == DType::kFloat32);
-  const Epilogue& epilogue = params.epilogue;
-  const auto* bias = static_cast<const float*>(epilogue.bias);
-  pool.ParallelFor(params.num_rows, kBlockRows, [&](int64_t begin, int64_t end) {
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* in = static_cast<const float*>(params.in) + row * params.in_pitch;
-      const float* residual = epilogue.residual == nullptr
-                                  ? nullptr
-                                  : static_cast<const float*>(epilogue.residual) + row * epilogue.residual_pitch;
-      float* out = static_cast<float*>(params.out) + row * params.out_pitch;
-      for (int32_t c = 0; c < params.channels; ++c) {
-        float value = in[c];
-        if (params.scale != nullptr) value *= params.scale[c];
-        if (bias != nullptr) value += bias[c];
-        if (residual != nullptr) value += residual[c];
-        out[c] = value;
-      }
-      ActivateRow(epilogue.activation, out, params.channels);
+      const float* const in = params.in.floats(row);
+      const float* const scale = params.scale;
+      WriteRow(params.epilogue, params.out, row,
+               [=](int32_t c) { return scale == nullptr ? in[c] : in[c] * scale[c]; });
+    }
+  });
+}
+
+void SampleScaleShift(const SampleScaleShiftParams& params, ThreadPool& pool) {
+  assert(params.in.dtype == DType::kFloat32 && params.out.dtype == DType::kFloat32);
+  pool.ParallelFor(params.out.capacity, kBlockRows, [&](int64_t begin, int64_t end) {
+    const int64_t* const ends = params.sample_begin + 1;
+    int64_t sample = std::upper_bound(ends, ends + params.num_samples, begin) - ends;
+    for (int64_t row = begin; row < end; ++row) {
+      while (row >= ends[sample]) ++sample;
+      const float* const in = RowOf(params.in, row);
+      const float* const centre = RowOf(params.centre, sample);
+      const float* const scale = RowOf(params.scale, sample);
+      const float* const shift = RowOf(params.shift, sample);
+      WriteRow(params.epilogue, params.out, row, [=](int32_t c) {
+        float value = in == nullptr ? 0.0f : in[c];
+        if (centre != nullptr) value -= centre[c];
+        if (scale != nullptr) value *= scale[c];
+        if (shift != nullptr) value += shift[c];
+        return value;
+      });
     }
   });
 }

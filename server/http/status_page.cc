@@ -99,8 +99,8 @@ std::string Refusals(const ModelStatistics& statistics) {
   if (!statistics.dropped.empty()) {
     absl::StrAppend(&html, "<h3>Did not run, by reason (in the last minute)</h3><div class=\"chips\">");
     for (const ModelStatistics::Dropped& dropped : statistics.dropped) {
-      absl::StrAppend(&html,
-                      Chip(NameOf(dropped.reason), absl::StrCat(Count(dropped.total), " (", Count(dropped.last_minute), ")")));
+      absl::StrAppend(&html, Chip(NameOf(dropped.reason),
+                                  absl::StrCat(Count(dropped.total), " (", Count(dropped.last_minute), ")")));
     }
     absl::StrAppend(&html, "</div>");
   }

@@ -55,11 +55,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                        .Name("voxserve_boxes_total")
                        .Help("Boxes in answers of models that have boxes")
                        .Register(registry_)),
-      frames_dropped_total_(
-          BuildCounter()
-              .Name("voxserve_frames_dropped_total")
-              .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
-              .Register(registry_)),
+      frames_dropped_total_(BuildCounter()
+                                .Name("voxserve_frames_dropped_total")
+                                .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
+                                .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
                                      .Help("Point clouds whose stamp lies in the future: clocks disagree")
@@ -405,8 +404,8 @@ ModelMetrics& Metrics::Of(std::string_view model) {
 
 StageMetrics& Metrics::StageOf(ModelMetrics& metrics, Stage stage) {
   if (const auto found = metrics.stages.find(stage); found != metrics.stages.end()) return found->second;
-  prometheus::Histogram& total = stage_duration_seconds_.Add(
-      {{"model", metrics.label}, {"stage", std::string(NameOf(stage))}}, DurationBuckets());
+  prometheus::Histogram& total =
+      stage_duration_seconds_.Add({{"model", metrics.label}, {"stage", std::string(NameOf(stage))}}, DurationBuckets());
   return metrics.stages.emplace(stage, StageMetrics{.total = total}).first->second;
 }
 

@@ -44,12 +44,12 @@ struct ModelStatistics {
   int64_t frames = 0;
   int64_t boxes = 0;
   int64_t queue_depth = 0;
-  int64_t streams = 0;                                              // open now
-  std::vector<int64_t> frames_history;                              // per second of the last minute, oldest first
-  Distribution latency_seconds;                                     // from request to answer, of those answered with OK
-  Distribution refusal_seconds;                                     // from request to status, of those not let in
-  std::vector<std::pair<Stage, Distribution>> stage_seconds;        // in the order in which a request meets them
-  Distribution frame_age_seconds;                                   // of clouds with a stamp
+  int64_t streams = 0;                                        // open now
+  std::vector<int64_t> frames_history;                        // per second of the last minute, oldest first
+  Distribution latency_seconds;                               // from request to answer, of those answered with OK
+  Distribution refusal_seconds;                               // from request to status, of those not let in
+  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order in which a request meets them
+  Distribution frame_age_seconds;                             // of clouds with a stamp
   int64_t negative_ages = 0;
   Distribution batch_requests;
   Distribution batch_points;

@@ -189,13 +189,14 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     }
     v1::StreamFrame& message = *request_.mutable_frame();
     const uint64_t frame_id = message.frame_id();
-    RequestTelemetry record({.model = model_, .version = version_, .request_id = absl::StrCat(frame_id), .peer = peer_},
-                            streams_->options_);
+    RequestTelemetry telemetry(
+        {.model = model_, .version = version_, .request_id = absl::StrCat(frame_id), .peer = peer_},
+        streams_->options_);
     const auto frame_bytes = static_cast<int64_t>(message.cloud().data().size());
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
     if (message.has_pose()) frame.pose = DecodePose(message.pose());
-    frame.cloud = DecodeFrame(frame_bytes, &message, &record);
+    frame.cloud = DecodeFrame(frame_bytes, &message, &telemetry);
     if (sweeps_ && frame.cloud.ok()) {
       absl::StatusOr<std::shared_ptr<const void>> held = HoldSweep(frame_bytes);
       if (held.ok()) {
@@ -205,21 +206,21 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
         frame.cloud = held.status();
       }
     }
-    frame.stamp = record.stamp();
+    frame.stamp = telemetry.stamp();
     const int64_t held_bytes = frame.cloud.ok() ? frame_bytes : 0;
-    frame.done = [self = shared_from_this(), record = std::move(record), frame_id, held_bytes](
+    frame.done = [self = shared_from_this(), telemetry = std::move(telemetry), frame_id, held_bytes](
                      absl::StatusOr<InferResult> result, int num_sweeps) mutable {
-      self->OnAnswer(frame_id, std::move(result), num_sweeps, held_bytes, &record);
+      self->OnAnswer(frame_id, std::move(result), num_sweeps, held_bytes, &telemetry);
     };
     session_of_reader_->Push(std::move(frame));
   }
 
   // The frame's cloud, whose bytes are held then.
-  absl::StatusOr<PointCloud> DecodeFrame(int64_t bytes, v1::StreamFrame* message, RequestTelemetry* record) {
+  absl::StatusOr<PointCloud> DecodeFrame(int64_t bytes, v1::StreamFrame* message, RequestTelemetry* telemetry) {
     if (!message->has_cloud()) {
       return WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
     }
-    absl::StatusOr<PointCloud> cloud = record->Decode(message->mutable_cloud());
+    absl::StatusOr<PointCloud> cloud = telemetry->Decode(message->mutable_cloud());
     if (!cloud.ok()) return cloud;
     // What gives way to this frame makes room for it: without, the stream would be left with its older frame.
     const absl::Status held = limits().HoldFrame(bytes, session_of_reader_->BytesAheadOfNext());
@@ -240,18 +241,18 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
   // ---- what it gets
 
   void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, int64_t frame_bytes,
-                RequestTelemetry* record) {
+                RequestTelemetry* telemetry) {
     limits().ReleaseFrame(frame_bytes);
     Outgoing outgoing;
     v1::FrameResult& message = *outgoing.message.mutable_result();
     message.set_frame_id(frame_id);
     absl::Status status = result.status();
     if (result.ok()) {
-      const absl::StatusOr<int64_t> bytes = record->Answer(*std::move(result), message.mutable_response());
+      const absl::StatusOr<int64_t> bytes = telemetry->Answer(*std::move(result), message.mutable_response());
       status = bytes.status();
       if (bytes.ok()) outgoing.bytes = *bytes;
     } else {
-      record->Fail(status);
+      telemetry->Fail(status);
     }
     if (status.ok()) {
       message.set_num_sweeps(static_cast<uint32_t>(num_sweeps));
@@ -288,9 +289,9 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
       if (end_.has_value()) return;
       end_ = status;
     }
-    const RequestTelemetry record({.model = model_, .version = version_, .request_id = "", .peer = peer_},
-                                  streams_->options_);
-    record.Fail(status);
+    const RequestTelemetry telemetry({.model = model_, .version = version_, .request_id = "", .peer = peer_},
+                                     streams_->options_);
+    telemetry.Fail(status);
     Advance();
   }
 

@@ -23,11 +23,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
         request_(request),
         response_(response),
         deadline_(DeadlineOf(*context)),
-        record_({.model = request->model(),
-                 .version = request->version(),
-                 .request_id = request->request_id(),
-                 .peer = context->peer()},
-                service->answer_options_) {}
+        telemetry_({.model = request->model(),
+                    .version = request->version(),
+                    .request_id = request->request_id(),
+                    .peer = context->peer()},
+                   service->answer_options_) {}
 
   void Start() {
     const absl::Status accepted = service_->limits_.AcceptCall();
@@ -39,7 +39,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!request_->has_cloud()) {
       return Fail(WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud));
     }
-    absl::StatusOr<PointCloud> cloud = record_.Decode(request_->mutable_cloud());
+    absl::StatusOr<PointCloud> cloud = telemetry_.Decode(request_->mutable_cloud());
     if (!cloud.ok()) return Fail(cloud.status());
     absl::StatusOr<InferTask> task = DecodeRequest(*request_, *std::move(cloud));
     if (!task.ok()) return Fail(task.status());
@@ -73,7 +73,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!result.ok()) return Fail(result.status());
 
     response_->set_request_id(request_->request_id());
-    const absl::StatusOr<int64_t> bytes = record_.Answer(*std::move(result), response_);
+    const absl::StatusOr<int64_t> bytes = telemetry_.Answer(*std::move(result), response_);
     if (!bytes.ok()) return End(ToGrpcStatus(bytes.status(), context_));
     answer_bytes_ = *bytes;
     End(grpc::Status::OK);
@@ -82,9 +82,9 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   void Fail(const absl::Status& status) {
     const grpc::Status answer = ToGrpcStatus(status, context_);
     if (IsRefusal()) {
-      record_.Refuse(status);
+      telemetry_.Refuse(status);
     } else {
-      record_.Fail(status);
+      telemetry_.Fail(status);
     }
     End(answer);
   }
@@ -103,7 +103,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
   v1::InferResponse* const response_;
   const absl::Time deadline_;
   const std::thread::id receiver_ = std::this_thread::get_id();
-  RequestTelemetry record_;
+  RequestTelemetry telemetry_;
   bool accepted_ = false;
   bool submitted_ = false;  // written by the receiver's thread, within Infer
   uint64_t ticket_ = 0;

@@ -12,7 +12,8 @@
 namespace voxserve {
 namespace {
 
-// Of a response's message beside what Answer measures: the stage that it appends then, and a frame's envelope.
+// Bytes of a response's message that Answer does not measure: the stage that it appends afterwards, and a frame's
+// envelope.
 constexpr int64_t kEnvelopeBytes = 64;
 
 // Faults of the caller are news; faults of the server are warnings. A stream's frame that a newer one supersedes is

@@ -1,7 +1,9 @@
 #pragma once
 
-// What a cloud's way through the server leaves in its answer, in the metrics and in the log: one for each Infer call,
-// and for each frame of a stream. Used by one thread after the other.
+// RequestTelemetry writes what happened to one request into its answer, the metrics and the log. Each Infer call has
+// one, and each frame of a stream.
+//
+// - Threads: not thread-safe; one thread uses it after the other.
 
 #include <grpcpp/grpcpp.h>
 
@@ -22,7 +24,7 @@
 
 namespace voxserve {
 
-// What bounds answers, and who is told of them. All outlive the requests.
+// Limits of answers, and where they are counted and logged. All outlive the requests.
 struct AnswerOptions {
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallLimits* limits = nullptr;
@@ -46,13 +48,13 @@ class RequestTelemetry {
   // Takes the points out of the message, as DecodeCloud does. INVALID_ARGUMENT.
   absl::StatusOr<PointCloud> Decode(v1::PointCloud* message);
 
-  // Fills the response, but for request_id, and holds its bytes, whose number it returns: the caller releases them when
-  // the answer has left. Where the response is too large, or too many bytes are held, it is as Fail, with that error.
+  // Fills the response, but for request_id, and holds its bytes. Returns their number; the caller releases them when
+  // the answer has left. Fails where the response is too large, or too many bytes are held, and returns that error.
   absl::StatusOr<int64_t> Answer(InferResult result, v1::InferResponse* response);
 
-  // The request gets this error: counts and logs it.
+  // Counts and logs the error that the request gets.
   void Fail(const absl::Status& status) const;
-  // Likewise, of one that was not let in: the time that this took counts as a refusal's.
+  // Fails a request that was not let in: its time counts as a refusal's too.
   void Refuse(const absl::Status& status) const;
 
   const std::string& model() const { return names_.model; }
@@ -70,10 +72,10 @@ class RequestTelemetry {
   std::string sensor_frame_;  // the cloud's frame_id
 };
 
-// When gRPC gives a call up.
+// Returns when gRPC gives a call up.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
-// What a client chose may be long; a log line need not be.
+// Shortens text that a client chose, for a log line.
 std::string Clipped(absl::string_view text);
 
 }  // namespace voxserve

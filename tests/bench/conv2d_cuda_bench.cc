@@ -104,15 +104,9 @@ void PrintLayer(const Layer& layer, int64_t num_images) {
         .num_images = num_images,
         .in_rows = layer.size,
         .in_columns = layer.size,
-        .dtype = DType::kFloat16,
-        .out_dtype = DType::kFloat16,
-        .in = in.data(),
-        .in_pitch = layer.in_channels,
-        .in_channels = layer.in_channels,
+        .in = kernels::Rows::Packed(in.data(), DType::kFloat16, in_positions, layer.in_channels),
         .weights = weights.data(),
-        .out = out.data(),
-        .out_pitch = layer.out_channels,
-        .out_channels = layer.out_channels,
+        .out = kernels::Rows::Packed(out.data(), DType::kFloat16, out_positions, layer.out_channels),
         .epilogue = {.bias = bias.data(), .activation = kernels::ActivationFunction::kRelu},
         .tiling = tiling};
     if (kernels::cuda::Conv2d(params, support::TestStream()) != cudaError_t{}) {

@@ -73,8 +73,7 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     voxelize_.num_points = num_points;
     voxelize_.num_samples = 1;
     voxelize_.point_begin = Take(std::vector<int64_t>{0, num_points});
-    voxelize_.axes = Take(expected.points);
-    voxelize_.axes_pitch = 3;
+    voxelize_.axes = kernels::ConstRows::Packed(Take(expected.points), kernels::DType::kFloat32, num_points, 3);
     voxelize_.keys = voxels.keys;
     voxelize_.point_to_voxel = Take<int32_t>(num_points);
     voxelize_.sorted_points = Take<int32_t>(num_points);

@@ -86,8 +86,7 @@ absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPoo
   voxelize.num_points = made.num_points();
   voxelize.num_samples = 1;
   voxelize.point_begin = point_begin;
-  voxelize.axes = made.points.data();
-  voxelize.axes_pitch = 3;
+  voxelize.axes = kernels::ConstRows::Packed(made.points.data(), kernels::DType::kFloat32, voxelize.num_points, 3);
   BatchGeometry geometry;
   RETURN_IF_ERROR(geometry.Voxelize(voxelize, /*max_voxels=*/0, kernels::VoxelOrder::kNearest, pool));
   made.levels.push_back(geometry.keys(0));

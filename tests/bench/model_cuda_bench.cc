@@ -77,8 +77,7 @@ PlanTable TunedPlans(const Program& program, const PointCloud& cloud, DeviceRunn
   const RunScan run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
     InferTask input = scan;
     input.return_scores = wanted.return_scores;
-    return runner.executor().Run(program, input, RunLimits(),
-                                 {.plans = &plans, .times_convs = wanted.times_convs});
+    return runner.executor().Run(program, input, RunLimits(), {.plans = &plans, .times_convs = wanted.times_convs});
   };
   const InferTask input{.cloud = cloud};
   const SearchResult found = OrDie(SearchPlan(program, run, {&input, 1}, {.time_limit = absl::Seconds(60)}));
@@ -112,8 +111,7 @@ int Run(const Options& options) {
     const auto start = std::chrono::steady_clock::now();
     last = run();
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-    for (const StageTime& time : last.stages)
-      stage_ms[time.stage].push_back(absl::ToDoubleMilliseconds(time.duration));
+    for (const StageTime& time : last.stages) stage_ms[time.stage].push_back(absl::ToDoubleMilliseconds(time.duration));
   }
   std::sort(ms.begin(), ms.end());
   const InferResult& sample = last.samples[0];

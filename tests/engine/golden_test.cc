@@ -194,7 +194,8 @@ TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
     EXPECT_EQ(alone.samples[0].labels(), batch.samples[i].labels()) << "sample " << i;
     ASSERT_EQ(alone.samples[0].scores().size(), batch.samples[i].scores().size());
     for (size_t j = 0; j < alone.samples[0].scores().size(); ++j) {
-      ASSERT_NEAR(alone.samples[0].scores()[j], batch.samples[i].scores()[j], 1e-4f) << "sample " << i << " score " << j;
+      ASSERT_NEAR(alone.samples[0].scores()[j], batch.samples[i].scores()[j], 1e-4f)
+          << "sample " << i << " score " << j;
     }
   }
 }

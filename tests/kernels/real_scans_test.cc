@@ -40,8 +40,7 @@ std::vector<std::vector<uint64_t>> Pyramid(const std::vector<float>& points, Thr
   params.num_samples = 1;
   const std::vector<int64_t> point_begin = {0, params.num_points};
   params.point_begin = point_begin.data();
-  params.axes = points.data();
-  params.axes_pitch = 4;
+  params.axes = ConstRows::Packed(points.data(), DType::kFloat32, params.num_points, 4);
   VoxelizeBuffers buffers;
   buffers.Attach(params);
   cpu::Voxelize(params, pool);

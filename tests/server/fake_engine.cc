@@ -346,12 +346,8 @@ absl::StatusOr<InferResult> FakeEngine::Answer(const InferTask& task) const {
   std::vector<uint8_t> labels;
   for (int64_t i = 0; i < num_points; ++i) {
     const auto class_id = static_cast<uint8_t>(i % 3);
-    boxes.push_back({.class_id = class_id,
-                     .score = 0.5f,
-                     .x = static_cast<float>(i),
-                     .length = 4,
-                     .width = 2,
-                     .height = 1.5f});
+    boxes.push_back(
+        {.class_id = class_id, .score = 0.5f, .x = static_cast<float>(i), .length = 4, .width = 2, .height = 1.5f});
     labels.push_back(class_id);
   }
   if (options_.has_boxes) result.class_names = {"car"};

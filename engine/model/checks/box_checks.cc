@@ -1,4 +1,4 @@
-// Detection: heads that decode boxes, and their suppression.
+#include "engine/model/checks/box_checks.h"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
-#include "engine/model/checks/node_checker.h"
-#include "engine/model/node_parameters.h"
 #include "kernels/boxes/rotated_nms.h"
 
 namespace voxserve {
@@ -173,10 +171,10 @@ std::optional<kernels::AnchorHeadParams> ReadAnchorHead(const AnchorHeadDecode& 
   return reader.is_ok() ? std::optional(head) : std::nullopt;
 }
 
-void SetBoxes(int32_t max_boxes, GraphNode* node) {
-  node->level = kSampleLevel;
-  node->max_boxes = max_boxes;
-  node->channels = kernels::kBoxColumns;
+void SetBoxes(int32_t max_boxes, GraphNode& node) {
+  node.level = kSampleLevel;
+  node.max_boxes = max_boxes;
+  node.channels = kernels::kBoxColumns;
 }
 
 // False, and a problem, where a sample's candidates cannot be numbered.
@@ -188,14 +186,18 @@ bool FitsNumbers(const GridShape& image, int64_t candidates_a_cell, const Proble
   return false;
 }
 
-}  // namespace
+struct HeadImage {
+  const char* name;  // for messages
+  int channels;      // 0: not known
+};
 
-std::optional<GridShape> NodeChecker::HeadImages(const GraphNode& node, const std::vector<HeadImage>& images,
-                                                 const ProblemsAt& at) const {
+// The size of a head's images, which its inputs are in their order; empty, and a problem unless there was one before,
+// where they do not fit.
+std::optional<GridShape> HeadImages(const NodeContext& context, const std::vector<HeadImage>& images) {
   const GraphNode* first = nullptr;
   bool is_ok = true;
   for (size_t i = 0; i < images.size(); ++i) {
-    const GraphNode* const input = FeaturesInput(node, i, at);
+    const GraphNode* const input = context.FeaturesInput(i);
     if (input == nullptr) {
       is_ok = false;
       continue;
@@ -204,111 +206,114 @@ std::optional<GridShape> NodeChecker::HeadImages(const GraphNode& node, const st
       return absl::StrCat("its ", images[of].name, " ", Quoted(read.name));
     };
     if (!input->grid || input->grid->dimension != 2) {
-      at.Add(name(i, *input), " has ",
-             input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
-             "; it must be an image");
+      context.at.Add(name(i, *input), " has ",
+                     input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
+                     "; it must be an image");
       is_ok = false;
       continue;
     }
     if (images[i].channels > 0 && input->channels != images[i].channels) {
-      at.Add(name(i, *input), " has ", input->channels, " channels; it needs ", images[i].channels);
+      context.at.Add(name(i, *input), " has ", input->channels, " channels; it needs ", images[i].channels);
       is_ok = false;
     }
     if (first == nullptr) {
       first = input;
     } else if (*input->grid != *first->grid) {
-      at.Add(name(0, *first), " has ", SizeText(*first->grid), " cells, ", name(i, *input), " ",
-             SizeText(*input->grid));
+      context.at.Add(name(0, *first), " has ", SizeText(*first->grid), " cells, ", name(i, *input), " ",
+                     SizeText(*input->grid));
       is_ok = false;
     }
   }
   return is_ok && first != nullptr ? first->grid : std::nullopt;
 }
 
-const VoxelizeOp* NodeChecker::RangeOfBoxes(const ProblemsAt& at) const {
-  if (!has_voxelize_ || is_grid_unknown_) return nullptr;
-  const VoxelizeOp& voxelize = graph_.voxelize_op();
+// The voxelize, in whose range boxes lie; null, and a problem unless there was one before, where it has none.
+const VoxelizeOp* RangeOfBoxes(const NodeContext& context) {
+  if (!context.voxelize.is_there || context.voxelize.is_broken) return nullptr;
+  const VoxelizeOp& voxelize = context.graph.voxelize_op();
   if (!voxelize.grid_shape) {
-    at.Add("needs a voxelize of ORIGIN_RANGE, in whose range its cells lie");
+    context.at.Add("needs a voxelize of ORIGIN_RANGE, in whose range its cells lie");
     return nullptr;
   }
   if (!BeginsWithSpatialAxes(voxelize)) {
-    at.Add("needs axes that begin with x, y and z; they are ", absl::StrJoin(voxelize.axes, ", "));
+    context.at.Add("needs axes that begin with x, y and z; they are ", absl::StrJoin(voxelize.axes, ", "));
     return nullptr;
   }
   return &voxelize;
 }
 
-void NodeChecker::CheckCenterHeadDecode(const CenterHeadDecode& proto, GraphNode* node, const ProblemsAt& at) {
-  const std::optional<kernels::CenterHead> read = ReadCenterHead(proto, at);
+}  // namespace
+
+void CheckCenterHeadDecode(NodeContext& context) {
+  const CenterHeadDecode& proto = context.proto.center_head_decode();
+  const std::optional<kernels::CenterHead> read = ReadCenterHead(proto, context.at);
   CenterHeadDecodeOp op{.head = read.value_or(kernels::CenterHead()), .has_velocity = proto.has_velocity()};
-  node->op = op;
+  context.node.op = op;
   std::vector<HeadImage> images = {
       {"heatmap", read ? read->num_classes : 0}, {"center", 2}, {"height", 1}, {"dim", 3}, {"rot", 2}};
   if (op.has_velocity) images.push_back({"vel", 2});
-  if (node->inputs.size() != images.size()) {
-    const bool are_known = std::count(node->inputs.begin(), node->inputs.end(), -1) == 0;
+  if (context.node.inputs.size() != images.size()) {
+    const bool are_known = std::count(context.node.inputs.begin(), context.node.inputs.end(), -1) == 0;
     if (are_known) {
-      at.Add("has ", node->inputs.size(), " inputs; ", op.has_velocity ? "with" : "without", " has_velocity it needs ",
-             images.size());
+      context.at.Add("has ", context.node.inputs.size(), " inputs; ", op.has_velocity ? "with" : "without",
+                     " has_velocity it needs ", images.size());
     }
     return;
   }
-  const std::optional<GridShape> image = HeadImages(*node, images, at);
-  const VoxelizeOp* const voxelize = RangeOfBoxes(at);
+  const std::optional<GridShape> image = HeadImages(context, images);
+  const VoxelizeOp* const voxelize = RangeOfBoxes(context);
   if (!read || !image || voxelize == nullptr) return;
   const kernels::Axes& voxels = *voxelize->grid_shape;
   const auto stride = static_cast<int32_t>(proto.stride());
   const auto cells = [&](size_t axis) { return (voxels[axis] + stride - 1) / stride; };
   if (image->size[0] != cells(1) || image->size[1] != cells(0)) {
-    at.Add("its images have ", SizeText(*image), " cells; ", voxels[1], " x ", voxels[0],
-           " voxels (y, x) at a stride of ", stride, " are ", cells(1), " x ", cells(0));
+    context.at.Add("its images have ", SizeText(*image), " cells; ", voxels[1], " x ", voxels[0],
+                   " voxels (y, x) at a stride of ", stride, " are ", cells(1), " x ", cells(0));
     return;
   }
-  if (!FitsNumbers(*image, op.head.num_classes, at)) return;
+  if (!FitsNumbers(*image, op.head.num_classes, context.at)) return;
   op.head.num_rows = image->size[0];
   op.head.num_columns = image->size[1];
   for (size_t axis = 0; axis < 2; ++axis) {
     op.head.voxel_size[axis] = voxelize->voxel_size[axis];
     op.head.range_min[axis] = voxelize->range_min[axis];
   }
-  node->op = op;
-  SetBoxes(op.head.max_boxes, node);
+  context.node.op = op;
+  SetBoxes(op.head.max_boxes, context.node);
 }
 
-void NodeChecker::CheckAnchorHeadDecode(const AnchorHeadDecode& proto, GraphNode* node, const ProblemsAt& at) {
-  const std::optional<kernels::AnchorHeadParams> read = ReadAnchorHead(proto, at);
+void CheckAnchorHeadDecode(NodeContext& context) {
+  const std::optional<kernels::AnchorHeadParams> read = ReadAnchorHead(context.proto.anchor_head_decode(), context.at);
   AnchorHeadDecodeOp op{.head = read.value_or(kernels::AnchorHeadParams())};
-  node->op = op;
+  context.node.op = op;
   const int anchors = read ? read->num_anchors : 0;
-  const std::optional<GridShape> image = HeadImages(*node,
-                                                    {{"scores", anchors * op.head.num_classes},
-                                                     {"boxes", anchors * kernels::kAnchorResiduals},
-                                                     {"directions", anchors * op.head.num_direction_bins}},
-                                                    at);
-  const VoxelizeOp* const voxelize = RangeOfBoxes(at);
+  const std::optional<GridShape> image = HeadImages(context, {{"scores", anchors * op.head.num_classes},
+                                                              {"boxes", anchors * kernels::kAnchorResiduals},
+                                                              {"directions", anchors * op.head.num_direction_bins}});
+  const VoxelizeOp* const voxelize = RangeOfBoxes(context);
   if (!read || !image || voxelize == nullptr) return;
-  if (!FitsNumbers(*image, int64_t{anchors} * op.head.num_classes, at)) return;
+  if (!FitsNumbers(*image, int64_t{anchors} * op.head.num_classes, context.at)) return;
   op.head.num_rows = image->size[0];
   op.head.num_columns = image->size[1];
   for (size_t axis = 0; axis < 2; ++axis) {
     op.head.range_min[axis] = voxelize->range_min[axis];
     op.head.range_max[axis] = voxelize->range_max[axis];
   }
-  node->op = op;
-  SetBoxes(op.head.max_boxes, node);
+  context.node.op = op;
+  SetBoxes(op.head.max_boxes, context.node);
 }
 
-void NodeChecker::CheckNms(const model::v1::Nms& proto, GraphNode* node, const ProblemsAt& at) {
+void CheckNms(NodeContext& context) {
+  const model::v1::Nms& proto = context.proto.nms();
   NmsOp op{.iou_threshold = proto.iou_threshold()};
   bool is_ok = true;
   if (!(op.iou_threshold >= 0 && op.iou_threshold <= 1)) {
-    at.Add("iou_threshold is ", op.iou_threshold, "; it must be 0 to 1");
+    context.at.Add("iou_threshold is ", op.iou_threshold, "; it must be 0 to 1");
     is_ok = false;
   }
   const auto read = [&](const char* name, uint32_t count, uint32_t least, int* to) {
     if (count < least || count > kernels::kMaxBoxes) {
-      at.Add(name, " is ", count, "; it must be ", least, " to ", kernels::kMaxBoxes);
+      context.at.Add(name, " is ", count, "; it must be ", least, " to ", kernels::kMaxBoxes);
       is_ok = false;
     }
     *to = static_cast<int>(count);
@@ -316,20 +321,20 @@ void NodeChecker::CheckNms(const model::v1::Nms& proto, GraphNode* node, const P
   read("max_boxes_in", proto.max_boxes_in(), 0, &op.max_boxes_in);
   read("max_boxes_out", proto.max_boxes_out(), 1, &op.max_boxes_out);
   int32_t max_boxes = 0;
-  for (size_t i = 0; i < node->inputs.size(); ++i) {
-    const GraphNode* const input = Known(*node, i);
+  for (size_t i = 0; i < context.node.inputs.size(); ++i) {
+    const GraphNode* const input = context.Known(i);
     if (input == nullptr) {
       is_ok = false;
     } else if (!IsDecoder(input->op)) {
-      at.Add("its input ", Quoted(input->name), " is not a center_head_decode or anchor_head_decode");
+      context.at.Add("its input ", Quoted(input->name), " is not a center_head_decode or anchor_head_decode");
       is_ok = false;
     } else {
       const int rows = op.max_boxes_in == 0 ? input->max_boxes : std::min(input->max_boxes, op.max_boxes_in);
       max_boxes += std::min(rows, op.max_boxes_out);
     }
   }
-  node->op = op;
-  if (is_ok) SetBoxes(max_boxes, node);
+  context.node.op = op;
+  if (is_ok) SetBoxes(max_boxes, context.node);
 }
 
 }  // namespace voxserve

@@ -1,4 +1,4 @@
-// Dense grids: sites to cells and back, and convolutions of images.
+#include "engine/model/checks/grid_checks.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
-#include "engine/model/checks/node_checker.h"
-#include "engine/model/node_parameters.h"
+#include "engine/model/checks/channel_parameters.h"
 
 namespace voxserve {
 namespace {
@@ -98,125 +97,132 @@ class Conv2dReader {
   bool is_ok_ = true;
 };
 
-}  // namespace
-
-std::string SizeText(const GridShape& grid) {
-  return absl::StrJoin(grid.size.begin(), grid.size.begin() + grid.dimension, " x ");
+// The input of an operator that has one, an image; null where it is not known, or, with a problem, no image.
+const GraphNode* ImageInput(const NodeContext& context) {
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (input == nullptr || (input->grid && input->grid->dimension == 2)) return input;
+  context.at.Add("its input ", Quoted(input->name), " has ",
+                 input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
+                 "; it needs an image, as to_bev makes");
+  return nullptr;
 }
 
-void NodeChecker::CheckToDense(bool is_from_above, GraphNode* node, const ProblemsAt& at) {
-  node->op = ToDenseOp{.is_from_above = is_from_above};
-  if (is_from_above && graph_.dimension != 3) {
-    at.Add("to_bev needs 3 axes; the network has ", graph_.dimension);
+// Sets the size of the image that a convolution makes, and its channels; a problem where it has none.
+void PlaceConv2d(const GraphNode& input, const Conv2dOp& op, NodeContext& context) {
+  const kernels::Conv2dGeometry& geometry = op.geometry;
+  const kernels::Axes& size = input.grid->size;
+  const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
+  if (rows <= 0 || columns <= 0) {
+    context.at.Add("its kernel of ", geometry.kernel_size[0], " x ", geometry.kernel_size[1],
+                   " leaves nothing of its input's ", size[0], " x ", size[1], " cells");
     return;
   }
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  if (!FitsMemory({rows, columns, 1, 1}, 2, op.out_channels, context.at)) return;
+  context.node.level = kSampleLevel;
+  context.node.grid =
+      GridShape{.dimension = 2, .size = {static_cast<int32_t>(rows), static_cast<int32_t>(columns), 1, 1}};
+  context.node.channels = op.out_channels;
+}
+
+// Checks what a convolution and a transposed one have in common. geometry: empty where it has a problem.
+void CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed, uint32_t out_channels,
+                    uint32_t groups, bool has_bias, NodeContext& context) {
+  Conv2dOp op{.out_channels = ReadOutChannels(out_channels, context.at)};
+  const GraphNode* const input = ImageInput(context);
+  if (input != nullptr) op.in_channels = input->channels;
+  const int num_groups = ReadGroups(groups, op.in_channels, op.out_channels, context.at);
+  const int64_t ins = num_groups == 0 ? kUnknownSize : SizeOrUnknown(op.in_channels / num_groups);
+  const int64_t outs = SizeOrUnknown(op.out_channels);
+  op.weight = context.ReadTensor("weight", {is_transposed ? ins : outs, is_transposed ? outs : ins,
+                                            geometry ? geometry->kernel_size[0] : kUnknownSize,
+                                            geometry ? geometry->kernel_size[1] : kUnknownSize});
+  if (has_bias) op.bias = context.ReadTensor("bias", {outs});
+  if (geometry && num_groups > 0) {
+    op.geometry = *geometry;
+    op.geometry.groups = num_groups;
+    if (input != nullptr && op.out_channels > 0) PlaceConv2d(*input, op, context);
+  }
+  context.node.op = std::move(op);
+}
+
+// is_from_above: to_bev.
+void CheckCells(bool is_from_above, NodeContext& context) {
+  context.node.op = ToDenseOp{.is_from_above = is_from_above};
+  if (is_from_above && context.graph.dimension != 3) {
+    context.at.Add("to_bev needs 3 axes; the network has ", context.graph.dimension);
+    return;
+  }
+  const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr) return;
-  const std::optional<kernels::Axes>& shape = graph_.levels.levels()[static_cast<size_t>(input->level)].spatial_shape;
+  const std::optional<kernels::Axes>& shape =
+      context.graph.levels.levels()[static_cast<size_t>(input->level)].spatial_shape;
   if (!shape) {
-    if (!is_grid_unknown_) {
-      at.Add("needs a spatial shape: a voxelize with ORIGIN_RANGE, and no RULE_EXPAND or KIND_GENERATIVE in between");
+    if (!context.voxelize.is_broken) {
+      context.at.Add(
+          "needs a spatial shape: a voxelize with ORIGIN_RANGE, and no RULE_EXPAND or KIND_GENERATIVE in between");
     }
     return;
   }
-  GridShape grid{.dimension = graph_.dimension, .size = *shape};
+  GridShape grid{.dimension = context.graph.dimension, .size = *shape};
   int64_t channels = input->channels;
   if (is_from_above) {
     grid = {.dimension = 2, .size = {(*shape)[1], (*shape)[0], 1, 1}};
     channels *= (*shape)[2];
     if (channels > kMaxChannels) {
-      at.Add("has ", input->channels, " channels at ", (*shape)[2], " heights; at most ", kMaxChannels,
-             " channels are possible");
+      context.at.Add("has ", input->channels, " channels at ", (*shape)[2], " heights; at most ", kMaxChannels,
+                     " channels are possible");
       return;
     }
   }
-  if (!FitsMemory({grid.size[0], grid.size[1], grid.size[2], grid.size[3]}, grid.dimension, channels, at)) return;
-  node->level = kSampleLevel;
-  node->grid = grid;
-  node->channels = static_cast<int>(channels);
+  if (!FitsMemory({grid.size[0], grid.size[1], grid.size[2], grid.size[3]}, grid.dimension, channels, context.at))
+    return;
+  context.node.level = kSampleLevel;
+  context.node.grid = grid;
+  context.node.channels = static_cast<int>(channels);
 }
 
-void NodeChecker::CheckFromDense(const model::v1::FromDense& proto, int sites_of, GraphNode* node,
-                                 const ProblemsAt& at) {
+}  // namespace
+
+void CheckToDense(NodeContext& context) { CheckCells(/*is_from_above=*/false, context); }
+
+void CheckToBev(NodeContext& context) { CheckCells(/*is_from_above=*/true, context); }
+
+void CheckFromDense(NodeContext& context) {
   FromDenseOp op;
-  if (proto.sites_of().empty()) at.Add("needs sites_of");
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
+  if (context.proto.from_dense().sites_of().empty()) context.at.Add("needs sites_of");
+  const GraphNode* const input = context.FeaturesInput(0);
   if (input != nullptr && !input->grid) {
-    at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; it needs cells, as to_dense makes");
-  } else if (input != nullptr && sites_of >= 0 && graph_.nodes[static_cast<size_t>(sites_of)].channels > 0) {
-    const GraphNode& given = graph_.nodes[static_cast<size_t>(sites_of)];
+    context.at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; it needs cells, as to_dense makes");
+  } else if (const GraphNode* const known = context.KnownPartner(); input != nullptr && known != nullptr) {
+    const GraphNode& given = *known;
     const std::optional<kernels::Axes> shape =
-        given.level < 0 ? std::nullopt : graph_.levels.levels()[static_cast<size_t>(given.level)].spatial_shape;
+        given.level < 0 ? std::nullopt : context.graph.levels.levels()[static_cast<size_t>(given.level)].spatial_shape;
     if (given.level < 0) {
-      at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
+      context.at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
     } else if (!shape) {
-      at.Add("the sites of ", Quoted(given.name), " have no spatial shape");
-    } else if (const GridShape sites{.dimension = graph_.dimension, .size = *shape}; *input->grid != sites) {
-      at.Add("the sites of ", Quoted(given.name), " are in a shape of ", SizeText(sites), "; the cells of ",
-             Quoted(input->name), " are ", SizeText(*input->grid));
+      context.at.Add("the sites of ", Quoted(given.name), " have no spatial shape");
+    } else if (const GridShape sites{.dimension = context.graph.dimension, .size = *shape}; *input->grid != sites) {
+      context.at.Add("the sites of ", Quoted(given.name), " are in a shape of ", SizeText(sites), "; the cells of ",
+                     Quoted(input->name), " are ", SizeText(*input->grid));
     } else {
-      op.sites_of = sites_of;
-      node->level = given.level;
-      node->channels = input->channels;
+      op.sites_of = context.partner;
+      context.node.level = given.level;
+      context.node.channels = input->channels;
     }
   }
-  node->op = op;
+  context.node.op = op;
 }
 
-void NodeChecker::CheckConv2d(const model::v1::Conv2d& proto, GraphNode* node, const ProblemsAt& at) {
-  CheckImageConv(Conv2dReader(at).Read(proto), /*is_transposed=*/false, proto.out_channels(), proto.groups(),
-                 proto.bias(), node, at);
+void CheckConv2d(NodeContext& context) {
+  const model::v1::Conv2d& proto = context.proto.conv2d();
+  CheckImageConv(Conv2dReader(context.at).Read(proto), /*is_transposed=*/false, proto.out_channels(), proto.groups(),
+                 proto.bias(), context);
 }
 
-void NodeChecker::CheckConvTranspose2d(const model::v1::ConvTranspose2d& proto, GraphNode* node, const ProblemsAt& at) {
-  CheckImageConv(Conv2dReader(at).Read(proto), /*is_transposed=*/true, proto.out_channels(), /*groups=*/1, proto.bias(),
-                 node, at);
-}
-
-void NodeChecker::CheckImageConv(const std::optional<kernels::Conv2dGeometry>& geometry, bool is_transposed,
-                                 uint32_t out_channels, uint32_t groups, bool has_bias, GraphNode* node,
-                                 const ProblemsAt& at) {
-  Conv2dOp op{.out_channels = ReadOutChannels(out_channels, at)};
-  const GraphNode* const input = ImageInput(*node, at);
-  if (input != nullptr) op.in_channels = input->channels;
-  const int num_groups = ReadGroups(groups, op.in_channels, op.out_channels, at);
-  const int64_t ins = num_groups == 0 ? kUnknownSize : SizeOrUnknown(op.in_channels / num_groups);
-  const int64_t outs = SizeOrUnknown(op.out_channels);
-  op.weight = weights_.Read(
-      node->name, "weight",
-      {is_transposed ? ins : outs, is_transposed ? outs : ins, geometry ? geometry->kernel_size[0] : kUnknownSize,
-       geometry ? geometry->kernel_size[1] : kUnknownSize});
-  if (has_bias) op.bias = weights_.Read(node->name, "bias", {outs});
-  if (geometry && num_groups > 0) {
-    op.geometry = *geometry;
-    op.geometry.groups = num_groups;
-    if (input != nullptr && op.out_channels > 0) PlaceConv2d(*input, op, node, at);
-  }
-  node->op = std::move(op);
-}
-
-const GraphNode* NodeChecker::ImageInput(const GraphNode& node, const ProblemsAt& at) const {
-  const GraphNode* const input = FeaturesInput(node, 0, at);
-  if (input == nullptr || (input->grid && input->grid->dimension == 2)) return input;
-  at.Add("its input ", Quoted(input->name), " has ",
-         input->grid ? absl::StrCat("cells of ", input->grid->dimension, " axes") : RowsText(*input),
-         "; it needs an image, as to_bev makes");
-  return nullptr;
-}
-
-void NodeChecker::PlaceConv2d(const GraphNode& input, const Conv2dOp& op, GraphNode* node, const ProblemsAt& at) {
-  const kernels::Conv2dGeometry& geometry = op.geometry;
-  const kernels::Axes& size = input.grid->size;
-  const int64_t rows = geometry.OutSize(0, size[0]), columns = geometry.OutSize(1, size[1]);
-  if (rows <= 0 || columns <= 0) {
-    at.Add("its kernel of ", geometry.kernel_size[0], " x ", geometry.kernel_size[1], " leaves nothing of its input's ",
-           size[0], " x ", size[1], " cells");
-    return;
-  }
-  if (!FitsMemory({rows, columns, 1, 1}, 2, op.out_channels, at)) return;
-  node->level = kSampleLevel;
-  node->grid = GridShape{.dimension = 2, .size = {static_cast<int32_t>(rows), static_cast<int32_t>(columns), 1, 1}};
-  node->channels = op.out_channels;
+void CheckConvTranspose2d(NodeContext& context) {
+  const model::v1::ConvTranspose2d& proto = context.proto.conv_transpose2d();
+  CheckImageConv(Conv2dReader(context.at).Read(proto), /*is_transposed=*/true, proto.out_channels(), /*groups=*/1,
+                 proto.bias(), context);
 }
 
 }  // namespace voxserve

@@ -1,119 +1,123 @@
-// Rows of points, and the ways between points and voxels.
+#include "engine/model/checks/point_checks.h"
 
 #include <optional>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/node_checker.h"
-#include "engine/model/node_parameters.h"
+#include "engine/model/checks/pool_checks.h"
 
 namespace voxserve {
+namespace {
 
-bool NodeChecker::IsVoxelize(const GraphNode& node, size_t input, const char* which, const ProblemsAt& at) const {
-  const GraphNode* const voxelize = Known(node, input);
+// True where this input is the voxelize, or is not known; else a problem. which: "second ", say.
+bool IsVoxelize(const NodeContext& context, size_t input, const char* which) {
+  const GraphNode* const voxelize = context.Known(input);
   if (voxelize == nullptr || std::holds_alternative<VoxelizeOp>(voxelize->op)) return true;
-  at.Add("its ", which, "input ", Quoted(voxelize->name), " is not the voxelize");
+  context.at.Add("its ", which, "input ", Quoted(voxelize->name), " is not the voxelize");
   return false;
 }
 
-void NodeChecker::CheckVoxelToPoint(GraphNode* node, const ProblemsAt& at) {
-  node->op = VoxelToPointOp();
-  node->level = kPointLevel;
-  IsVoxelize(*node, 1, "second ", at);
-  const GraphNode* const input = Known(*node, 0);
-  if (input == nullptr) return;
-  if (input->level == kPointLevel) {
-    at.Add("its first input ", Quoted(input->name), " has a row a point already");
-    return;
-  }
-  if (input->level != 0) {
-    at.Add("its first input ", Quoted(input->name), " is not on the voxelize's sites");
-    return;
-  }
-  node->channels = input->channels;
-  node->is_labels = input->is_labels;
-}
-
-void NodeChecker::CheckPointFeatures(GraphNode* node, const ProblemsAt& at) {
-  node->op = PointFeaturesOp();
-  node->level = kPointLevel;
-  const GraphNode* const voxelize = Known(*node, 0);
-  if (!IsVoxelize(*node, 0, "", at) || voxelize == nullptr) return;
-  node->channels = voxelize->channels;
-}
-
-void NodeChecker::CheckPointToVoxel(const model::v1::PointToVoxel& proto, int partner, GraphNode* node,
-                                    const ProblemsAt& at) {
-  const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
-  node->op = PointToVoxelOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax), .sites_of = partner};
-  const bool is_of_points = node->inputs.size() > 1;
-  if (is_of_points) IsVoxelize(*node, 1, "second ", at);
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
-  if (input == nullptr) return;
-  if (is_of_points && input->level != kPointLevel) {
-    at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs a row a point");
-    return;
-  }
-  if (!is_of_points && input->level < 0) {
-    at.Add("its only input ", Quoted(input->name), " has ", RowsText(*input),
-           "; it needs sites, or the voxelize as its second input");
-    return;
-  }
-  if (!proto.sites_of().empty()) {
-    if (partner < 0 || graph_.nodes[partner].channels == 0) return;
-    const GraphNode& given = graph_.nodes[partner];
-    if (given.level < 0) {
-      at.Add("sites_of ", Quoted(given.name), " has ", RowsText(given), "; sites are those of voxels");
-      return;
-    }
-    if (is_of_points && !graph_.levels.RatioBetween(0, given.level)) {
-      at.Add("sites_of ", Quoted(given.name), " has a unit too far from a voxel's");
-      return;
-    }
-    node->level = given.level;
-  }
-  if (!is_of_points && !IsCoarsening(*input, node->level, at)) return;
-  node->channels = input->channels;
-}
-
-bool NodeChecker::IsCoarsening(const GraphNode& input, int level, const ProblemsAt& at) const {
-  const std::optional<kernels::SiteRatio> ratio = graph_.levels.RatioBetween(input.level, level);
+// True where the sites of `level` have units of the input's or coarser ones; else a problem.
+bool IsCoarsening(const NodeContext& context, const GraphNode& input, int level) {
+  const std::optional<kernels::SiteRatio> ratio = context.graph.levels.RatioBetween(input.level, level);
   if (!ratio) {
-    at.Add("its input ", Quoted(input.name), " has a unit too far from that of the sites");
+    context.at.Add("its input ", Quoted(input.name), " has a unit too far from that of the sites");
     return false;
   }
-  for (int axis = 0; axis < graph_.dimension; ++axis) {
+  for (int axis = 0; axis < context.graph.dimension; ++axis) {
     if (ratio->multiplier[axis] <= ratio->divisor[axis]) continue;
-    at.Add("its input ", Quoted(input.name), " has a coarser unit than the sites, on axis ", axis);
+    context.at.Add("its input ", Quoted(input.name), " has a coarser unit than the sites, on axis ", axis);
     return false;
   }
   return true;
 }
 
-void NodeChecker::CheckDevoxelize(GraphNode* node, const ProblemsAt& at) {
-  node->op = DevoxelizeOp();
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
-  const GraphNode* const positions = FeaturesInput(*node, 1, at);
+}  // namespace
+
+void CheckVoxelToPoint(NodeContext& context) {
+  context.node.op = VoxelToPointOp();
+  context.node.level = kPointLevel;
+  IsVoxelize(context, 1, "second ");
+  const GraphNode* const input = context.Known(0);
+  if (input == nullptr) return;
+  if (input->level == kPointLevel) {
+    context.at.Add("its first input ", Quoted(input->name), " has a row a point already");
+    return;
+  }
+  if (input->level != 0) {
+    context.at.Add("its first input ", Quoted(input->name), " is not on the voxelize's sites");
+    return;
+  }
+  context.node.channels = input->channels;
+  context.node.is_labels = input->is_labels;
+}
+
+void CheckPointFeatures(NodeContext& context) {
+  context.node.op = PointFeaturesOp();
+  context.node.level = kPointLevel;
+  const GraphNode* const voxelize = context.Known(0);
+  if (!IsVoxelize(context, 0, "") || voxelize == nullptr) return;
+  context.node.channels = voxelize->channels;
+}
+
+void CheckPointToVoxel(NodeContext& context) {
+  const model::v1::PointToVoxel& proto = context.proto.point_to_voxel();
+  const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), context.at);
+  context.node.op = PointToVoxelOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax), .sites_of = context.partner};
+  const bool is_of_points = context.node.inputs.size() > 1;
+  if (is_of_points) IsVoxelize(context, 1, "second ");
+  const GraphNode* const input = context.FeaturesInput(0);
+  if (input == nullptr) return;
+  if (is_of_points && input->level != kPointLevel) {
+    context.at.Add("its first input ", Quoted(input->name), " has ", RowsText(*input), "; it needs a row a point");
+    return;
+  }
+  if (!is_of_points && input->level < 0) {
+    context.at.Add("its only input ", Quoted(input->name), " has ", RowsText(*input),
+                   "; it needs sites, or the voxelize as its second input");
+    return;
+  }
+  if (!proto.sites_of().empty()) {
+    const GraphNode* const given = context.KnownPartner();
+    if (given == nullptr) return;
+    if (given->level < 0) {
+      context.at.Add("sites_of ", Quoted(given->name), " has ", RowsText(*given), "; sites are those of voxels");
+      return;
+    }
+    if (is_of_points && !context.graph.levels.RatioBetween(0, given->level)) {
+      context.at.Add("sites_of ", Quoted(given->name), " has a unit too far from a voxel's");
+      return;
+    }
+    context.node.level = given->level;
+  }
+  if (!is_of_points && !IsCoarsening(context, *input, context.node.level)) return;
+  context.node.channels = input->channels;
+}
+
+void CheckDevoxelize(NodeContext& context) {
+  context.node.op = DevoxelizeOp();
+  const GraphNode* const input = context.FeaturesInput(0);
+  const GraphNode* const positions = context.FeaturesInput(1);
   if (input == nullptr || positions == nullptr) return;
   const bool is_of_points = std::holds_alternative<VoxelizeOp>(positions->op);
   if (positions->level < 0) {
-    at.Add("its second input ", Quoted(positions->name), " has ", RowsText(*positions),
-           "; it must be the voxelize or a tensor on sites");
+    context.at.Add("its second input ", Quoted(positions->name), " has ", RowsText(*positions),
+                   "; it must be the voxelize or a tensor on sites");
     return;
   }
   const std::optional<kernels::SiteRatio> ratio =
-      graph_.levels.RatioBetween(is_of_points ? 0 : positions->level, input->level);
+      context.graph.levels.RatioBetween(is_of_points ? 0 : positions->level, input->level);
   if (!ratio) {
-    at.Add("its input ", Quoted(input->name), " has a unit too far from that of ", Quoted(positions->name));
+    context.at.Add("its input ", Quoted(input->name), " has a unit too far from that of ", Quoted(positions->name));
     return;
   }
-  for (int axis = 0; axis < graph_.dimension && !is_of_points; ++axis) {
+  for (int axis = 0; axis < context.graph.dimension && !is_of_points; ++axis) {
     if (ratio->multiplier[axis] <= ratio->divisor[axis]) continue;
-    at.Add("its second input ", Quoted(positions->name), " has a coarser unit than its first, ", Quoted(input->name),
-           ", on axis ", axis);
+    context.at.Add("its second input ", Quoted(positions->name), " has a coarser unit than its first, ",
+                   Quoted(input->name), ", on axis ", axis);
     return;
   }
-  node->level = is_of_points ? kPointLevel : positions->level;
-  node->channels = input->channels;
+  context.node.level = is_of_points ? kPointLevel : positions->level;
+  context.node.channels = input->channels;
 }
 
 }  // namespace voxserve

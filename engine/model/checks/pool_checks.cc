@@ -1,11 +1,11 @@
-// Pooling, local and over whole samples.
+#include "engine/model/checks/pool_checks.h"
 
 #include <optional>
 #include <utility>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/node_checker.h"
-#include "engine/model/node_parameters.h"
+#include "engine/model/checks/sparse_conv_checks.h"
+#include "engine/model/checks/sparse_conv_parameters.h"
 
 namespace voxserve {
 namespace {
@@ -40,14 +40,7 @@ model::v1::SparseConv ConvolutionOf(const Pool& pool) {
   return conv;
 }
 
-}  // namespace
-
-std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
-  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
-  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
-  return read;
-}
-
+// The kind, the sites (but of an inverse) and the reduce of a pool.
 std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsAt& at) {
   const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
   using model::v1::SparseConv;
@@ -61,40 +54,48 @@ std::optional<PoolOp> ReadPool(const Pool& proto, int dimension, const ProblemsA
   return PoolOp{.reduce = *reduce, .kind = conv->kind, .sites = conv->sites};
 }
 
-void NodeChecker::CheckPool(const Pool& proto, int partner, GraphNode* node, const ProblemsAt& at) {
-  std::optional<PoolOp> op = ReadPool(proto, graph_.dimension, at);
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
-  node->op = PoolOp();
+}  // namespace
+
+std::optional<kernels::PoolReduce> ReadReduce(Pool::Reduce reduce, const ProblemsAt& at) {
+  const std::optional<kernels::PoolReduce> read = ReduceOf(reduce);
+  if (!read) at.Add("reduce must be REDUCE_MAX, REDUCE_AVERAGE or REDUCE_SUM");
+  return read;
+}
+
+void CheckPool(NodeContext& context) {
+  std::optional<PoolOp> op = ReadPool(context.proto.pool(), context.graph.dimension, context.at);
+  const GraphNode* const input = context.FeaturesInput(0);
+  context.node.op = PoolOp();
   if (!op || input == nullptr) return;
   bool is_placed = true;
   if (op->kind == SparseConvOp::Kind::kSubmanifold) {
-    node->level = input->level;
-    op->rulebook = graph_.levels.Rulebook(input->level, input->level, op->sites.geometry);
+    context.node.level = input->level;
+    op->rulebook = context.graph.levels.Rulebook(input->level, input->level, op->sites.geometry);
   } else {
     SparseConvOp conv{.kind = op->kind, .sites = op->sites};
-    is_placed = op->kind == SparseConvOp::Kind::kStrided ? PlaceOnNewSites(*input, &conv, node, at)
-                                                         : PlaceInverse(*input, partner, &conv, node, at);
+    is_placed = op->kind == SparseConvOp::Kind::kStrided ? PlaceOnNewSites(*input, &conv, context)
+                                                         : PlaceInverse(*input, &conv, context);
     op->sites = conv.sites;
     op->paired_with = conv.paired_with;
     op->rulebook = conv.rulebook;
   }
-  if (is_placed) node->channels = input->channels;
-  node->op = *std::move(op);
+  if (is_placed) context.node.channels = input->channels;
+  context.node.op = *std::move(op);
 }
 
-void NodeChecker::CheckGlobalPool(const model::v1::GlobalPool& proto, GraphNode* node, const ProblemsAt& at) {
-  const std::optional<kernels::PoolReduce> reduce = ReadReduce(proto.reduce(), at);
-  node->op = GlobalPoolOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax)};
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
+void CheckGlobalPool(NodeContext& context) {
+  const std::optional<kernels::PoolReduce> reduce = ReadReduce(context.proto.global_pool().reduce(), context.at);
+  context.node.op = GlobalPoolOp{.reduce = reduce.value_or(kernels::PoolReduce::kMax)};
+  const GraphNode* const input = context.FeaturesInput(0);
   if (input == nullptr) return;
-  node->level = kSampleLevel;
-  node->channels = input->channels;
+  context.node.level = kSampleLevel;
+  context.node.channels = input->channels;
 }
 
-void NodeChecker::CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* node, const ProblemsAt& at) {
+void CheckBroadcast(NodeContext& context) {
   using model::v1::Broadcast;
   BroadcastOp op;
-  switch (proto.function()) {
+  switch (context.proto.broadcast().function()) {
     case Broadcast::FUNCTION_ADD:
       break;
     case Broadcast::FUNCTION_MULTIPLY:
@@ -104,30 +105,30 @@ void NodeChecker::CheckBroadcast(const model::v1::Broadcast& proto, GraphNode* n
       op.function = BroadcastOp::Function::kConcat;
       break;
     default:
-      at.Add("function must be FUNCTION_ADD, FUNCTION_MULTIPLY or FUNCTION_CONCAT");
+      context.at.Add("function must be FUNCTION_ADD, FUNCTION_MULTIPLY or FUNCTION_CONCAT");
   }
-  node->op = op;
-  const GraphNode* const sites = FeaturesInput(*node, 0, at);
-  const GraphNode* const samples = FeaturesInput(*node, 1, at);
+  context.node.op = op;
+  const GraphNode* const sites = context.FeaturesInput(0);
+  const GraphNode* const samples = context.FeaturesInput(1);
   if (samples != nullptr && (samples->level != kSampleLevel || samples->grid)) {
-    at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
-           "; it needs one a sample, as global_pool makes");
+    context.at.Add("its second input ", Quoted(samples->name), " has ", RowsText(*samples),
+                   "; it needs one a sample, as global_pool makes");
     return;
   }
   if (sites == nullptr || samples == nullptr) return;
   const bool is_concat = op.function == BroadcastOp::Function::kConcat;
   if (!is_concat && sites->channels != samples->channels) {
-    at.Add("brings ", samples->channels, " channels of ", Quoted(samples->name), " to ", sites->channels, " of ",
-           Quoted(sites->name));
+    context.at.Add("brings ", samples->channels, " channels of ", Quoted(samples->name), " to ", sites->channels,
+                   " of ", Quoted(sites->name));
     return;
   }
   const int64_t channels = int64_t{sites->channels} + (is_concat ? samples->channels : 0);
   if (channels > kMaxChannels) {
-    at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
+    context.at.Add("has ", channels, " channels; at most ", kMaxChannels, " are possible");
     return;
   }
-  node->level = sites->level;
-  node->channels = static_cast<int>(channels);
+  context.node.level = sites->level;
+  context.node.channels = static_cast<int>(channels);
 }
 
 }  // namespace voxserve

@@ -1,4 +1,4 @@
-// Nodes whose sites are made of other nodes' sites: unions, crops, prunes.
+#include "engine/model/checks/site_checks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "engine/base/quoted.h"
-#include "engine/model/checks/node_checker.h"
-#include "engine/model/node_parameters.h"
 
 namespace voxserve {
 namespace {
@@ -22,8 +20,6 @@ bool ReadBound(const char* name, const Values& values, int dimension, kernels::A
   std::copy(values.begin(), values.end(), bound->begin());
   return true;
 }
-
-}  // namespace
 
 std::optional<SiteFilter> ReadCrop(const model::v1::Crop& proto, int dimension, const ProblemsAt& at) {
   SiteFilter filter;
@@ -44,65 +40,71 @@ std::optional<SiteFilter> ReadCrop(const model::v1::Crop& proto, int dimension, 
   return is_ok ? std::optional(filter) : std::nullopt;
 }
 
-void NodeChecker::CheckCrop(const model::v1::Crop& proto, GraphNode* node, const ProblemsAt& at) {
-  node->op = CropOp();
-  const std::optional<SiteFilter> filter = ReadCrop(proto, graph_.dimension, at);
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
+}  // namespace
+
+void CheckCrop(NodeContext& context) {
+  context.node.op = CropOp();
+  const std::optional<SiteFilter> filter = ReadCrop(context.proto.crop(), context.graph.dimension, context.at);
+  const GraphNode* const input = context.FeaturesInput(0);
   if (!filter || input == nullptr) return;
-  node->level = graph_.levels.Filter(input->level, *filter);
-  node->channels = input->channels;
-  node->op = CropOp{graph_.levels.SameSiteRulebook(input->level, node->level, graph_.dimension)};
+  context.node.level = context.graph.levels.Filter(input->level, *filter);
+  context.node.channels = input->channels;
+  context.node.op =
+      CropOp{context.graph.levels.SameSiteRulebook(input->level, context.node.level, context.graph.dimension)};
 }
 
-void NodeChecker::CheckPrune(const model::v1::Prune& proto, GraphNode* node, const ProblemsAt& at) {
-  node->op = PruneOp();
-  const bool has_threshold = std::isfinite(proto.threshold());
-  if (!has_threshold) at.Add("threshold is ", proto.threshold(), "; it must be finite");
-  const GraphNode* const input = FeaturesInput(*node, 0, at);
-  const GraphNode* const scores = FeaturesInput(*node, 1, at);
+void CheckPrune(NodeContext& context) {
+  const float threshold = context.proto.prune().threshold();
+  context.node.op = PruneOp();
+  const bool has_threshold = std::isfinite(threshold);
+  if (!has_threshold) context.at.Add("threshold is ", threshold, "; it must be finite");
+  const GraphNode* const input = context.FeaturesInput(0);
+  const GraphNode* const scores = context.FeaturesInput(1);
   if (scores != nullptr && scores->channels != 1) {
-    at.Add("its second input ", Quoted(scores->name), " has ", scores->channels, " channels; a score is one");
+    context.at.Add("its second input ", Quoted(scores->name), " has ", scores->channels, " channels; a score is one");
     return;
   }
   if (!has_threshold || input == nullptr || scores == nullptr) return;
   if (!scores->HasRowsOf(*input)) {
-    at.Add("its scores ", Quoted(scores->name), " are not on the sites of ", Quoted(input->name));
+    context.at.Add("its scores ", Quoted(scores->name), " are not on the sites of ", Quoted(input->name));
     return;
   }
-  node->level = graph_.levels.Filter(input->level, {.score_node = node->inputs[1], .threshold = proto.threshold()});
-  node->channels = input->channels;
-  node->op = PruneOp{graph_.levels.SameSiteRulebook(input->level, node->level, graph_.dimension)};
+  context.node.level =
+      context.graph.levels.Filter(input->level, {.score_node = context.node.inputs[1], .threshold = threshold});
+  context.node.channels = input->channels;
+  context.node.op =
+      PruneOp{context.graph.levels.SameSiteRulebook(input->level, context.node.level, context.graph.dimension)};
 }
 
-std::vector<const GraphNode*> NodeChecker::MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks,
-                                                      GraphNode* node, const ProblemsAt& at) {
+std::vector<const GraphNode*> MeetInputs(model::v1::Sites sites, std::vector<int>* rulebooks, NodeContext& context) {
   if (sites != model::v1::SITES_UNION) {
     if (sites != model::v1::SITES_UNSPECIFIED && sites != model::v1::SITES_SAME) {
-      at.Add("sites must be SITES_SAME or SITES_UNION");
+      context.at.Add("sites must be SITES_SAME or SITES_UNION");
     }
-    std::vector<const GraphNode*> inputs = FeaturesOnOneLevel(*node, at);
-    if (!inputs.empty()) node->TakeRowsOf(*inputs[0]);
+    std::vector<const GraphNode*> inputs = context.FeaturesOnOneLevel();
+    if (!inputs.empty()) context.node.TakeRowsOf(*inputs[0]);
     return inputs;
   }
   std::vector<const GraphNode*> inputs;
   std::vector<int> levels;
-  for (size_t i = 0; i < node->inputs.size(); ++i) {
-    const GraphNode* const input = FeaturesInput(*node, i, at);
+  for (size_t i = 0; i < context.node.inputs.size(); ++i) {
+    const GraphNode* const input = context.FeaturesInput(i);
     if (input == nullptr) continue;
     if (input->level < 0) {
-      at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; SITES_UNION is of sites");
-    } else if (!inputs.empty() && !graph_.levels.HaveOneUnit(inputs[0]->level, input->level)) {
-      at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name), " are on sites of different units");
+      context.at.Add("its input ", Quoted(input->name), " has ", RowsText(*input), "; SITES_UNION is of sites");
+    } else if (!inputs.empty() && !context.graph.levels.HaveOneUnit(inputs[0]->level, input->level)) {
+      context.at.Add("its inputs ", Quoted(inputs[0]->name), " and ", Quoted(input->name),
+                     " are on sites of different units");
     } else {
       inputs.push_back(input);
       levels.push_back(input->level);
     }
   }
-  if (inputs.size() < node->inputs.size()) return {};
-  node->level = graph_.levels.Union(levels);
-  if (std::count(levels.begin(), levels.end(), node->level) < static_cast<std::ptrdiff_t>(levels.size())) {
+  if (inputs.size() < context.node.inputs.size()) return {};
+  context.node.level = context.graph.levels.Union(levels);
+  if (std::count(levels.begin(), levels.end(), context.node.level) < static_cast<std::ptrdiff_t>(levels.size())) {
     for (const int level : levels) {
-      rulebooks->push_back(graph_.levels.SameSiteRulebook(level, node->level, graph_.dimension));
+      rulebooks->push_back(context.graph.levels.SameSiteRulebook(level, context.node.level, context.graph.dimension));
     }
   }
   return inputs;

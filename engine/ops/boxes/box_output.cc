@@ -9,7 +9,7 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  const Tensor boxes = context.At(in_);
+  const kernels::Rows boxes = context.At(in_);
   const BatchOutputs::Spec spec = SpecOf(context, boxes);
   for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     if (!context.outputs->IsWanted(i, spec)) continue;
@@ -19,14 +19,14 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
   return absl::OkStatus();
 }
 
-BatchOutputs::Spec BoxOutputStep::SpecOf(const StepContext& context, const Tensor& boxes) {
+BatchOutputs::Spec BoxOutputStep::SpecOf(const StepContext& context, const kernels::Rows& boxes) {
   return {.name = NamedOutput::kBoxes,
           .columns = kernels::kBoxColumns,
-          .rows_per_sample = boxes.rows / context.num_samples()};
+          .rows_per_sample = boxes.capacity / context.num_samples()};
 }
 
 int64_t BoxOutputStep::OutputBytes(const StepContext& context) const {
-  return AlignedBytes(context.At(in_).rows * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
+  return AlignedBytes(context.At(in_).capacity * kernels::kBoxColumns * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace voxserve

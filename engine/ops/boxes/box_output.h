@@ -17,7 +17,7 @@ class BoxOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  static BatchOutputs::Spec SpecOf(const StepContext& context, const Tensor& boxes);
+  static BatchOutputs::Spec SpecOf(const StepContext& context, const kernels::Rows& boxes);
 
   const BufferSlice in_;
 };

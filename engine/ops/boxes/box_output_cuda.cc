@@ -8,12 +8,12 @@
 namespace voxserve {
 
 absl::Status BoxOutputStep::RunOnCuda(const StepContext& context) const {
-  const Tensor boxes = context.At(in_);
+  const kernels::Rows boxes = context.At(in_);
   constexpr size_t kRowBytes = kernels::kBoxColumns * sizeof(float);
-  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(context.outputs->next_rows(), kRowBytes, boxes.data,
-                                         static_cast<size_t>(boxes.pitch_bytes()), kRowBytes,
-                                         static_cast<size_t>(boxes.rows), cudaMemcpyDeviceToDevice, context.stream()));
-  return context.outputs->Queue(context, SpecOf(context, boxes), boxes.rows);
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpy2DAsync(context.outputs->next_rows(), kRowBytes, boxes.data, static_cast<size_t>(boxes.pitch_bytes()),
+                        kRowBytes, static_cast<size_t>(boxes.capacity), cudaMemcpyDeviceToDevice, context.stream()));
+  return context.outputs->Queue(context, SpecOf(context, boxes), boxes.capacity);
 }
 
 }  // namespace voxserve

@@ -7,7 +7,7 @@ namespace voxserve {
 namespace {
 
 kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& slice) {
-  const Tensor image = context.At(slice);
+  const kernels::Rows image = context.At(slice);
   return {.data = image.data, .pitch = image.pitch};
 }
 

@@ -14,8 +14,8 @@ namespace {
 template <typename Params>
 Params CpuParams(const SparseConvStep::Options& options, const ConvPlan& plan, const Weights& weights,
                  const StepContext& context) {
-  const Tensor in = context.At(options.in);
-  const Tensor out = context.At(options.out);
+  const kernels::Rows in = context.At(options.in);
+  const kernels::Rows out = context.At(options.out);
   return {.rulebook = context.geometry->rulebook(options.rulebook),
           .in = in.floats(),
           .in_pitch = in.pitch,
@@ -41,7 +41,7 @@ const ConvPlan& SparseConvStep::PlanIn(const StepContext& context) const {
 }
 
 absl::Status SparseConvStep::CheckRows(const StepContext& context, int64_t num_in_rows, int64_t num_out_rows) const {
-  const int64_t in_rows = context.At(options_.in).rows, out_rows = context.At(options_.out).rows;
+  const int64_t in_rows = context.At(options_.in).capacity, out_rows = context.At(options_.out).capacity;
   if (in_rows == num_in_rows && out_rows == num_out_rows) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("convolution \"", name, "\" of ", in_rows, " to ", out_rows,
                                           " rows got a rulebook of ", num_in_rows, " to ", num_out_rows));

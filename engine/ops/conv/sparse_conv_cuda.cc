@@ -24,8 +24,8 @@ const kernels::MatmulGrouping& SparseConvStep::Grouping(const StepContext& conte
 }
 
 kernels::cuda::GatherGemmScatterParams SparseConvStep::GatherGemmScatterParams(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   return {.tables = context.device_geometry->rulebook(options_.rulebook),
           .is_symmetric = options_.is_symmetric,
           .grouping = &Grouping(context),
@@ -43,8 +43,8 @@ kernels::cuda::GatherGemmScatterParams SparseConvStep::GatherGemmScatterParams(c
 }
 
 kernels::cuda::FetchOnDemandParams SparseConvStep::FetchOnDemandParams(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   const NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
   return {.num_offsets = neighbours.num_offsets,
           .neighbours = neighbours.rows,

@@ -34,23 +34,17 @@ kernels::Conv2dParams Conv2dStep::FixedParams() const {
   return {.geometry = options_.geometry,
           .in_rows = options_.in_rows,
           .in_columns = options_.in_columns,
-          .in_channels = options_.in.channels,
+          .in = {.channels = options_.in.channels},
           .weights = weights_.data(),
-          .out_channels = options_.out.channels,
+          .out = {.channels = options_.out.channels},
           .allow_tf32 = options_.allow_tf32};
 }
 
 absl::Status Conv2dStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
   kernels::Conv2dParams params = FixedParams();
   params.num_images = context.num_samples();
-  params.dtype = in.dtype;
-  params.out_dtype = out.dtype;
-  params.in = in.data;
-  params.in_pitch = in.pitch;
-  params.out = out.data;
-  params.out_pitch = out.pitch;
+  params.in = context.At(options_.in);
+  params.out = context.At(options_.out);
   params.epilogue = options_.epilogue.In(context);
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

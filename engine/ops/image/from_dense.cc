@@ -6,18 +6,10 @@
 namespace voxserve {
 
 absl::Status FromDenseStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
   const kernels::CellsToSitesParams params{.grid = options_.grid,
-                                           .num_sites = out.rows,
                                            .keys = context.Keys(options_.level),
-                                           .channels = out.channels,
-                                           .dtype = in.dtype,
-                                           .out_dtype = out.dtype,
-                                           .in = in.data,
-                                           .in_pitch = in.pitch,
-                                           .out = out.data,
-                                           .out_pitch = out.pitch};
+                                           .in = context.At(options_.in),
+                                           .out = context.At(options_.out)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::CellsToSites(params, context.stream()));

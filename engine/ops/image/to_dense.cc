@@ -6,20 +6,12 @@
 namespace voxserve {
 
 absl::Status ToDenseStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
   const kernels::SitesToCellsParams params{.grid = options_.grid,
                                            .num_samples = context.num_samples(),
-                                           .num_sites = in.rows,
                                            .keys = context.Keys(options_.level),
                                            .depth = options_.depth,
-                                           .channels = in.channels,
-                                           .dtype = in.dtype,
-                                           .out_dtype = out.dtype,
-                                           .in = in.data,
-                                           .in_pitch = in.pitch,
-                                           .out = out.data,
-                                           .out_pitch = out.pitch,
+                                           .in = context.At(options_.in),
+                                           .out = context.At(options_.out),
                                            .workspace = context.scratch};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

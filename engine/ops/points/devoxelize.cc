@@ -9,11 +9,11 @@
 namespace voxserve {
 
 kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const StepContext& context) const {
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows out = context.At(options_.out);
   const bool is_of_points = options_.position_level == kPointLevel;
   kernels::InterpolationWeightsParams params{
       .dimension = options_.dimension,
-      .num_positions = out.rows,
+      .num_positions = out.capacity,
       .ratio = options_.ratio,
       .position_keys = context.Keys(is_of_points ? 0 : options_.position_level),
       .rounding = options_.rounding,
@@ -28,7 +28,6 @@ kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const Ste
   if (is_of_points) {
     params.point_to_voxel = context.PointToVoxel();
     params.axes = context.points;
-    params.axes_pitch = context.points_pitch;
   }
   return params;
 }
@@ -52,21 +51,12 @@ size_t InterpolationWeightsStep::ScratchBytes(const StepContext& context) const 
 }
 
 absl::Status DevoxelizeStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  kernels::DevoxelizeParams params{.num_rows = out.rows,
-                                   .channels = out.channels,
-                                   .dtype = in.dtype,
-                                   .out_dtype = out.dtype,
-                                   .in = in.data,
-                                   .in_pitch = in.pitch,
-                                   .out = out.data,
-                                   .out_pitch = out.pitch,
-                                   .epilogue = options_.epilogue.In(context)};
+  kernels::DevoxelizeParams params{
+      .in = context.At(options_.in), .out = context.At(options_.out), .epilogue = options_.epilogue.In(context)};
   if (options_.weights.buffer < 0) {
     params.neighbours = context.PointToVoxel();
   } else {
-    const Tensor weights = context.At(options_.weights);
+    const kernels::Rows weights = context.At(options_.weights);
     params.num_neighbours = weights.channels / 2;
     params.neighbours = static_cast<const int32_t*>(weights.data);
     params.weights = weights.floats() + params.num_neighbours;

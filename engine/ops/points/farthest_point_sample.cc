@@ -14,7 +14,7 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kColumns = 3;
+constexpr int32_t kColumns = 3;
 
 template <typename... Args>
 absl::Status BadLayout(const Args&... what) {
@@ -50,11 +50,11 @@ absl::StatusOr<BatchCounts> Select(absl::Span<const float> points, absl::Span<co
   if constexpr (kernels::kHasCuda) {
     if (context.cuda != nullptr) return internal::SelectOnCuda(points, point_begin, sampling, *context.cuda);
   }
-  kernels::VoxelizeParams params{.num_points = point_begin.back(),
-                                 .num_samples = static_cast<int32_t>(point_begin.size()) - 1,
-                                 .point_begin = point_begin.data(),
-                                 .axes = points.data(),
-                                 .axes_pitch = kColumns};
+  kernels::VoxelizeParams params{
+      .num_points = point_begin.back(),
+      .num_samples = static_cast<int32_t>(point_begin.size()) - 1,
+      .point_begin = point_begin.data(),
+      .axes = kernels::ConstRows::Packed(points.data(), kernels::DType::kFloat32, point_begin.back(), kColumns)};
   BatchGeometry geometry;
   geometry.SamplePoints(sampling, &params, *context.pool);
   return BatchCounts(std::move(geometry));

@@ -22,9 +22,10 @@ absl::StatusOr<const T*> CopyIn(absl::Span<const T> values, CudaContext& context
 absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> point_begin, const PointSampling& sampling,
                    CudaContext& context, DeviceGeometry& geometry) {
   context.batch.Reset();
-  kernels::VoxelizeParams params{
-      .num_points = point_begin.back(), .num_samples = static_cast<int32_t>(point_begin.size()) - 1, .axes_pitch = 3};
-  ASSIGN_OR_RETURN(params.axes, CopyIn(points, context));
+  kernels::VoxelizeParams params{.num_points = point_begin.back(),
+                                 .num_samples = static_cast<int32_t>(point_begin.size()) - 1};
+  ASSIGN_OR_RETURN(const float* const axes, CopyIn(points, context));
+  params.axes = kernels::ConstRows::Packed(axes, kernels::DType::kFloat32, params.num_points, 3);
   ASSIGN_OR_RETURN(params.point_begin, CopyIn(point_begin, context));
   ASSIGN_OR_RETURN(const int64_t* const words, CopyIn(sampling.words(), context));
   RETURN_IF_ERROR(geometry.Begin(

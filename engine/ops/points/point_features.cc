@@ -7,15 +7,10 @@
 namespace voxserve {
 
 absl::Status PointFeaturesStep::Run(const StepContext& context) const {
-  const Tensor out = context.At(out_);
-  const kernels::PointFeaturesParams params{.num_points = out.rows,
-                                            .point_to_voxel = context.PointToVoxel(),
-                                            .channels = out.channels,
-                                            .features = context.points + first_column_,
-                                            .features_pitch = context.points_pitch,
-                                            .dtype = out.dtype,
-                                            .out = out.data,
-                                            .out_pitch = out.pitch};
+  const kernels::Rows out = context.At(out_);
+  const kernels::PointFeaturesParams params{.point_to_voxel = context.PointToVoxel(),
+                                            .features = context.points.Columns(first_column_, out.channels),
+                                            .out = out};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::PointFeatures(params, context.stream()));

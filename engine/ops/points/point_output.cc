@@ -25,13 +25,13 @@ int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
   return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
 }
 
-BatchOutputs::Spec PointOutputStep::SpecOf(const Tensor& in) const {
+BatchOutputs::Spec PointOutputStep::SpecOf(const kernels::Rows& in) const {
   return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all};
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,
                                                       int64_t begin, int64_t num_points, void* points) const {
-  const Tensor in = context.At(in_);
+  const kernels::Rows in = context.At(in_);
   const bool is_on_points = (*context.buffers)[static_cast<size_t>(in_.buffer)].level == kPointLevel;
   return {.num_points = num_points,
           .point_to_voxel = point_to_voxel + begin,

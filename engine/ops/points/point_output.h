@@ -13,7 +13,8 @@ namespace voxserve {
 
 class PointOutputStep final : public Step {
  public:
-  // in: on points or on the voxels. output: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32 rows.
+  // in: on points or on the voxels. output: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32
+  // rows.
   PointOutputStep(const BufferSlice& in, std::string_view output) : in_(in), output_(output) {}
 
   absl::Status Run(const StepContext& context) const override;
@@ -21,7 +22,7 @@ class PointOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  BatchOutputs::Spec SpecOf(const Tensor& in) const;
+  BatchOutputs::Spec SpecOf(const kernels::Rows& in) const;
   // Of the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
   kernels::VoxelToPointParams ParamsOf(const StepContext& context, const int32_t* point_to_voxel, int64_t begin,
                                        int64_t num_points, void* points) const;

@@ -24,26 +24,17 @@ struct GroupArrays {
 kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context) const {
   const bool is_of_points = options_.position_level == kPointLevel;
   return {.dimension = options_.dimension,
-          .num_points = context.At(options_.in).rows,
+          .num_points = context.At(options_.in).capacity,
           .point_to_voxel = is_of_points ? context.PointToVoxel() : nullptr,
           .ratio = options_.ratio,
           .voxel_keys = context.Keys(is_of_points ? 0 : options_.position_level),
           .keys = context.Keys(options_.level),
-          .num_sites = context.At(options_.out).rows};
+          .num_sites = context.At(options_.out).capacity};
 }
 
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  kernels::PointToVoxelParams params{.reduce = options_.reduce,
-                                     .num_sites = out.rows,
-                                     .channels = out.channels,
-                                     .dtype = in.dtype,
-                                     .out_dtype = out.dtype,
-                                     .in = in.data,
-                                     .in_pitch = in.pitch,
-                                     .out = out.data,
-                                     .out_pitch = out.pitch};
+  kernels::PointToVoxelParams params{
+      .reduce = options_.reduce, .in = context.At(options_.in), .out = context.At(options_.out)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       params.sorted_points = context.device_geometry->sorted_points();

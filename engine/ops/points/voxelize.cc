@@ -6,16 +6,11 @@
 namespace voxserve {
 
 absl::Status VoxelFeaturesStep::Run(const StepContext& context) const {
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows out = context.At(options_.out);
   kernels::VoxelFeaturesParams params{.reduce = options_.reduce,
                                       .max_points_per_voxel = options_.max_points_per_voxel,
-                                      .num_voxels = out.rows,
-                                      .num_channels = out.channels,
-                                      .features = context.points + options_.first_column,
-                                      .features_pitch = context.points_pitch,
-                                      .dtype = out.dtype,
-                                      .out = out.data,
-                                      .out_pitch = out.pitch};
+                                      .features = context.points.Columns(options_.first_column, out.channels),
+                                      .out = out};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       params.sorted_points = context.device_geometry->sorted_points();

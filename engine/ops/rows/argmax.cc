@@ -7,15 +7,7 @@
 namespace voxserve {
 
 absl::Status ArgmaxStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(in_);
-  const Tensor labels = context.At(out_);
-  const kernels::ArgmaxParams params{.num_rows = in.rows,
-                                     .channels = in.channels,
-                                     .dtype = in.dtype,
-                                     .in = in.data,
-                                     .in_pitch = in.pitch,
-                                     .label_bytes = static_cast<int32_t>(SizeOf(labels.dtype)),
-                                     .labels = labels.data};
+  const kernels::ArgmaxParams params{.in = context.At(in_), .labels = context.At(out_)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::Argmax(params, context.stream()));

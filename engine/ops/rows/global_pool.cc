@@ -7,18 +7,10 @@
 namespace voxserve {
 
 absl::Status GlobalPoolStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  const kernels::SampleReduceParams params{.num_samples = context.num_samples(),
-                                           .sample_begin = context.SampleBegin(options_.in),
+  const kernels::SampleReduceParams params{.sample_begin = context.SampleBegin(options_.in),
                                            .reduce = options_.reduce,
-                                           .channels = in.channels,
-                                           .dtype = in.dtype,
-                                           .out_dtype = out.dtype,
-                                           .in = in.data,
-                                           .in_pitch = in.pitch,
-                                           .out = out.data,
-                                           .out_pitch = out.pitch,
+                                           .in = context.At(options_.in),
+                                           .out = context.At(options_.out),
                                            .workspace = context.scratch};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

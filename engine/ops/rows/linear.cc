@@ -7,18 +7,9 @@
 namespace voxserve {
 
 absl::Status LinearStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  const kernels::LinearParams params{.num_rows = in.rows,
-                                     .dtype = in.dtype,
-                                     .out_dtype = out.dtype,
-                                     .in = in.data,
-                                     .in_pitch = in.pitch,
-                                     .in_channels = in.channels,
+  const kernels::LinearParams params{.in = context.At(options_.in),
                                      .weights = options_.weights.data(),
-                                     .out = out.data,
-                                     .out_pitch = out.pitch,
-                                     .out_channels = out.channels,
+                                     .out = context.At(options_.out),
                                      .epilogue = options_.epilogue.In(context)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

@@ -16,38 +16,25 @@ absl::Status CheckRows(int64_t in_rows, int64_t num_in_rows, int64_t out_rows, i
 }  // namespace
 
 absl::Status PoolStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows out = context.At(options_.out);
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       const NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
-      RETURN_IF_ERROR(CheckRows(in.rows, neighbours.num_in_rows, out.rows, neighbours.num_out_rows));
+      RETURN_IF_ERROR(CheckRows(in.capacity, neighbours.num_in_rows, out.capacity, neighbours.num_out_rows));
       RETURN_IF_CUDA_ERROR(kernels::cuda::Pool({.num_offsets = neighbours.num_offsets,
                                                 .neighbours = neighbours.rows,
                                                 .neighbours_pitch = neighbours.pitch,
-                                                .num_out_rows = neighbours.num_out_rows,
                                                 .reduce = options_.reduce,
-                                                .channels = in.channels,
-                                                .dtype = in.dtype,
-                                                .out_dtype = out.dtype,
-                                                .in = in.data,
-                                                .in_pitch = in.pitch,
-                                                .out = out.data,
-                                                .out_pitch = out.pitch},
+                                                .in = in,
+                                                .out = out},
                                                context.stream()));
       return absl::OkStatus();
     }
   }
   const kernels::RulebookView rulebook = context.geometry->rulebook(options_.rulebook);
-  RETURN_IF_ERROR(CheckRows(in.rows, rulebook.num_in_rows, out.rows, rulebook.num_out_rows));
-  kernels::cpu::Pool({.rulebook = rulebook,
-                      .reduce = options_.reduce,
-                      .channels = in.channels,
-                      .in = in.floats(),
-                      .in_pitch = in.pitch,
-                      .out = out.floats(),
-                      .out_pitch = out.pitch},
-                     *context.execution->pool);
+  RETURN_IF_ERROR(CheckRows(in.capacity, rulebook.num_in_rows, out.capacity, rulebook.num_out_rows));
+  kernels::cpu::Pool({.rulebook = rulebook, .reduce = options_.reduce, .in = in, .out = out}, *context.execution->pool);
   return absl::OkStatus();
 }
 

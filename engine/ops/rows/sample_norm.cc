@@ -6,7 +6,7 @@
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 #include "kernels/rows/sample_reduce.h"
-#include "kernels/rows/sample_scale_shift.h"
+#include "kernels/rows/scale_shift.h"
 
 namespace voxserve {
 namespace {
@@ -56,17 +56,13 @@ absl::Status SampleNormStep::Run(const StepContext& context) const {
 }
 
 absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, float* scales, void* workspace) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  kernels::SampleReduceParams reduce{.num_samples = context.num_samples(),
-                                     .sample_begin = context.SampleBegin(options_.in),
+  const kernels::Rows in = context.At(options_.in);
+  const kernels::Rows mean_rows = kernels::Rows::Packed(means, DType::kFloat32, context.num_samples(), in.channels);
+  const kernels::Rows scale_rows = kernels::Rows::Packed(scales, DType::kFloat32, context.num_samples(), in.channels);
+  kernels::SampleReduceParams reduce{.sample_begin = context.SampleBegin(options_.in),
                                      .reduce = kernels::PoolReduce::kAverage,
-                                     .channels = in.channels,
-                                     .dtype = in.dtype,
-                                     .in = in.data,
-                                     .in_pitch = in.pitch,
-                                     .out = means,
-                                     .out_pitch = in.channels,
+                                     .in = in,
+                                     .out = mean_rows,
                                      .workspace = workspace};
   kernels::GroupAverageParams groups{.num_samples = context.num_samples(),
                                      .channels = in.channels,
@@ -75,26 +71,19 @@ absl::Status SampleNormStep::RunWith(const StepContext& context, float* means, f
   RETURN_IF_ERROR(Reduce(reduce, context));
   RETURN_IF_ERROR(AverageGroups(groups, context));
   reduce.centre = means;
-  reduce.out = scales;
+  reduce.out = scale_rows;
   RETURN_IF_ERROR(Reduce(reduce, context));
   groups.is_scale = true;
   groups.weight = options_.weight.floats();
   groups.epsilon = options_.epsilon;
   groups.values = scales;
   RETURN_IF_ERROR(AverageGroups(groups, context));
-  const kernels::SampleScaleShiftParams apply{.num_rows = in.rows,
-                                              .channels = in.channels,
-                                              .num_samples = context.num_samples(),
+  const kernels::SampleScaleShiftParams apply{.num_samples = context.num_samples(),
                                               .sample_begin = reduce.sample_begin,
-                                              .dtype = in.dtype,
-                                              .out_dtype = out.dtype,
-                                              .in = in.data,
-                                              .in_pitch = in.pitch,
-                                              .centre = means,
-                                              .scale = scales,
-                                              .factor_pitch = in.channels,
-                                              .out = out.data,
-                                              .out_pitch = out.pitch,
+                                              .in = in,
+                                              .centre = mean_rows,
+                                              .scale = scale_rows,
+                                              .out = context.At(options_.out),
                                               .epilogue = options_.epilogue.In(context)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

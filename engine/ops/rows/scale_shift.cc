@@ -7,17 +7,9 @@
 namespace voxserve {
 
 absl::Status ScaleShiftStep::Run(const StepContext& context) const {
-  const Tensor in = context.At(options_.in);
-  const Tensor out = context.At(options_.out);
-  const kernels::ScaleShiftParams params{.num_rows = in.rows,
-                                         .channels = in.channels,
-                                         .dtype = in.dtype,
-                                         .out_dtype = out.dtype,
-                                         .in = in.data,
-                                         .in_pitch = in.pitch,
+  const kernels::ScaleShiftParams params{.in = context.At(options_.in),
                                          .scale = options_.scale.floats(),
-                                         .out = out.data,
-                                         .out_pitch = out.pitch,
+                                         .out = context.At(options_.out),
                                          .epilogue = options_.epilogue.In(context)};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {

@@ -9,20 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/serving/admission/drop_reason.h"
-#include "engine/serving/admission/run_prediction.h"
 
 namespace voxserve {
 namespace {
 
 // Tasks that are looked at to fill one batch.
 constexpr int kMaxCandidates = 64;
-
-int64_t BytesOf(const InferTask& task) {
-  if (task.sweeps.empty()) return static_cast<int64_t>(task.cloud.bytes().size());
-  int64_t bytes = 0;
-  for (const PlacedSweep& placed : task.sweeps) bytes += static_cast<int64_t>(placed.sweep->cloud.bytes().size());
-  return bytes;
-}
 
 std::string Format(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Microseconds(100)));
@@ -35,9 +27,7 @@ absl::Status Unmeetable(std::string message) {
 }  // namespace
 
 Batcher::Batcher(Options options)
-    : options_(std::move(options)),
-      devices_(options_.num_workers.begin(), options_.num_workers.end()),
-      num_waiting_workers_(options_.num_workers.size()) {
+    : options_(std::move(options)), latency_(options_.num_workers), num_waiting_workers_(options_.num_workers.size()) {
   if (options_.has_timer) timer_ = std::thread([this] { RunTimer(); });
 }
 
@@ -56,15 +46,14 @@ absl::Status Batcher::Push(QueuedTask& task) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = options_.now();
-    auto waiting = std::make_unique<WaitingTask>();
     queue_.Promote(now);
-    status = Admit(task, *waiting, now);
-    if (status.ok()) status = MakeRoom(*task.model, *waiting, evicted);
+    absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = Admit(task, now);
+    status = waiting.ok() ? MakeRoom(*task.model, **waiting, evicted) : waiting.status();
     if (status.ok()) {
       task.enqueued = now;
-      task.task.deadline = waiting->deadline;
-      waiting->queued = std::move(task);
-      const WaitingTask* added = queue_.Add(std::move(waiting));
+      task.task.deadline = (*waiting)->deadline;
+      (*waiting)->queued = std::move(task);
+      const WaitingTask* added = queue_.Add(*std::move(waiting));
       ++num_unanswered_;
       if (queue_.FirstToExpire() == added) first_expiry_changed_.Signal();
       ObserveDepth(added->queued.model->info.name);
@@ -77,9 +66,8 @@ absl::Status Batcher::Push(QueuedTask& task) {
   return status;
 }
 
-absl::Status Batcher::Admit(const QueuedTask& task, WaitingTask& waiting, absl::Time now) const {
+absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& task, absl::Time now) const {
   const ServedModel& model = *task.model;
-  const ModelConfig::Batching& batching = model.batching;
   if (stopped_) {
     return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
   }
@@ -88,38 +76,22 @@ absl::Status Batcher::Admit(const QueuedTask& task, WaitingTask& waiting, absl::
     return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),
                       error_reason::kDeadlineExpired);
   }
-  waiting.level = task.task.priority;
-  waiting.points = task.task.num_points();
-  waiting.bytes = BytesOf(task.task);
-  waiting.deadline = task.task.deadline == absl::InfiniteFuture() ? now + batching.default_timeout : task.task.deadline;
-  const absl::Time longest_wait = now + batching.max_queue_delay;
-  waiting.expiry = std::min(waiting.deadline, longest_wait);
-  waiting.promotion = now + (waiting.expiry - now) / 2;
-  absl::Duration alone;
-  for (size_t i = 0; i < devices_.size(); ++i)
-    alone = std::max(alone, BatchCosts(model, i).Expected(waiting.points, 1));
-  waiting.latest_start = std::min(waiting.deadline - alone, longest_wait);
-  // Not before those whose deadlines are close: they were admitted without it.
-  const absl::Duration head_start = std::max(absl::ZeroDuration(), now - task.task.waiting_since);
-  waiting.urgency =
-      std::max(waiting.latest_start - head_start, std::min(waiting.latest_start, now + batching.max_queue_delay / 2));
-  waiting.promotion -= head_start;
-
-  int64_t num_idle = 0;
-  for (const DeviceLoad& device : devices_) num_idle += std::max(0, device.num_workers() - device.num_running());
-  waiting.found_idle_worker = num_idle > queue_.size();
-  if (waiting.found_idle_worker) return absl::OkStatus();
-  const RunPrediction predicted = PredictRun(queue_, devices_, options_.max_batch_bytes, model, waiting, now);
-  if (now + predicted.end > waiting.deadline) {
+  auto waiting = std::make_unique<WaitingTask>(task, latency_, now);
+  waiting->found_idle_worker = latency_.num_idle_workers() > queue_.size();
+  if (waiting->found_idle_worker) return waiting;
+  const absl::Duration max_delay = model.batching.max_queue_delay;
+  const LatencyModel::Run predicted =
+      latency_.PredictRun(model, waiting->points, queue_.WorkUpTo(waiting->level), options_.max_batch_bytes, now);
+  if (now + predicted.end > waiting->deadline) {
     return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
-                                   " from now, after the deadline in ", Format(waiting.deadline - now)));
+                                   " from now, after the deadline in ", Format(waiting->deadline - now)));
   }
-  if (predicted.start >= batching.max_queue_delay) {
+  if (predicted.start >= max_delay) {
     return Unmeetable(absl::StrCat("the request is expected to wait ", Format(predicted.start),
                                    " in the queue; the limit of model \"", model.info.name, "\" is ",
-                                   Format(batching.max_queue_delay)));
+                                   Format(max_delay)));
   }
-  return absl::OkStatus();
+  return waiting;
 }
 
 absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted) {
@@ -210,13 +182,9 @@ bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
 bool Batcher::HasWorkFor(size_t device) const {
   if (queue_.empty()) return false;
   const WaitingTask& task = *queue_.MostUrgent();
-  // When it ends there, and among how many.
-  const auto rank = [&](size_t i) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    const int side_by_side = devices_[i].num_running() + 1;
-    return std::make_pair(side_by_side * BatchCosts(*task.queued.model, i).Expected(task.points, 1), side_by_side);
-  };
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    if (i != device && num_waiting_workers_[i] > 0 && rank(i) < rank(device)) return false;
+  for (size_t i = 0; i < num_waiting_workers_.size(); ++i) {
+    const bool waits = i != device && num_waiting_workers_[i] > 0;
+    if (waits && latency_.EndsSooner(*task.queued.model, task.points, i, device)) return false;
   }
   return true;
 }
@@ -264,7 +232,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
   Batch batch;
   batch.device = device;
   while (WaitingTask* lead = queue_.MostUrgent()) {
-    const absl::Time end = now + BatchCosts(*lead->queued.model, device).Expected(lead->points, 1);
+    const absl::Time end = now + LatencyModel::Expected(*lead->queued.model, device, lead->points, 1);
     if (lead->expiry <= now) {
       ended.push_back(Expire(lead, now));
     } else if (end > lead->deadline && !lead->found_idle_worker) {
@@ -282,8 +250,8 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       batch.id = next_batch_++;
       batch.points = points;
       batch.predicted =
-          BatchCosts(*batch.tasks.front().model, device).Expected(points, static_cast<int64_t>(batch.tasks.size()));
-      devices_[device].Start(batch.id, batch.predicted, now);
+          LatencyModel::Expected(*batch.tasks.front().model, device, points, static_cast<int64_t>(batch.tasks.size()));
+      latency_.Start(device, batch.id, batch.predicted, now);
       break;
     }
   }
@@ -292,10 +260,8 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
 
 std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::Time now) const {
   const ServedModel& model = *lead->queued.model;
-  const BatchCosts costs(model, device);
-  const int side_by_side = devices_[device].num_running() + 1;
-  const auto end_of = [&](int64_t points, size_t requests) {
-    return now + side_by_side * costs.Bound(points, static_cast<int64_t>(requests));
+  const auto end_of = [&](int64_t points, size_t requests) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return now + latency_.BoundBesideOthers(model, device, points, static_cast<int64_t>(requests));
   };
   int max_level = std::numeric_limits<int>::max();  // the most urgent of another version has it
   for (const auto& [other, version] : queue_.versions()) {
@@ -306,13 +272,14 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
   const int64_t share = (static_cast<int64_t>(waiting.tasks.size()) + num_idle) / (1 + num_idle);  // rounded up
-  const BatchLimits limits(model, device, options_.max_batch_bytes(device));
-  const int64_t max_requests = std::min<int64_t>(limits.max_requests, share);
+  const BatchLimits limits = MemoryModel::LimitsOf(model, device, options_.max_batch_bytes(device));
+  const int64_t max_requests = std::min(limits.max_requests, share);
 
   std::vector<WaitingTask*> tasks = {lead};
   int64_t points = lead->points;
   absl::Time end = end_of(points, 1);
-  // What a larger batch must end by: deadlines that it makes, and latest starts of those that it passed over.
+  // A larger batch must end by then: by the deadlines that it makes, and the latest starts of tasks that it passed
+  // over.
   absl::Time must_end = absl::InfiniteFuture();
   if (lead->deadline >= end) must_end = lead->deadline;
   int num_candidates = 0;
@@ -341,13 +308,13 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   absl::Duration device_time;
   {
     absl::MutexLock lock(&mutex_);
-    device_time = devices_[batch.device].Finish(batch.id, options_.now());
+    device_time = latency_.Finish(batch.device, batch.id, options_.now());
   }
-  if (!outcome.had_room) model.room[batch.device]->DidNotFit(batch.points);
+  if (!outcome.had_room) model.memory[batch.device]->DidNotFit(batch.points);
   if (outcome.num_voxels && outcome.in_parts) {
     model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);
   } else if (outcome.num_voxels) {
-    model.room[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
+    model.memory[batch.device]->Fit(batch.points, static_cast<int64_t>(batch.tasks.size()));
     model.latency[batch.device]->Observe(
         {.points = batch.points, .voxels = *outcome.num_voxels, .requests = static_cast<int64_t>(batch.tasks.size())},
         device_time);
@@ -361,7 +328,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
 
 void Batcher::RemoveWorker(size_t device) {
   absl::MutexLock lock(&mutex_);
-  devices_[device].RemoveWorker();
+  latency_.RemoveWorker(device);
 }
 
 void Batcher::ExpireDue() {

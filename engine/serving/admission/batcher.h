@@ -1,25 +1,22 @@
 #pragma once
 
-// The queue between Submit and the workers: admits tasks, orders them, forms batches.
+// Batcher is the queue between Submit and the workers: it admits tasks and forms batches of them. TaskQueue orders the
+// tasks, LatencyModel predicts when they end, MemoryModel how many fit a batch.
 //
-// A task is the batcher's from Push until Pop hands it out or Cancel, expiry, refusal or eviction ends it; each ends in
-// exactly one call of its `done`, made without the lock.
-//
-// Admission. A task is refused at once where it is predicted (PredictRun) to end after its deadline, or to start after
-// max_queue_delay. Where more workers are idle than tasks wait, whatever has not expired is admitted, and runs: so
-// predictions that are too high correct themselves.
-//
-// Order. By level, then by the latest start by which the deadline is met; a task that has waited for half of its time,
-// or of max_queue_delay, goes to level 0. Batches. One closes as soon as a worker asks and holds tasks of one model
-// version: the most urgent task of all, and those of the same version in their order while they fit
-// max_batch_points, max_batch_voxels, max_batch_requests and the device's memory (BatchLimits: voxels and bytes are
-// estimated from points), and while the batch is predicted (Bound) to make every deadline that it would make without
-// the newcomer. One that does not fit is passed over where it can wait for this batch to end. Tasks of a level below
-// another model's most urgent one do not ride along.
-//
-// Expiry is exact: a thread sleeps until the first task's.
-//
-// Thread-safe. Push never blocks; Pop does.
+// - Ownership: the batcher owns a task from Push until Pop hands it out, or until it expires, is cancelled or is
+//   evicted. Each of those ends calls the task's `done` once, without the lock.
+// - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
+//   max_queue_delay. Where more workers are idle than tasks wait, every task that has not expired is admitted and runs:
+//   so predictions that are too high correct themselves.
+// - Order: by level, then by the latest start that meets the deadline. A task that has waited for half of its time, or
+//   of max_queue_delay, goes to level 0.
+// - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version. It takes the most urgent
+//   task of all, then tasks of the same version in their order. Each must fit the BatchLimits, and with it the batch
+//   must be predicted (by an upper bound) to make every deadline that it would make without it. A task that does not
+//   fit is passed over where it can wait for this batch to end. Tasks of a level below another model's most urgent one
+//   do not ride along.
+// - Expiry is exact: a thread sleeps until the first task expires.
+// - Threads: thread-safe. Push never blocks; Pop does.
 
 #include <cstdint>
 #include <functional>
@@ -32,13 +29,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "engine/serving/admission/batch_costs.h"
-#include "engine/serving/admission/device_load.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
 #include "engine/tensor/infer_task.h"
@@ -123,8 +121,8 @@ class Batcher {
     absl::Status status;
   };
 
-  // Sets all of `waiting` but its task.
-  absl::Status Admit(const QueuedTask& task, WaitingTask& waiting, absl::Time now) const
+  // Returns the task as it will wait, all but `queued` set, or why it is refused.
+  absl::StatusOr<std::unique_ptr<WaitingTask>> Admit(const QueuedTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // OK where there is room, which less urgent tasks may have made.
   absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)
@@ -151,7 +149,7 @@ class Batcher {
   int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
   TaskQueue queue_ ABSL_GUARDED_BY(mutex_);
-  std::vector<DeviceLoad> devices_ ABSL_GUARDED_BY(mutex_);
+  LatencyModel latency_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> num_waiting_workers_ ABSL_GUARDED_BY(mutex_);  // by device
   std::thread timer_;
 };

@@ -1,12 +1,11 @@
 #pragma once
 
-// What runs on each device, and when the device is expected to be through with it.
+// DeviceLoad predicts when one device has ended the batches that run on it. It is a part of LatencyModel.
 //
-// The rule: a device does one second of device time a second, whatever runs there. Its streams share it in equal parts,
-// so a batch that runs beside another is charged half of the time that passes. A batch that has had its expected time
-// and still runs is overdue, and expected to be overdue as long again.
-//
-// Not thread-safe: the Batcher's, under its lock.
+// - Rule: a device does one second of device time a second, whatever runs there. Its streams share it in equal parts,
+//   so a batch that runs beside another is charged half of the time that passes.
+// - Overdue: a batch that has had its expected time and still runs is expected to be overdue as long again.
+// - Threads: not thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -19,7 +18,7 @@ namespace voxserve {
 
 class DeviceLoad {
  public:
-  // num_workers: batches that may run side by side.
+  // num_workers: how many batches may run side by side.
   explicit DeviceLoad(int num_workers) : num_workers_(num_workers) {}
 
   void Start(uint64_t batch, absl::Duration expected, absl::Time now);
@@ -29,11 +28,11 @@ class DeviceLoad {
 
   int num_workers() const { return num_workers_; }
   int num_running() const { return static_cast<int>(running_.size()); }
-  bool is_idle() const { return num_running() < num_workers_; }  // a worker is
+  bool is_idle() const { return num_running() < num_workers_; }  // some worker is
 
-  // Device time until all batches have ended.
+  // Returns the device time until all batches have ended.
   absl::Duration Remaining(absl::Time now) const;
-  // Until a worker is free, where no other batch starts; not above Remaining.
+  // Returns the time until a worker is free, if no other batch starts; not above Remaining.
   absl::Duration UntilFree(absl::Time now) const;
 
  private:
@@ -48,13 +47,13 @@ class DeviceLoad {
 
   int num_workers_;
   absl::flat_hash_map<uint64_t, Running> running_;  // by batch
-  // Seconds that a batch has been charged which ran all the time.
+  // Seconds that have been charged to a batch which ran all the time.
   double virtual_time_ = 0;
   absl::Time updated_ = absl::InfinitePast();
 };
 
-// When work that is queued for several devices, each at its own speed, has been begun at the latest: until then every
-// device that is still needed is busy. remaining: of each device; work: the queued work as each alone would do it.
+// Returns when the last of the work that is queued for several devices has begun at the latest: until then every device
+// that is still needed is busy. `remaining` is by device; `work` is the queued work as each device would do it alone.
 absl::Duration UntilStarted(absl::Span<const absl::Duration> remaining, absl::Span<const absl::Duration> work);
 
 }  // namespace voxserve

@@ -1,90 +1,73 @@
 #pragma once
 
-// How long a batch of a model takes a device: t = a + b * points + c * voxels + d * requests, fitted to the batches as
-// they end. Of one model version on one device.
+// LatencyModel predicts when a batch ends: alone, beside the batches that run, or behind the requests that wait.
 //
-// t is device time: batches that run side by side on one device share it, and each is charged its share
-// (DeviceLoad). So what is learnt from a batch that ran alone holds for one among others, and the other way round.
-//
-// The fit is least squares over the last batches, each counting 0.9 times as much as the next, with coefficients of 0
-// or more. Where batches are too alike to tell a coefficient (all of one size, say), it stays as it was relative to the
-// others. One batch far off what was expected is counted as if it had been off by 2 times; the second in a row that is
-// far off in the same direction is believed, and all before them forgotten: a change of clocks, plans or load on the
-// host is followed within two batches.
-//
-// Requests of a few points say nothing of large ones: those beyond 4 times the largest seen are expected to take as
-// long as that, and are let in until one has shown how long they take.
-//
-// Thread-safe.
+// - Parts: each model version has a LatencyFit per device (ServedModel::latency), which knows how long its batches
+//   take. This class adds a DeviceLoad per device, which knows what runs there.
+// - Assumption: a device does one second of device time a second, and batches side by side share it in equal parts.
+// - Units: points and requests are of a whole batch; voxels are estimated from points.
+// - Devices are indices, in the order of the engine's.
+// - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
-#include <array>
 #include <cstdint>
-#include <deque>
+#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "engine/serving/admission/device_load.h"
+#include "engine/serving/admission/memory_model.h"
 
 namespace voxserve {
 
-// Of one batch, or of several that run one after the other.
-struct BatchSize {
+struct ServedModel;
+
+// Requests of one model version that wait.
+struct WaitingWork {
+  const ServedModel* model = nullptr;
   int64_t points = 0;
-  int64_t voxels = 0;
   int64_t requests = 0;
-  int64_t batches = 1;
 };
 
 class LatencyModel {
  public:
-  // Of one batch that has run. What is no measurement (no request, a time that is not positive and finite) is passed
-  // over.
-  void Observe(const BatchSize& size, absl::Duration device_time);
+  // num_workers: by device, how many batches may run there side by side.
+  explicit LatencyModel(absl::Span<const int> num_workers) : devices_(num_workers.begin(), num_workers.end()) {}
 
-  // Of a batch whose time says nothing of its size: it ran in parts.
-  void ObserveVoxels(int64_t points, int64_t voxels);
+  // Returns the device time of a batch; zero where nothing is known yet.
+  static absl::Duration Expected(const ServedModel& model, size_t device, int64_t points, int64_t requests);
+  // Returns the device time of one request in a batch of its own, on the device where that is longest.
+  absl::Duration LongestAlone(const ServedModel& model, int64_t points) const;
 
-  // As another one is: of the version that this one's replaces.
-  void StartAs(const LatencyModel& other);
+  // Returns the time that a batch takes which starts on the device now, beside those that run there. It is an upper
+  // bound (LatencyFit::Bound).
+  absl::Duration BoundBesideOthers(const ServedModel& model, size_t device, int64_t points, int64_t requests) const;
+  // Returns true if one request that starts now is expected to end sooner on `device` than on `other`. Where both would
+  // end at once, the device with fewer running batches wins.
+  bool EndsSooner(const ServedModel& model, int64_t points, size_t device, size_t other) const;
 
-  // Zero before the first observation: nothing is known, and everything is admitted.
-  absl::Duration Expected(const BatchSize& size) const;
-  // What 99 of 100 batches of the size keep within: Expected times the second largest ratio of actual to expected
-  // time among the last 128 batches, 1 to 2.5; one of 1.25 or more while there are few.
-  absl::Duration Bound(const BatchSize& size) const;
-  // Expected from above: the 95th percentile of the voxels of a point, over the last 64 batches; one voxel a point
-  // before the first.
-  int64_t EstimateVoxels(int64_t points) const;
-  double voxels_per_point() const;  // that it goes by
+  // When a request's batch starts and ends, counted from now.
+  struct Run {
+    absl::Duration start;
+    absl::Duration end;
+  };
+  // Predicts the run of a request that comes now; admission goes by it. All of `ahead` runs before it, in batches as
+  // full as `max_batch_bytes` and the models' limits let them be, and so does what runs already. Its own batch then
+  // shares the device with a batch of every other worker. Running batches count with their expected time, waiting ones
+  // with their Bound. So a request keeps what it was promised if `ahead` is all that waits at its level or a more
+  // urgent one.
+  Run PredictRun(const ServedModel& model, int64_t points, absl::Span<const WaitingWork> ahead,
+                 const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
+
+  // A batch starts on a device, and ends there. Finish returns the device time that the batch was charged.
+  void Start(size_t device, uint64_t batch, absl::Duration expected, absl::Time now);
+  absl::Duration Finish(size_t device, uint64_t batch, absl::Time now);
+
+  // A worker of the device takes no more batches.
+  void RemoveWorker(size_t device);
+  int num_idle_workers() const;  // of all devices
 
  private:
-  static constexpr size_t kNumCoefficients = 4;
-  using Vector = std::array<double, kNumCoefficients>;
-
-  struct Observation {
-    Vector size{};       // 1, points, voxels, requests
-    double seconds = 0;  // as it was
-    double counted = 0;  // as the fit takes it
-  };
-
-  double Predict(const BatchSize& size) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // ratio: of actual to expected time.
-  void Believe(Observation observation, double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UpdateRatio(double ratio) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UpdateLargest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UpdateVoxels(double voxels_per_point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  mutable absl::Mutex mutex_;
-  bool is_seeded_ ABSL_GUARDED_BY(mutex_) = false;
-  Vector coefficients_ ABSL_GUARDED_BY(mutex_){};                 // seconds: a batch, a point, a voxel, a request
-  std::deque<Observation> observations_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  Vector largest_ ABSL_GUARDED_BY(mutex_){};                      // points and voxels of a request among them
-  int surprise_ ABSL_GUARDED_BY(mutex_) = 0;  // the last batch was far off: 1 slower, -1 quicker; 0: it was not
-  std::deque<double> ratios_ ABSL_GUARDED_BY(mutex_);     // actual to expected; oldest first, as the next
-  std::deque<double> densities_ ABSL_GUARDED_BY(mutex_);  // voxels of a point
-  double bound_ratio_ ABSL_GUARDED_BY(mutex_) = 1;
-  double voxels_per_point_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<DeviceLoad> devices_;
 };
 
 }  // namespace voxserve

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/serving/admission/served_model.h"
+#include "kernels/coordinates/coordinate_key.h"
+
 namespace voxserve {
 namespace {
 
@@ -11,7 +14,7 @@ constexpr size_t kMaxRuns = 32;
 constexpr double kMargin = 1.25;
 constexpr int64_t kGrowth = 16;  // the part by which the limit grows that batches without room set
 
-// The largest ratio of those that had at least half of the largest size.
+// Returns the largest ratio among the runs that had at least half of the largest size.
 template <typename Runs, typename SizeOf, typename BytesOf>
 double LargestRatio(const Runs& runs, SizeOf size_of, BytesOf bytes_of) {
   int64_t largest = 0;
@@ -27,6 +30,27 @@ double LargestRatio(const Runs& runs, SizeOf size_of, BytesOf bytes_of) {
 }
 
 }  // namespace
+
+int64_t BatchLimits::RequestsPerBatch(int64_t points, int64_t requests) const {
+  const int64_t mean = std::max<int64_t>(1, points / requests);
+  return std::clamp<int64_t>(max_points / mean, 1, max_requests);
+}
+
+BatchLimits MemoryModel::LimitsOf(const ServedModel& model, size_t device, int64_t limit_bytes) {
+  const ModelConfig::Batching& batching = model.batching;
+  const double voxels_per_point = model.latency[device]->voxels_per_point();
+  const MemoryModel& memory = *model.memory[device];
+  const int64_t wanted = std::clamp(batching.max_batch_requests, 1, static_cast<int>(kernels::kMaxSamples));
+  BatchLimits limits;
+  limits.max_requests = memory.MaxRequests(limit_bytes, wanted);
+  limits.max_points =
+      std::min(batching.max_batch_points, memory.MaxPoints(limit_bytes, voxels_per_point, limits.max_requests));
+  if (batching.max_batch_voxels > 0 && voxels_per_point > 0) {
+    const double points = static_cast<double>(batching.max_batch_voxels) / voxels_per_point;
+    if (points < static_cast<double>(limits.max_points)) limits.max_points = static_cast<int64_t>(points);
+  }
+  return limits;
+}
 
 void MemoryModel::Observe(int64_t points, int64_t voxels, const BatchBytes& bytes, int64_t requests) {
   if (bytes.total() == 0) return;

@@ -1,21 +1,22 @@
 #pragma once
 
-// How large a batch may be to fit a device's memory, learnt from what ran there. Of one model version on one device.
+// MemoryModel predicts whether a batch fits a device's memory. Each model version has one per device
+// (ServedModel::memory), which learns from what ran there.
 //
-// What a batch takes. Some memory whatever its size; some for its points, since clouds, levels and maps are laid out
-// before it is known how many voxels there are; some for its voxels; and of a network with dense results some for each
-// of its samples, which the program knows (the results, and scratch of the steps that make them). What points and
-// voxels take is taken as proportional, each with the largest ratio among the last 32 runs, of those that had at least
-// half as many points (or voxels) as the largest of them: small runs take more for each, by all that is rounded up, and
-// need no bound, because larger ones fit. So one large run corrects what small ones taught.
-//
-// What that does not tell, as memory that other processes took, shows in batches that have no room: they run in parts,
-// and half as many points are the limit from then on, which grows again as batches that reach it fit.
-//
-// Thread-safe.
+// - Bytes of a batch: some whatever its size; some per point, since clouds, levels and maps are laid out before the
+//   number of voxels is known; some per voxel; and for a network with dense results some per sample, which the program
+//   knows (the results, and scratch of the steps that make them).
+// - Learning: bytes are proportional to points and to voxels, each by the largest ratio among the last 32 runs. Only
+//   the runs count that had at least half as many points (or voxels) as the largest of them: rounding makes small runs
+//   take more per point, and they need no bound because larger ones fit. So one large run corrects what small ones
+//   taught.
+// - Unforeseen: memory that other processes took, say, shows when a batch does not fit and runs in parts. Half of its
+//   points are the limit from then on; the limit grows again as batches that reach it fit.
+// - Threads: thread-safe.
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 
 #include "absl/base/thread_annotations.h"
@@ -24,30 +25,47 @@
 
 namespace voxserve {
 
+struct ServedModel;
+
+// Returns the bytes of a device's memory that a batch may take there now.
+using MaxBatchBytes = std::function<int64_t(size_t device)>;
+
+// How large a batch may be.
+struct BatchLimits {
+  // Returns how many requests a full batch has, 1 or more, where `requests` have `points` in all.
+  int64_t RequestsPerBatch(int64_t points, int64_t requests) const;
+
+  int64_t max_points = 0;  // a request that runs alone is not held to it
+  int64_t max_requests = 0;
+};
+
 class MemoryModel {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-  // sample_bytes: of BatchBytes::features, what each sample takes (Program::sample_bytes).
+  // Returns the limits of a model's batches on a device: those of its config, and those that keep a batch within
+  // limit_bytes of the device's memory. Voxels are estimated from points, from above.
+  static BatchLimits LimitsOf(const ServedModel& model, size_t device, int64_t limit_bytes);
+
+  // sample_bytes: what each sample takes of BatchBytes::features (Program::sample_bytes).
   explicit MemoryModel(int64_t sample_bytes = 0) : sample_bytes_(sample_bytes) {}
 
-  // What a run took. One that took nothing of the device, as all on the CPU, is passed over.
+  // Learns from what a run took. Passes over a run that took nothing of the device, as every run on the CPU does.
   void Observe(int64_t points, int64_t voxels, const BatchBytes& bytes, int64_t requests = 1);
-  // Zeros before the first observation.
+  // Returns what a batch is expected to take; zeros before the first observation.
   BatchBytes Expected(int64_t points, int64_t voxels, int64_t requests = 1) const;
 
-  // A batch of several requests had no room; or one did.
+  // A batch of several requests did not fit.
   void DidNotFit(int64_t points);
-  // A batch of so many requests fitted. Where one more like its own would have been beyond the limit, that grows.
+  // A batch of so many requests fitted. The limit grows where one more request like its own would have been beyond it.
   void Fit(int64_t points, int64_t requests);
 
-  // As another one is: of the version that this one's replaces.
+  // Copies what the model of the version that this one's version replaces has learnt.
   void StartAs(const MemoryModel& other);
 
-  // The most requests of a batch, 1 to `wanted`: what they take whatever their size is at most half of limit_bytes,
-  // which the batch may take.
+  // Returns the most requests of a batch, 1 to `wanted`: those whose samples take at most half of limit_bytes.
   int64_t MaxRequests(int64_t limit_bytes, int64_t wanted) const;
-  // The most points of a batch of so many requests, 1 or more. Single requests are not held to it.
+  // Returns the most points of a batch of so many requests, 1 or more.
   int64_t MaxPoints(int64_t limit_bytes, double voxels_per_point, int64_t requests = 1) const;
 
  private:
@@ -65,5 +83,7 @@ class MemoryModel {
   double bytes_per_voxel_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t fitting_points_ ABSL_GUARDED_BY(mutex_) = kNoLimit;  // by those that did not
 };
+
+inline int64_t NoLimitOfBytes(size_t /*device*/) { return MemoryModel::kNoLimit; }
 
 }  // namespace voxserve

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is known of a version of a model, and what follows from it for a request.
+// ModelVersionInfo describes a model version to clients. The functions below tell what follows from it for a request.
 
 #include <cstdint>
 #include <string>
@@ -48,12 +48,12 @@ struct ModelVersionInfo {
   std::string plan_source;  // where the plan comes from by which it runs: "default", "model", "plan_dir", "tuned"
 };
 
-// Why a version that is not ready is not: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
+// Returns why a version is not ready: UNAVAILABLE (MODEL_LOADING, with a retry delay, or MODEL_FAILED with its
 // problems).
 absl::Status WhyNotReady(const ModelVersionInfo& info);
 
-// What Submit says of a model that is ready and has no such priority level (INVALID_ARGUMENT, BAD_PRIORITY), or no
-// scores (INVALID_ARGUMENT, UNSUPPORTED_OUTPUT).
+// Return INVALID_ARGUMENT where a ready model has no such priority level (BAD_PRIORITY), or no scores
+// (UNSUPPORTED_OUTPUT). Submit asks both.
 absl::Status CheckPriority(const ModelVersionInfo& info, int priority);
 absl::Status CheckOutputs(const ModelVersionInfo& info, bool return_scores);
 

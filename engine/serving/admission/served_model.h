@@ -1,6 +1,9 @@
 #pragma once
 
-// A version of a model that is ready to run: what the batcher and the workers know of it.
+// ServedModel holds a model version that is ready to run, with all that the batcher and the workers know of it.
+//
+// - Threads: constant once it is served, but for `plans`, `latency` and `memory`, which are thread-safe.
+// - Owners: handles share it; the last one to go frees its weights (ModelManager).
 
 #include <memory>
 #include <string>
@@ -9,7 +12,7 @@
 #include "engine/compiler/program.h"
 #include "engine/executor/executor.h"
 #include "engine/model/model_config.h"
-#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/model_version_info.h"
 #include "engine/tuner/model_plans.h"
@@ -17,7 +20,6 @@
 
 namespace voxserve {
 
-// A version that is ready.
 struct ServedModel {
   ModelVersionInfo info;
   std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
@@ -27,8 +29,8 @@ struct ServedModel {
   std::vector<PlanKey> plan_keys;  // by device
   std::unique_ptr<ModelPlans> plans;
   ModelConfig::Batching batching;
-  std::vector<std::unique_ptr<LatencyModel>> latency;  // by device
-  std::vector<std::unique_ptr<MemoryModel>> room;      // by device
+  std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
+  std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

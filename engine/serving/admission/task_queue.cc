@@ -13,7 +13,30 @@ void Count(TaskQueue::Load& load, const WaitingTask& task, int64_t sign) {
   load.bytes += sign * task.bytes;
 }
 
+int64_t BytesOf(const InferTask& task) {
+  if (task.sweeps.empty()) return static_cast<int64_t>(task.cloud.bytes().size());
+  int64_t bytes = 0;
+  for (const PlacedSweep& placed : task.sweeps) bytes += static_cast<int64_t>(placed.sweep->cloud.bytes().size());
+  return bytes;
+}
+
 }  // namespace
+
+WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
+    : level(task.task.priority),
+      points(task.task.num_points()),
+      bytes(BytesOf(task.task)),
+      deadline(task.task.deadline) {
+  const ModelConfig::Batching& batching = task.model->batching;
+  if (deadline == absl::InfiniteFuture()) deadline = now + batching.default_timeout;
+  const absl::Time longest_wait = now + batching.max_queue_delay;
+  expiry = std::min(deadline, longest_wait);
+  latest_start = std::min(deadline - latency.LongestAlone(*task.model, points), longest_wait);
+  const absl::Duration head_start = std::max(absl::ZeroDuration(), now - task.task.waiting_since);
+  // It does not pass the tasks whose deadlines are close: they were admitted without it.
+  urgency = std::max(latest_start - head_start, std::min(latest_start, now + batching.max_queue_delay / 2));
+  promotion = now + (expiry - now) / 2 - head_start;
+}
 
 bool TaskQueue::MoreUrgent::operator()(const WaitingTask* a, const WaitingTask* b) const {
   return std::tie(a->level, a->urgency, a->arrival) < std::tie(b->level, b->urgency, b->arrival);
@@ -21,16 +44,6 @@ bool TaskQueue::MoreUrgent::operator()(const WaitingTask* a, const WaitingTask* 
 
 bool TaskQueue::Earlier::operator()(const WaitingTask* a, const WaitingTask* b) const {
   return std::tie(a->*time, a->arrival) < std::tie(b->*time, b->arrival);
-}
-
-TaskQueue::Load TaskQueue::Version::UpTo(int level) const {
-  Load sum;
-  for (size_t i = 0; i < by_level.size() && static_cast<int>(i) <= level; ++i) {
-    sum.requests += by_level[i].requests;
-    sum.points += by_level[i].points;
-    sum.bytes += by_level[i].bytes;
-  }
-  return sum;
 }
 
 WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
@@ -79,6 +92,19 @@ void TaskQueue::Unlink(WaitingTask* task) {
 WaitingTask* TaskQueue::Find(uint64_t ticket) const {
   const auto it = owned_.find(ticket);
   return it == owned_.end() ? nullptr : it->second.get();
+}
+
+std::vector<WaitingWork> TaskQueue::WorkUpTo(int level) const {
+  std::vector<WaitingWork> work;
+  for (const auto& [model, version] : versions_) {
+    WaitingWork sum{.model = model};
+    for (size_t i = 0; i < version.by_level.size() && static_cast<int>(i) <= level; ++i) {
+      sum.points += version.by_level[i].points;
+      sum.requests += version.by_level[i].requests;
+    }
+    if (sum.requests > 0) work.push_back(sum);
+  }
+  return work;
 }
 
 WaitingTask* TaskQueue::MostUrgent() const {

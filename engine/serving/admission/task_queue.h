@@ -1,9 +1,10 @@
 #pragma once
 
-// The tasks that wait, in every order that the Batcher asks for: by urgency within a model version, by expiry, by
-// arrival. Every operation is logarithmic in the tasks that wait.
+// TaskQueue holds the tasks that wait, in every order that the Batcher asks for: by urgency within a model version, by
+// expiry, by arrival.
 //
-// Not thread-safe: the Batcher's, under its lock.
+// - Cost: every operation is logarithmic in the number of tasks.
+// - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
 #include <map>
@@ -14,8 +15,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "engine/tensor/infer_task.h"
+#include "engine/serving/admission/latency_model.h"
 #include "engine/serving/admission/served_model.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -28,17 +30,20 @@ struct QueuedTask {
 
 // A task, and what orders it.
 struct WaitingTask {
+  // Sets all but `queued` and `arrival`, for a task that comes now. latest_start follows from the latency model.
+  WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now);
+
   QueuedTask queued;
-  int level = 0;                   // its priority, until it is promoted to 0, the most urgent
-  absl::Time deadline;             // of the answer; never infinite
-  absl::Time latest_start;         // to meet its deadline alone, and within the model's max_queue_delay
-  absl::Time urgency;              // latest_start, of its place in the queue: that of the task that it replaces
-  absl::Time expiry;               // when waiting on is of no use
-  absl::Time promotion;            // when it has waited for so long that it goes to level 0
-  bool found_idle_worker = false;  // admitted without a prediction, and runs unless it expires
-  int64_t points = 0;
+  int level = 0;       // its priority, until it is promoted to 0, the most urgent
+  int64_t points = 0;  // of its clouds, as are the bytes
   int64_t bytes = 0;
-  uint64_t arrival = 0;  // Add sets it; ascending
+  absl::Time deadline;             // of the answer; never infinite
+  absl::Time expiry;               // when waiting on is of no use
+  absl::Time latest_start;         // to meet its deadline alone, and within the model's max_queue_delay
+  absl::Time urgency;              // latest_start, less the time that the task which it replaces has waited
+  absl::Time promotion;            // when it has waited for so long that it goes to level 0
+  bool found_idle_worker = false;  // admitted without a prediction; it runs unless it expires
+  uint64_t arrival = 0;            // Add sets it; ascending
 };
 
 class TaskQueue {
@@ -53,14 +58,11 @@ class TaskQueue {
     int64_t points = 0;
     int64_t bytes = 0;
   };
-  // Those of one version. A promoted task comes earlier, and is still counted at its own priority: it would else keep
-  // out the urgent ones that it was promoted to run among.
+  // The tasks of one version. A promoted task comes earlier, and is still counted at its own priority: otherwise it
+  // would keep out the urgent tasks that it was promoted to run among.
   struct Version {
     Tasks tasks;                 // most urgent first
-    std::vector<Load> by_level;  // of the version's levels
-
-    // Of levels 0 to `level`.
-    Load UpTo(int level) const;
+    std::vector<Load> by_level;  // index: priority
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task);
@@ -68,21 +70,23 @@ class TaskQueue {
 
   bool empty() const { return owned_.empty(); }
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
-  // nullptr: it does not wait.
+  // Returns nullptr where the task does not wait.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // The most urgent of all; nullptr: none.
+  // Returns the work of levels 0 to `level`, by version.
+  std::vector<WaitingWork> WorkUpTo(int level) const;
+  // Returns the most urgent task of all; nullptr: none.
   WaitingTask* MostUrgent() const;
-  // Of a model's versions together.
+  // Returns the load of all versions of a model.
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
-  // Of those the ones of levels above `level`.
+  // Returns the part of it that has a level above `level`.
   Load LessUrgentThan(const std::string& name, int level) const;
-  // The newest of a model's highest level, which has the least urgent tasks; nullptr: none.
+  // Returns the newest task of a model's highest level, which holds the least urgent ones; nullptr: none.
   WaitingTask* LeastUrgent(const std::string& name) const;
 
-  // The first to expire; nullptr: none.
+  // Returns the first task to expire; nullptr: none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
-  // Moves those to level 0 whose time for it has come.
+  // Moves the tasks to level 0 that have waited until their promotion.
   void Promote(absl::Time now);
 
  private:

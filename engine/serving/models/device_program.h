@@ -1,6 +1,6 @@
 #pragma once
 
-// A model on a device: its program there, and what a tuned plan for it must be true for.
+// Makes a model's program for one device, and the key that a tuned plan for it must match.
 
 #include <string>
 
@@ -13,8 +13,8 @@
 
 namespace voxserve {
 
-// Compiled with the default plan, its weights on the device. INVALID_ARGUMENT where a weight is beyond its type,
-// RESOURCE_EXHAUSTED for memory, INTERNAL where the CPU's library refuses a convolution of images.
+// Compiles the graph with the default plan and puts its weights on the device. INVALID_ARGUMENT where a weight is
+// beyond its type, RESOURCE_EXHAUSTED for memory, INTERNAL where the CPU's library refuses a convolution of images.
 absl::StatusOr<Program> MakeProgram(const Graph& graph, const ModelConfig& config, const Device& device,
                                     bool is_deterministic = false);
 

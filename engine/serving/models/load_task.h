@@ -1,6 +1,6 @@
 #pragma once
 
-// Calls that bring versions of a model into service and take them out.
+// LoadTask and UnloadTask are calls that bring versions of a model into service and take them out.
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@ struct LoadTask {
 struct UnloadTask {
   std::string model;
   int64_t version = 0;  // 0: all, and what polling finds later too
-  // Likewise; gets the versions that are listed no more, ascending.
+  // Gets the versions that are listed no more, ascending. Called as LoadTask::done.
   std::function<void(absl::StatusOr<std::vector<int64_t>>)> done;
 };
 

@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelBuilder::Make(const std::strin
     model->batching.max_batch_requests = 1;
   }
   for (const Program& program : model->programs) {
-    model->latency.push_back(std::make_unique<LatencyModel>());
-    model->room.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
+    model->latency.push_back(std::make_unique<LatencyFit>());
+    model->memory.push_back(std::make_unique<MemoryModel>(program.sample_bytes));
   }
   model->limits = {.ignore_label = config.ignore_label,
                    .max_voxels = config.max_voxels,
@@ -107,10 +107,10 @@ absl::Status ModelBuilder::WarmUpOn(size_t device, const ServedModel& model, boo
     status.Update(options_.warm_up_workers(device, model));
     return status;
   }
-  DeviceArbiter& shared = *(*options_.shared_memory)[device];
-  const ArbitratedContext shared_context(shared, context.cuda.get());
+  DeviceArbiter& arbiter = *(*options_.arbiters)[device];
+  const ContextRegistration registration(arbiter, context.cuda.get());
   status.Update(voxserve::WarmUp(model.programs[device], model.plans->Get(device).get(), model.limits,
-                                 model.info.max_points, shared, *Executor::Create(&context), *model.room[device],
+                                 model.info.max_points, arbiter, *Executor::Create(&context), *model.memory[device],
                                  nullptr));
   return status;
 }

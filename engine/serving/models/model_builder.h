@@ -1,8 +1,9 @@
 #pragma once
 
-// From a version's files to a version that can serve: its programs on every device, its limits, its tuned plans, warm.
+// ModelBuilder makes a version that can serve from a version's files: its programs on every device, its limits, its
+// tuned plans. It warms the version up too.
 //
-// Belongs to the keeper's thread.
+// - Threads: the model manager's thread alone calls it.
 
 #include <atomic>
 #include <cstdint>
@@ -30,7 +31,7 @@ class ModelBuilder {
   struct Options {
     // All outlive the builder.
     const std::vector<Device>* devices = nullptr;
-    const std::vector<std::unique_ptr<DeviceArbiter>>* shared_memory = nullptr;  // by device
+    const std::vector<std::unique_ptr<DeviceArbiter>>* arbiters = nullptr;  // by device
     kernels::ThreadPool* pool = nullptr;
     PlanStore* plan_store = nullptr;
     EngineObserver* observer = nullptr;  // may be null
@@ -44,16 +45,17 @@ class ModelBuilder {
 
   explicit ModelBuilder(Options options) : options_(std::move(options)), warm_(options_.devices->size()) {}
 
-  // By the default plan, cold. INVALID_ARGUMENT where a weight is beyond its type, RESOURCE_EXHAUSTED for memory.
+  // Returns the version with the default plan, not warmed up. INVALID_ARGUMENT where a weight is beyond its type,
+  // RESOURCE_EXHAUSTED for memory.
   absl::StatusOr<std::unique_ptr<ServedModel>> Make(const std::string& name, int64_t version,
                                                     const LoadedModel& loaded) const;
-  // Sets the tuned plans that there are. True where every device has one.
+  // Sets the tuned plans that there are. Returns true if every device has one.
   bool FindPlans(const ServedModel& model, const std::filesystem::path& version_folder) const;
-  // So that the first request is as quick as the others. A GPU without room for it serves all the same. Once there is a
-  // version in service a context of low priority is warmed up in place of the workers', so that no request waits; and
-  // nothing is where the same network, with other weights, has been.
+  // Runs the version, so that its first request is as quick as the others. A GPU without memory for it serves all the
+  // same. The first version warms up the workers' own contexts. Later ones run in a context of low priority, so that no
+  // request waits, and not at all where the same network ran before with other weights.
   void WarmUp(const ServedModel& model, const std::atomic<bool>& stopping);
-  // After versions have ended: gives what they held of the GPUs back to these.
+  // Gives the memory that ended versions held back to the GPUs.
   void ReturnMemory() const;
 
   const std::vector<Device>& devices() const { return *options_.devices; }

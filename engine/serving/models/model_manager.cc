@@ -33,7 +33,7 @@ bool Contains(const std::vector<int64_t>& versions, int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
-// Of the versions that did not load: memory alone is nothing wrong with the model.
+// Returns one error for the versions that did not load. Where only memory was missing, the model is not broken.
 absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, absl::Status>& failures) {
   if (failures.empty()) return absl::OkStatus();
   std::string message = absl::StrCat("model ", Quoted(name));
@@ -329,13 +329,13 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_);
   if (stopping_) return Stopping();
-  // What takes this long now will take about as long by its successor.
+  // The successor is expected to take about as long, and as much memory, as its predecessor.
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);
   if (predecessor.ok()) {
     for (size_t i = 0; i < model->latency.size(); ++i) {
       model->latency[i]->StartAs(*(*predecessor)->latency[i]);
-      model->room[i]->StartAs(*(*predecessor)->room[i]);
+      model->memory[i]->StartAs(*(*predecessor)->memory[i]);
     }
   }
   Log(LogLevel::kInfo, "model ready",

@@ -1,18 +1,16 @@
 #pragma once
 
-// Keeps the served models as the model repository and the operator want them: loads, reloads, unloads, releases.
+// ModelManager keeps the models in service as the model repository and the operator want them: it loads, reloads,
+// unloads and releases versions.
 //
-// One thread does all of it, one job after the other. A version that replaces another is built and warmed up beside it
-// and then swapped in; whoever runs the old one goes on with that. Where the last of them lets go of it, it comes back
-// here: this thread frees its weights, and nobody else waits for that.
-//
-// What is served of a model:
-//   those of the folder's versions that its version policy asks for (config.textproto; default: all),
-//   less those that were unloaded by call (all of them: until the next load),
-//   and those that were loaded by call and number.
-// A version that the policy gives up goes when all that it asks for are ready, so that a broken newcomer costs nothing.
-//
-// Thread-safe.
+// - Threads: thread-safe. One thread of its own does all the work, one job after the other.
+// - Replacing: a version that replaces another is built and warmed up beside it, and then swapped in. Holders of the
+//   old version go on with it. When its last handle ends, this thread frees its weights: no other thread waits for that.
+// - The versions of a model in service are:
+//     those in its folder that its version policy asks for (config.textproto; default: all),
+//     less those that a call unloaded (all of them: until the next load),
+//     and those that a call loaded by number.
+//   A version that the policy gives up goes when all that it asks for are ready: a broken newcomer costs nothing.
 
 #include <atomic>
 #include <cstdint>
@@ -46,17 +44,16 @@ class ModelManager {
   struct Options {
     std::filesystem::path repository;
     absl::Duration poll_interval;   // zero: the repository is looked at when a call asks for it
-    ModelTable* models = nullptr;   // outlives the keeper, which alone writes to it and empties it at the end
-    ModelBuilder::Options builder;  // its observer is the keeper's too
-    // From the keeper's thread; both may be empty.
+    ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
+    ModelBuilder::Options builder;  // its observer is the manager's too
+    // From the manager's thread; both may be empty.
     // A version became ready; has_plans: a tuned one on every device.
     std::function<void(const ModelVersionInfo& model, bool has_plans)> on_ready;
-    // A version was taken out of service, or replaced: whoever keeps it without need lets go of it.
+    // A version was taken out of service, or replaced: holders that do not need it let go of it.
     std::function<void(const ModelHandle& model)> on_retired;
   };
 
-  // Lists what there is as loading, and starts to load it. Whoever has a handle from the table lets go of it before the
-  // keeper ends.
+  // Lists what there is as loading, and starts to load it. Every handle from the table ends before the manager does.
   ModelManager(Options options, RepositoryListing listing);
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
@@ -84,11 +81,11 @@ class ModelManager {
     std::string fingerprint;  // of the files when it began
     std::string content;      // of what is in service; "": nothing is
     absl::Status status = absl::UnknownError("not tried");
-    // Of one that found no memory: when polling tries again, and how long it waited for that.
+    // After a try that found no memory: when polling tries again, and how long it waits for that.
     absl::Time next_try = absl::InfiniteFuture();
     absl::Duration wait;
   };
-  // By name; the keeper's thread's alone. What calls asked for outlives the folder.
+  // The manager's thread alone uses it. What calls asked for outlives the folder.
   struct Model {
     bool is_unloaded = false;  // all of it
     std::set<int64_t> unloaded;

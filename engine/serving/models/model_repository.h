@@ -1,14 +1,14 @@
 #pragma once
 
-// A folder of model folders, as it lies on disk:
+// A model repository is a folder of model folders:
 //
 //   <root>/<model>/config.textproto                 optional
 //   <root>/<model>/<version>/model.textproto        version: 1, 2, 3, ... without leading zeros
 //   <root>/<model>/<version>/weights.safetensors
 //
-// Reads, never writes, keeps nothing and has no thread: the engine calls it from its loader's thread. Links are
-// followed; names that begin with a dot are ignored (Kubernetes mounts have such); plain files beside the folders are
-// too.
+// - Files: these functions read and never write. They follow links, and ignore names that begin with a dot (Kubernetes
+//   mounts have such) and plain files beside the folders.
+// - Threads: they keep nothing; the model manager's thread calls them.
 
 #include <cstdint>
 #include <filesystem>

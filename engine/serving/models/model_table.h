@@ -1,11 +1,10 @@
 #pragma once
 
-// Which versions of which models there are, and how they stand. The keeper writes, everybody reads.
+// ModelTable tells which versions of which models there are, and how they stand.
 //
-// A ModelHandle keeps its version alive for as long as a task holds it, whatever the table does meanwhile. The table
-// lets go of a handle outside its lock.
-//
-// Thread-safe.
+// - Ownership: a ModelHandle keeps its version alive for as long as a task holds it, whatever the table does meanwhile.
+//   The table lets go of a handle outside its lock.
+// - Threads: thread-safe. The model manager writes, all others read.
 
 #include <cstdint>
 #include <map>

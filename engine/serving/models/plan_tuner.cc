@@ -198,20 +198,20 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   const absl::Time begin = absl::Now();
   const ServedModel& model = *search.model;
   const Program& program = model.programs[device];
-  DeviceArbiter& shared = *(*options_.shared_memory)[device];
+  DeviceArbiter& arbiter = *(*options_.arbiters)[device];
   ASSIGN_OR_RETURN(ExecutionContext context,
                    MakeContext((*options_.devices)[device], options_.pool, StreamPriority::kLow));
   if constexpr (kernels::kHasCuda) {
     if (context.cuda != nullptr) RETURN_IF_ERROR(context.cuda->MakeCurrent());
   }
-  const ArbitratedContext shared_context(shared, context.cuda.get());
+  const ContextRegistration registration(arbiter, context.cuda.get());
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
   const auto run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
     InferTask task = scan;
     task.return_scores = wanted.return_scores;
     absl::Duration busy;
     BatchOutput output =
-        shared.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
+        arbiter.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
           const absl::Time start = absl::Now();
           BatchOutput ran = executor->Run(program, task, model.limits, options);
           busy += absl::Now() - start;

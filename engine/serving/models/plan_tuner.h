@@ -1,14 +1,15 @@
 #pragma once
 
-// Searches plans for models in service, in the background.
+// PlanTuner searches plans for models in service, in the background.
 //
-// A search waits until enough of its model's requests came by, keeps their clouds until it ends (whole clouds outlive
-// their requests here alone), those of all sweeps where a stream accumulates them, and runs them on a context of its
-// own. Each run has the device to itself, as what is measured beside requests is their time; after it the search rests
-// four times as long, so that requests have four fifths of the device and wait for one run at most. What it finds goes
-// to the plan store and into the model's plans; batches under way keep those that they began with.
-//
-// Thread-safe. One thread; searches run one after the other.
+// - Scans: a search waits until enough requests of its model came by, and keeps their clouds until it ends; where a
+//   stream accumulates sweeps, the clouds of all of them. No other part keeps whole clouds longer than their requests.
+// - Device: a search runs in a context of its own. Each run has the device to itself, so that its time is not that of
+//   the requests beside it. Then the search rests four times as long: requests have four fifths of the device, and wait
+//   for one run at most.
+// - Result: the plan goes to the plan store and into the model's plans. Batches under way keep the plan that they began
+//   with.
+// - Threads: thread-safe. One thread of its own; searches run one after the other.
 
 #include <atomic>
 #include <cstdint>
@@ -26,11 +27,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/executor/device_arbiter.h"
-#include "engine/tensor/infer_task.h"
 #include "engine/runtime/devices.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/tune_task.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/core/thread_pool.h"
 
@@ -41,7 +42,7 @@ class PlanTuner {
   // All outlive the tuner.
   struct Options {
     const std::vector<Device>* devices = nullptr;
-    const std::vector<std::unique_ptr<DeviceArbiter>>* shared_memory = nullptr;  // by device
+    const std::vector<std::unique_ptr<DeviceArbiter>>* arbiters = nullptr;  // by device
     kernels::ThreadPool* pool = nullptr;
     PlanStore* store = nullptr;
     EngineObserver* observer = nullptr;  // may be null
@@ -59,7 +60,7 @@ class PlanTuner {
 
   // Whether a search waits for scans: others need not be offered.
   bool is_collecting() const { return num_collecting_ > 0; }
-  // A scan of a request that was accepted: its cloud or sweeps alone.
+  // Gives the input of a request that was accepted, its cloud or sweeps alone, to the search for its model.
   void Offer(const ServedModel& model, const InferTask& scan);
 
   // Cancels all searches and takes no more. Waits for the one under way.

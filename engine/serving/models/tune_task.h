@@ -1,6 +1,7 @@
 #pragma once
 
-// A search for a plan on the scans that a model serves: what is asked for, how far it is, what it won.
+// TuneTask asks for the search of a plan on the scans that a model serves. TuneProgress tells how far the search is,
+// TuneResult what it found.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +18,7 @@ struct TuneProgress {
   double fraction = 0;  // of the whole, 0 to 1
 };
 
-// What a search won in a range of input sizes.
+// The times before and after a search, in a range of input sizes.
 struct TuneBucket {
   int64_t min_voxels = 0;  // min <= voxels < max
   int64_t max_voxels = 0;  // 0: no upper end

@@ -23,7 +23,7 @@ namespace {
 // The largest first: memory is then taken once.
 constexpr int64_t kNumPoints[] = {250'000, 180'000, 120'000, 80'000, 55'000, 35'000, 20'000, 10'000, 3'000};
 
-// That requests may ask for: its kernels follow the cloud's size, not this one.
+// The size of a sample that requests may ask for. Its kernels follow the cloud's size, not this one.
 constexpr uint64_t kNumSampled = 64;
 
 // For products, of which the largest are left out.
@@ -99,7 +99,7 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
 }
 
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    DeviceArbiter& shared_memory, Executor& executor, MemoryModel& room, LatencyModel* latency) {
+                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency) {
   absl::Status first_failure;
   for (const int64_t num_points : kNumPoints) {
     ASSIGN_OR_RETURN(const PointCloud cloud, MakeStreet(program.voxelize, std::min(num_points, max_points)));
@@ -107,7 +107,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     absl::Duration time;
     for (const bool return_scores : {program.has_scores, false}) {
       const InferTask task{.cloud = cloud, .return_scores = return_scores};
-      output = shared_memory.TryOnce({.plans = plans}, [&](const RunOptions& options) {
+      output = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
         const absl::Time start = absl::Now();
         BatchOutput ran = executor.Run(program, task, limits, options);
         time = absl::Now() - start;
@@ -115,7 +115,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       });
       if (!output.status.ok()) break;
       if (!output.samples[0].status.ok()) continue;  // more voxels than the model takes
-      room.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
+      memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
     first_failure.Update(output.status);
     if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
@@ -125,9 +125,8 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
                              .restricts_network = true};
     const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
-      const BatchOutput ran = shared_memory.TryOnce({.plans = plans}, [&](const RunOptions& options) {
-        return executor.Run(program, sampled, limits, options);
-      });
+      const BatchOutput ran = arbiter.TryOnce(
+          {.plans = plans}, [&](const RunOptions& options) { return executor.Run(program, sampled, limits, options); });
       first_failure.Update(ran.status);
       if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
     }

@@ -1,13 +1,13 @@
 #pragma once
 
-// What a model's first request would pay: CUDA loads a kernel's code when it is launched first, and cuBLAS chooses its
-// algorithms then.
+// Warm-up pays in advance for what a model's first request would: CUDA loads a kernel's code at its first launch, and
+// cuBLAS chooses its algorithms then.
 
 #include "absl/status/status.h"
 #include "engine/executor/device_arbiter.h"
 #include "engine/executor/executor.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 
 namespace voxserve {
@@ -16,13 +16,15 @@ namespace voxserve {
 // GPU. Once for all contexts of the GPU. RESOURCE_EXHAUSTED without memory for it. On a CPU there is nothing to load.
 absl::Status LoadKernels(const Program& program, ExecutionContext& context);
 
-// Runs the program by these plans (null: its default) on clouds made here, of sizes from small to large, since the
-// choice of kernels follows the size. They are what a spinning LiDAR sees on a street, around the middle of the
-// program's range. Where requests may have a sample of farthest points, each size runs once with one. shared_memory is
-// the one that the executor's context was added to. Sizes that do not fit beside what others hold are passed over. What
-// the runs took is what `room` and `latency` begin with (null where other work shares the device). The error is that of
-// the first that failed.
+// Runs the program by these plans (null: its default) on clouds of several sizes, since the choice of kernels follows
+// the size.
+// - Clouds are what a spinning LiDAR sees on a street, around the middle of the program's range.
+// - Where requests may have a sample of farthest points, each size runs once with one.
+// - `arbiter` is the one that the executor's context was added to. Sizes that do not fit beside what others hold are
+//   passed over.
+// - `memory` and `latency` learn from the runs. latency is null where other work shares the device.
+// - Returns the error of the first run that failed.
 absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLimits& limits, int64_t max_points,
-                    DeviceArbiter& shared_memory, Executor& executor, MemoryModel& room, LatencyModel* latency);
+                    DeviceArbiter& arbiter, Executor& executor, MemoryModel& memory, LatencyFit* latency);
 
 }  // namespace voxserve

@@ -1,6 +1,7 @@
 #pragma once
 
-// One vehicle's stream of frames: which are run, which give way to newer ones, and in which order their answers leave.
+// StreamSession is one vehicle's stream of frames. It decides which frames run, which give way to newer ones, and in
+// which order their answers leave.
 //
 // LATEST: one frame is the engine's (queued or running there) and one waits here. A newer frame supersedes the one that
 // waits, and the engine's too where that has not started: they are answered ABORTED, reason SUPERSEDED. So a frame that
@@ -11,7 +12,7 @@
 // Every frame gets exactly one call of its `done`, whatever happens. A session calls the engine and `done` from one
 // thread at a time, whichever caller's or engine's that is, and without its lock: both may call back into it.
 //
-// What accumulates of sweeps is the session's alone. A session that has answered all frames, and gets none for as long
+// The session alone has its accumulated sweeps. A session that has answered all frames, and gets none for as long
 // as a sweep may be old and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are
 // the sensor's, which say nothing while none come.)
 //
@@ -34,8 +35,8 @@
 #include "absl/time/time.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
-#include "engine/tensor/infer_task.h"
 #include "engine/serving/streams/sweep_history.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/sweep.h"
 
@@ -57,7 +58,7 @@ struct StreamFrame {
 class StreamSession : public std::enable_shared_from_this<StreamSession> {
  public:
   static constexpr int kMaxQueuedFrames = 64;
-  // That frames which the sensor took at equal intervals may differ by as they come.
+  // The jitter of frames on their way: the sensor took them at equal intervals.
   static constexpr absl::Duration kMaxJitter = absl::Seconds(1);
 
   struct Config {
@@ -89,19 +90,20 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // Whether the caller may read on.
   bool HasRoom() const;
 
-  // Of the clouds that are kept for later frames.
+  // Returns the bytes of the clouds that are kept for later frames.
   int64_t SweepBytes() const;
   // The next frame runs without those before it.
   void ForgetSweeps();
 
-  // Of the clouds of LATEST's unanswered frames, which the next one supersedes or, where one runs already, waits for.
+  // Returns the bytes of the clouds of LATEST's unanswered frames, which the next one supersedes or, where one runs
+  // already, waits for.
   int64_t BytesAheadOfNext() const;
 
   // Frames that come from now on are answered UNAVAILABLE, reason DRAINING. Those taken before go on.
   void StartDraining();
 
-  // Nobody wants answers any more: unanswered frames get this error (a running one when the engine is through with it),
-  // and so do frames that come later. The first call counts.
+  // Answers are not wanted any more: unanswered frames get this error (a running one when the engine is through with
+  // it), and so do frames that come later. The first call counts.
   void Cancel(const absl::Status& why);
 
   // Answers frames that wait here and whose time is up: DEADLINE_EXCEEDED, reason DEADLINE_EXPIRED. Forgets sweeps
@@ -146,7 +148,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   // Does what can be done, until nothing can; returns at once where another thread is at it, which sees to it all.
   void Advance();
-  // What is to be done next, to be called without the lock; empty: nothing.
+  // Returns the next step, to be called without the lock; empty: there is none.
   std::function<void()> NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::function<void()> NextSubmit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::function<void()> NextCancel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,9 +1,9 @@
 #pragma once
 
-// Gives a GPU's memory back that copies of sweeps hold whose streams have ended or fallen silent. Copies find memory
-// of their like by themselves while frames come; without frames nobody else would look.
+// SweepCacheTrimmer gives a GPU's memory back that holds sweeps of streams which have ended or fallen silent. New
+// copies reuse that memory while frames come; without frames no other part would look for it.
 //
-// One thread, which looks once a second; none without a GPU.
+// - Threads: one thread of its own, which looks once a second; none without a GPU.
 
 #include <thread>
 #include <vector>

@@ -1,10 +1,10 @@
 #pragma once
 
-// The last sweeps of one stream, and how a new one is run together with them. Holds the clouds as they came, in host
-// memory; a GPU's copies of them are a cache (engine/runtime/device_copies.h).
+// SweepHistory keeps the last sweeps of one stream, and returns those that run together with a new one. It holds the
+// clouds as they came, in host memory; a GPU's copies of them are a cache (engine/runtime/device_copies.h).
 //
-// Pure and not thread-safe: a stream has one and calls it in the order in which frames arrive. What Add has returned
-// stays valid whatever happens here later.
+// - Threads: not thread-safe. A stream has one and calls it in the order in which frames arrive.
+// - Ownership: sweeps that Add has returned stay valid whatever happens here later.
 
 #include <cstdint>
 #include <deque>

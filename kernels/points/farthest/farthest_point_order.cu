@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
     if (!is_there) return;
     const int64_t begin = params.point_begin[sample];
-    const float* const point = params.points + (begin + index) * params.points_pitch;
+    const float* const point = FloatsOf(params.points, begin + index);
     if (!IsValidPoint(params, begin + index, point)) return;
     ++num_valid;
 #pragma unroll
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   ForEachPoint(params, num_chunks, [&](int sample, int64_t index, bool is_there) {
     if (!is_there) return;
     const int64_t row = params.point_begin[sample] + index;
-    const float* const point = params.points + row * params.points_pitch;
+    const float* const point = FloatsOf(params.points, row);
     uint64_t code = uint64_t{1} << kInvalidBit;
     if (IsValidPoint(params, row, point)) {
       const FarthestPointState& state = workspace.states[sample];
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     uint32_t lowest[3] = {~0u, ~0u, ~0u}, highest_complement[3] = {~0u, ~0u, ~0u}, complement = 0;
     if (position < num_valid) {
       const int32_t index = order[begin + position];
-      const float* const point = params.points + (begin + index) * params.points_pitch;
+      const float* const point = FloatsOf(params.points, begin + index);
       complement = ~static_cast<uint32_t>(index);
       workspace.points[begin + position] = {point[0], point[1], point[2], __uint_as_float(complement)};
       workspace.distances[begin + position] = __uint_as_float(0x7f800000u);

@@ -25,6 +25,7 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -38,8 +39,7 @@ struct FarthestPointSampleParams {
   int64_t max_sample_points = 0;            // CUDA alone: no sample has more points, a hint; 0: nobody knows
   int32_t num_samples = 0;                  // B, at most kMaxSamples
   const int64_t* point_begin = nullptr;     // [B + 1] first point of each sample; [0] is 0, [B] is N
-  const float* points = nullptr;            // [N, points_pitch], the first three columns are x, y, z
-  int64_t points_pitch = 3;                 // floats from a row to the next
+  ConstRows points;                         // [N] float32, the first three columns are x, y, z
   const uint8_t* is_valid = nullptr;        // [N], 0 where a point is invalid for the caller's reasons; may be null
   const int64_t* selected_begin = nullptr;  // [B + 1] first selected point of each sample; [0] is 0
   // [B] the start of each sample, an index within it; may be null: 0. Where that point is invalid, the next valid one

@@ -113,7 +113,7 @@ class Workspace {
 };
 
 bool IsValidPoint(const FarthestPointSampleParams& params, int64_t row) {
-  const float* const point = params.points + row * params.points_pitch;
+  const float* const point = params.points.floats(row);
   return std::isfinite(point[0]) && std::isfinite(point[1]) && std::isfinite(point[2]) &&
          (params.is_valid == nullptr || params.is_valid[row] != 0);
 }
@@ -130,7 +130,7 @@ void FindBounds(const FarthestPointSampleParams& params, int32_t sample, SampleB
     if (first < 0) first = row - begin;
     if (first_from_start < 0 && row - begin >= start) first_from_start = row - begin;
     for (int axis = 0; axis < 3; ++axis) {
-      const float value = params.points[row * params.points_pitch + axis];
+      const float value = params.points.floats(row)[axis];
       lowest[axis] = std::min(lowest[axis], value);
       highest[axis] = std::max(highest[axis], value);
     }
@@ -149,7 +149,7 @@ void FindBounds(const FarthestPointSampleParams& params, int32_t sample, SampleB
 uint64_t KeyOf(const FarthestPointSampleParams& params, int32_t sample, int64_t row, const SampleBounds& bounds) {
   uint64_t code = uint64_t{1} << kInvalidBit;
   if (IsValidPoint(params, row)) {
-    const float* const point = params.points + row * params.points_pitch;
+    const float* const point = params.points.floats(row);
     code = 0;
     for (int axis = 0; axis < 3; ++axis) {
       const double cell = (static_cast<double>(point[axis]) - bounds.lowest[axis]) * bounds.cells_a_metre;
@@ -223,7 +223,7 @@ class BucketTree {
     for (int64_t row = begin; row < end; ++row) {
       const int32_t of = workspace.leaf_of[row];
       if (of == kNothingSelected) continue;
-      const float* const point = params.points + row * params.points_pitch;
+      const float* const point = params.points.floats(row);
       const int32_t i = sizes[of]++;
       Leaf& leaf = leaves_[of];
       leaf.x[i] = point[0], leaf.y[i] = point[1], leaf.z[i] = point[2];
@@ -346,7 +346,7 @@ void SelectOf(const FarthestPointSampleParams& params, int32_t sample, const Poi
     selected[i] = next.index;
     if (distances != nullptr) distances[i] = next.distance;
     if (i + 1 == num_selected) return;
-    const float* const point = params.points + (begin + next.index) * params.points_pitch;
+    const float* const point = params.points.floats(begin + next.index);
     next = tree.Update(point[0], point[1], point[2]);
   }
 }

@@ -138,7 +138,7 @@ __device__ inline Bucket LoadBucket(const FarthestPointSampleParams& params, con
   }
   if (complement == 0) return bucket;  // there is no such bucket
   const int64_t point_row = params.point_begin[sample] + static_cast<int32_t>(~complement);
-  const float* const point = params.points + point_row * params.points_pitch;
+  const float* const point = FloatsOf(params.points, point_row);
   bucket.offer = {{kInfinityBits, complement, point[0], point[1], point[2]}, kInfinityBits};
   return bucket;
 }
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   Bucket bucket = LoadBucket(params, workspace.boxes, sample, spread, spread.BucketOf(lane));
   if (threadIdx.x == 0) {
     const auto first_index = static_cast<int32_t>((start + workspace.states[sample].start_offset) % num_all);
-    const float* const point = params.points + (begin + first_index) * params.points_pitch;
+    const float* const point = FloatsOf(params.points, begin + first_index);
     exchange.ranking.keys[0] = {kInfinityBits, ~static_cast<uint32_t>(first_index), 0, 0};
     exchange.ranking.points[0] = {point[0], point[1], point[2], 0};
   }

@@ -47,7 +47,8 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
     const std::optional<std::vector<double>> row = interpreter.EvaluateAt(graph.scores_output, i);
     for (size_t c = 0; c < classes; ++c) {
       const double expected = row ? (*row)[c] : 0.0;
-      ASSERT_NEAR(sample.scores()[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected))) << i << " " << c;
+      ASSERT_NEAR(sample.scores()[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected)))
+          << i << " " << c;
     }
     if (!row) {
       EXPECT_EQ(sample.labels()[i], 255) << i;

@@ -120,7 +120,8 @@ class PointSampleTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_EQ(output.labels(), expected.labels());
     EXPECT_EQ(output.sampled_points, expected.sampled_points);
     ASSERT_EQ(output.scores().size(), expected.scores().size());
-    for (size_t i = 0; i < expected.scores().size(); ++i) ASSERT_NEAR(output.scores()[i], expected.scores()[i], 1e-3f) << i;
+    for (size_t i = 0; i < expected.scores().size(); ++i)
+      ASSERT_NEAR(output.scores()[i], expected.scores()[i], 1e-3f) << i;
     EXPECT_EQ(output.counts.used, expected.counts.used);
     EXPECT_EQ(output.counts.invalid, expected.counts.invalid);
     EXPECT_EQ(output.counts.unsampled, expected.counts.unsampled);
@@ -138,7 +139,8 @@ class PointSampleTest : public ::testing::TestWithParam<support::Device> {
       const bool is_seen = points.count(static_cast<int32_t>(i)) > 0;
       EXPECT_EQ(output.labels()[i], is_seen ? alone.labels()[row] : 255) << i;
       for (size_t c = 0; c < kNumClasses; ++c) {
-        ASSERT_NEAR(output.scores()[i * kNumClasses + c], is_seen ? alone.scores()[row * kNumClasses + c] : 0, 1e-3f) << i;
+        ASSERT_NEAR(output.scores()[i * kNumClasses + c], is_seen ? alone.scores()[row * kNumClasses + c] : 0, 1e-3f)
+            << i;
       }
       row += is_seen ? 1 : 0;
     }

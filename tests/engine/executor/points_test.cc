@@ -323,8 +323,8 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   const auto program = (*runner)->Compile(SmallSpvcnn(96), {.device = GetParam()});
   ASSERT_TRUE(program.ok()) << program.status();
   const std::vector<InferTask> inputs = {{.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps},
-                                           {.cloud = cloud, .return_scores = true},
-                                           {.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
+                                         {.cloud = cloud, .return_scores = true},
+                                         {.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
   const BatchOutput output = (*runner)->executor().Run(*program, inputs, {});
   ASSERT_TRUE(output.status.ok()) << output.status;
   const InferResult& whole = output.samples[1];

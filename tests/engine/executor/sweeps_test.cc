@@ -121,8 +121,7 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
 INSTANTIATE_TEST_SUITE_P(Devices, SweepsTest, support::AllDevices(), support::DeviceName);
 
 InferTask InputOf(const Sweeps& sweeps, bool return_scores = false) {
-  return {
-      .cloud = sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
+  return {.cloud = sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
 }
 
 // To the bit but for NaN, whose payload is nobody's business.
@@ -412,8 +411,8 @@ TEST_P(SweepsTest, BatchesMayMixSweepsAndClouds) {
   Sweeps with_a_bad_one = frames[2];
   with_a_bad_one[1].sweep = std::make_shared<const Sweep>(Sweep{.cloud = lacking});
   const std::vector<InferTask> inputs = {InputOf(frames[2], true), {.cloud = cloud, .return_scores = true},
-                                           InputOf(with_a_bad_one),  InputOf(frames[3], true),
-                                           InputOf(frames[2], true), {.cloud = cloud}};
+                                         InputOf(with_a_bad_one),  InputOf(frames[3], true),
+                                         InputOf(frames[2], true), {.cloud = cloud}};
   const BatchOutput batch = Run(inputs);
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -31,8 +31,7 @@ class BatchGeometryTest : public testing::Test {
     params.num_points = point_begin.back();
     params.num_samples = static_cast<int32_t>(samples.size());
     params.point_begin = point_begin.data();
-    params.axes = points.data();
-    params.axes_pitch = 3;
+    params.axes = kernels::ConstRows::Packed(points.data(), kernels::DType::kFloat32, params.num_points, 3);
     return geometry_.Voxelize(params, 0, kernels::VoxelOrder::kNearest, pool_);
   }
 

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What the engine tells of copies of sweeps.
+// Keeps what the engine tells of copies of sweeps.
 class CopiesGauge final : public SilentObserver {
  public:
   void OnDeviceMemory(std::string_view, std::string_view kind, int64_t bytes) override {

@@ -28,7 +28,8 @@
 
 namespace voxserve {
 
-// Of the small model, which has three labels. `variant` changes its weights, and so its digest, but no label.
+// Returns the small model, which has three labels, so that it answers `label`. `variant` changes its weights, and so
+// its digest, but no label.
 inline testing::TestModel ModelOf(int label, float variant = 0) {
   testing::TestModel model = testing::SmallModel();
   std::vector<float> bias = {0, 0, 0};
@@ -38,8 +39,8 @@ inline testing::TestModel ModelOf(int label, float variant = 0) {
   return model;
 }
 
-// What the keeper told.
-class KeeperObserver final : public SilentObserver {
+// Keeps what the manager told.
+class ManagerObserver final : public SilentObserver {
  public:
   void OnModelState(std::string_view model, int64_t version, bool ready) override {
     absl::MutexLock lock(&mutex_);
@@ -115,7 +116,7 @@ class KeeperObserver final : public SilentObserver {
   int64_t weight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-class KeeperTest : public ::testing::TestWithParam<support::Device> {
+class ManagerTest : public ::testing::TestWithParam<support::Device> {
  protected:
   using Versions = std::vector<int64_t>;
 
@@ -187,7 +188,7 @@ class KeeperTest : public ::testing::TestWithParam<support::Device> {
   }
 
   const testing::TemporaryFolder root_;
-  KeeperObserver observer_;
+  ManagerObserver observer_;
   std::unique_ptr<Engine> engine_;
 };
 

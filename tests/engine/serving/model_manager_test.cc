@@ -18,12 +18,12 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-class ModelKeeperTest : public KeeperTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, ModelKeeperTest, support::AllDevices(), support::DeviceName);
+class ModelManagerTest : public ManagerTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, ModelManagerTest, support::AllDevices(), support::DeviceName);
 
 std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
-TEST_P(ModelKeeperTest, LoadsAModelAndAVersionThatCameLater) {
+TEST_P(ModelManagerTest, LoadsAModelAndAVersionThatCameLater) {
   Write("a", 1, ModelOf(0));
   Start();
   EXPECT_EQ(Ask("b").status().code(), absl::StatusCode::kNotFound);
@@ -39,7 +39,7 @@ TEST_P(ModelKeeperTest, LoadsAModelAndAVersionThatCameLater) {
               ElementsAre(Pair(Pair("a", 1), true), Pair(Pair("a", 2), true), Pair(Pair("b", 3), true)));
 }
 
-TEST_P(ModelKeeperTest, WhatHasNotChangedIsLeftAsItIs) {
+TEST_P(ModelManagerTest, WhatHasNotChangedIsLeftAsItIs) {
   Write("a", 1, ModelOf(0));
   Start();
   ASSERT_EQ(observer_.num_builds(), 1);
@@ -50,7 +50,7 @@ TEST_P(ModelKeeperTest, WhatHasNotChangedIsLeftAsItIs) {
   EXPECT_EQ(observer_.num_builds(), 1);
 }
 
-TEST_P(ModelKeeperTest, ReloadsWhatHasChanged) {
+TEST_P(ModelManagerTest, ReloadsWhatHasChanged) {
   Write("a", 1, ModelOf(0));
   Start();
   const std::string digest = InfoOf("a", 1).digest;
@@ -65,7 +65,7 @@ TEST_P(ModelKeeperTest, ReloadsWhatHasChanged) {
   EXPECT_EQ(observer_.num_builds(), 3);
 }
 
-TEST_P(ModelKeeperTest, ABrokenSuccessorLeavesTheOldOneInService) {
+TEST_P(ModelManagerTest, ABrokenSuccessorLeavesTheOldOneInService) {
   Write("a", 1, ModelOf(0));
   Start();
   testing::TestModel broken = ModelOf(1);
@@ -91,7 +91,7 @@ TEST_P(ModelKeeperTest, ABrokenSuccessorLeavesTheOldOneInService) {
   EXPECT_EQ(observer_.num_builds(), 1);
 }
 
-TEST_P(ModelKeeperTest, ABrokenNewcomerIsListedAndRetried) {
+TEST_P(ModelManagerTest, ABrokenNewcomerIsListedAndRetried) {
   Write("a", 1, ModelOf(0));
   Start();
   testing::TestModel broken = ModelOf(1);
@@ -107,7 +107,7 @@ TEST_P(ModelKeeperTest, ABrokenNewcomerIsListedAndRetried) {
   EXPECT_THAT(Answer("a"), Pair(2, 1));
 }
 
-TEST_P(ModelKeeperTest, UnloadedVersionsStayOutUntilTheyAreLoaded) {
+TEST_P(ModelManagerTest, UnloadedVersionsStayOutUntilTheyAreLoaded) {
   for (const int version : {1, 2}) Write("a", version, ModelOf(version));
   Start();
   EXPECT_THAT(Unload("a", 2).value(), ElementsAre(2));
@@ -131,7 +131,7 @@ TEST_P(ModelKeeperTest, UnloadedVersionsStayOutUntilTheyAreLoaded) {
   EXPECT_THAT(Load("a").value(), ElementsAre(1, 2));
 }
 
-TEST_P(ModelKeeperTest, BrokenVersionsCanBeUnloadedToo) {
+TEST_P(ModelManagerTest, BrokenVersionsCanBeUnloadedToo) {
   testing::TestModel broken = ModelOf(1);
   broken.weights.clear();
   Write("a", 1, broken);
@@ -142,7 +142,7 @@ TEST_P(ModelKeeperTest, BrokenVersionsCanBeUnloadedToo) {
   EXPECT_THAT(observer_.states(), IsEmpty());
 }
 
-TEST_P(ModelKeeperTest, NamesAreNotTrusted) {
+TEST_P(ModelManagerTest, NamesAreNotTrusted) {
   Write("a", 1, ModelOf(0));
   const testing::TemporaryFolder outside;
   ModelOf(1).WriteTo(outside.path());
@@ -173,14 +173,14 @@ TEST_P(ModelKeeperTest, NamesAreNotTrusted) {
   EXPECT_THAT(engine_->ListModels(), SizeIs(1));
 }
 
-TEST_P(ModelKeeperTest, AFolderWithoutAVersionIsNoModel) {
+TEST_P(ModelManagerTest, AFolderWithoutAVersionIsNoModel) {
   Write("a", 1, ModelOf(0));
   std::filesystem::create_directories(root_.path() / "empty");
   Start();
   EXPECT_EQ(ReasonOf(Load("empty").status()), error_reason::kModelNotFound);
 }
 
-TEST_P(ModelKeeperTest, ThePolicySaysWhichVersionsAreServed) {
+TEST_P(ModelManagerTest, ThePolicySaysWhichVersionsAreServed) {
   for (const int version : {1, 2, 3}) Write("a", version, ModelOf(version - 1));
   WriteConfig("a", "version_policy { latest: 2 }");
   Start();
@@ -198,7 +198,7 @@ TEST_P(ModelKeeperTest, ThePolicySaysWhichVersionsAreServed) {
   EXPECT_THAT(Load("a").value(), ElementsAre(1, 2, 3, 4));
 }
 
-TEST_P(ModelKeeperTest, AVersionThatThePolicyNamesAndNobodyCopiedIsAProblem) {
+TEST_P(ModelManagerTest, AVersionThatThePolicyNamesAndNobodyCopiedIsAProblem) {
   Write("a", 1, ModelOf(1));
   WriteConfig("a", "version_policy { specific { versions: 1 versions: 7 } }");
   Start();
@@ -221,7 +221,7 @@ TEST_P(ModelKeeperTest, AVersionThatThePolicyNamesAndNobodyCopiedIsAProblem) {
   EXPECT_THAT(Listed("a"), ElementsAre(1));
 }
 
-TEST_P(ModelKeeperTest, NothingMakesWayForABrokenNewcomer) {
+TEST_P(ModelManagerTest, NothingMakesWayForABrokenNewcomer) {
   Write("a", 1, ModelOf(1));
   WriteConfig("a", "version_policy { latest: 1 }");
   Start();
@@ -235,7 +235,7 @@ TEST_P(ModelKeeperTest, NothingMakesWayForABrokenNewcomer) {
   EXPECT_THAT(Listed("a"), ElementsAre(2));
 }
 
-TEST_P(ModelKeeperTest, ABrokenConfigTakesNothingOutAndBringsNothingIn) {
+TEST_P(ModelManagerTest, ABrokenConfigTakesNothingOutAndBringsNothingIn) {
   for (const int version : {1, 2, 3}) Write("a", version, ModelOf(version - 1));
   WriteConfig("a", "version_policy { latest: 1 }");
   Start();
@@ -251,7 +251,7 @@ TEST_P(ModelKeeperTest, ABrokenConfigTakesNothingOutAndBringsNothingIn) {
   }
 }
 
-TEST_P(ModelKeeperTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeightsAreFreed) {
+TEST_P(ModelManagerTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeightsAreFreed) {
   Write("a", 1, ModelOf(1));
   Write("b", 1, ModelOf(2));
   Start();
@@ -280,7 +280,7 @@ TEST_P(ModelKeeperTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeights
   EXPECT_TRUE(observer_.AwaitWeightBytes(of_both / 2));
 }
 
-TEST_P(ModelKeeperTest, AReloadFreesTheOldWeights) {
+TEST_P(ModelManagerTest, AReloadFreesTheOldWeights) {
   Write("a", 1, ModelOf(0));
   Start();
   const int64_t bytes = observer_.weight_bytes();
@@ -293,7 +293,7 @@ TEST_P(ModelKeeperTest, AReloadFreesTheOldWeights) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(0));
 }
 
-TEST_P(ModelKeeperTest, ASearchEndsWithTheVersionThatItIsFor) {
+TEST_P(ModelManagerTest, ASearchEndsWithTheVersionThatItIsFor) {
   Write("a", 1, ModelOf(0));
   Start();
   const auto tune = [&](std::promise<absl::Status>& end) {
@@ -312,7 +312,7 @@ TEST_P(ModelKeeperTest, ASearchEndsWithTheVersionThatItIsFor) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(0));
 }
 
-TEST_P(ModelKeeperTest, NothingIsLoadedOrUnloadedAfterADrain) {
+TEST_P(ModelManagerTest, NothingIsLoadedOrUnloadedAfterADrain) {
   Write("a", 1, ModelOf(0));
   Start();
   engine_->Drain();
@@ -324,7 +324,7 @@ TEST_P(ModelKeeperTest, NothingIsLoadedOrUnloadedAfterADrain) {
   EXPECT_THAT(Listed("a"), ElementsAre(1));
 }
 
-TEST_P(ModelKeeperTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
+TEST_P(ModelManagerTest, CallsThatWaitAreBoundedAndADrainEndsThem) {
   Write("a", 1, ModelOf(0));
   Start();
   absl::Notification is_held, may_go_on;

@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 constexpr absl::Duration kOften = absl::Milliseconds(2);
 
-class ModelPollingTest : public KeeperTest {
+class ModelPollingTest : public ManagerTest {
  protected:
   // Returns when the repository was looked through, from the beginning, after this call.
   void AwaitPoll() {
@@ -228,7 +228,7 @@ TEST_P(ModelPollingTest, ReloadsUnderLoadCostNoRequest) {
   EXPECT_TRUE(observer_.AwaitWeightBytes(bytes)) << "all that were replaced are gone";
 }
 
-// Likewise bounded. Whoever asks for no version gets the one in service, before, during and after each takeover.
+// Bounded as above. A request for no version gets the one in service, before, during and after each takeover.
 TEST_P(ModelPollingTest, TakeoversUnderLoadCostNoRequest) {
   constexpr int kTakeovers = 60;
   const auto serve_only = [this](int version) {

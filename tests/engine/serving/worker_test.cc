@@ -1,4 +1,4 @@
-// What a worker makes of one batch: run whole, or in parts where it is beyond its voxels or its device's memory.
+// A worker runs a batch whole, or in parts where it is beyond its voxels or its device's memory.
 
 #include "engine/serving/worker.h"
 
@@ -66,18 +66,18 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
     }
     batcher.Stop();
     kernels::ThreadPool pool(2);
-    DeviceArbiter shared_memory;
+    DeviceArbiter arbiter;
     std::atomic<int> num_working_workers{1};
     absl::StatusOr<ExecutionContext> context = MakeContext(devices_[0], &pool);
     EXPECT_TRUE(context.ok()) << context.status();
     if (!context.ok()) return results;
-    shared_memory.Add(context->cuda.get());
+    arbiter.Add(context->cuda.get());
     batch_bytes_ = 0;
     const Worker worker({.batcher = &batcher,
                          .observer = &observer_,
                          .num_working_workers = &num_working_workers,
                          .batch_bytes = &batch_bytes_,
-                         .shared_memory = &shared_memory},
+                         .arbiter = &arbiter},
                         *std::move(context));
     batcher.WaitUntilIdle();
     return results;
@@ -107,7 +107,7 @@ PointCloud Row(int num_points) {
 
 TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   Start(0, 10);
-  LatencyModel& latency = *model_->latency[0];
+  LatencyFit& latency = *model_->latency[0];
   latency.ObserveVoxels(1000, 100);
   const auto results = Run(std::vector<PointCloud>(4, Row(5)));
   // 2 voxels were expected, and there are 20.
@@ -173,14 +173,14 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
   }
   limit += limit / 8;
   Start(limit, 0);
-  // Nothing is known of what a batch takes, and nobody tells the batcher of the limit.
+  // Nothing is known of what a batch takes, and the batcher does not know the limit.
   const auto results = Run(std::vector<PointCloud>(8, scan->cloud));
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->labels().size(), alone->labels().size());
   }
   EXPECT_GT(observer_.batches.size(), 1u);
-  EXPECT_EQ(model_->room[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
+  EXPECT_EQ(model_->memory[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());
   EXPECT_LE(devices_[0].pool->used_bytes(), limit);
 }
 

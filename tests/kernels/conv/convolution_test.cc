@@ -30,10 +30,7 @@ TEST_P(ConvolutionTest, BothDataflowsEqualTheNaiveLoop) {
   const std::vector<float> bias = random.Floats(out_channels);
   Matrix residual(rows, out_channels, {.after = 1}, &random);
   for (const EpilogueCase& c : EpilogueCases()) {
-    const Epilogue epilogue{.bias = c.bias ? bias.data() : nullptr,
-                            .residual = c.residual ? residual.data() : nullptr,
-                            .residual_pitch = residual.pitch,
-                            .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
+    const Epilogue epilogue = c.With(bias.data(), residual.View());
     const Expected expected = NaiveConvolution(rulebook.View(), in, weights, out_channels, c.bias ? &bias : nullptr,
                                                c.residual ? &residual : nullptr, c.relu);
     const auto check = [&](const std::string& dataflow, const auto& run) {
@@ -107,7 +104,7 @@ TEST(FetchOnDemandTest, OutputMayBeItsOwnResidual) {
                       .out = out.data(),
                       .out_pitch = 16,
                       .out_channels = 16,
-                      .epilogue = {.residual = out.data(), .residual_pitch = 16}},
+                      .epilogue = {.residual = out.View()}},
                      pool);
   ExpectNear(out, expected, DType::kFloat32);
 }

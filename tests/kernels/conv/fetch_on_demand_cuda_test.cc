@@ -179,12 +179,7 @@ void Check(const Case& c, Random& random) {
          .out = out.data(),
          .out_pitch = out.pitch(),
          .out_channels = c.out_channels,
-         .epilogue = {.bias = c.epilogue.bias ? device_bias.data() : nullptr,
-                      .residual = !c.epilogue.residual ? nullptr
-                                  : c.in_place         ? out.data()
-                                                       : device_residual.data(),
-                      .residual_pitch = device_residual.pitch(),
-                      .activation = c.epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone},
+         .epilogue = c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View()),
          .tile_rows = c.tile_rows},
         TestStream()));
     if (run == 0) {

@@ -203,12 +203,7 @@ void Check(const Case& c, cuda::Gemm& gemm, Random& random) {
         .out = out.data(),
         .out_pitch = out.pitch(),
         .out_channels = c.out_channels,
-        .epilogue = {.bias = c.epilogue.bias ? device_bias.data() : nullptr,
-                     .residual = !c.epilogue.residual ? nullptr
-                                 : c.in_place         ? out.data()
-                                                      : device_residual.data(),
-                     .residual_pitch = device_residual.pitch(),
-                     .activation = c.epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}};
+        .epilogue = c.epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())};
     // Padding holds NaN in one run and something else in the other.
     const size_t bytes = cuda::GatherGemmScatterWorkspaceBytes(params);
     const DeviceArray<uint8_t> workspace(Device::kCuda, std::vector<uint8_t>(bytes, run == 0 ? 0xff : 0x11));

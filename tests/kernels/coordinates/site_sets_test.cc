@@ -55,9 +55,7 @@ struct Sites {
 // One score a site in the middle column of three.
 struct Scores {
   Scores(Device device, DType dtype, const std::vector<float>& values) : bytes(device, Encoded(dtype, values)) {
-    params.score_dtype = dtype;
-    params.scores_pitch = 3;
-    params.scores = bytes.data() + SizeOf(dtype);
+    params.scores = ConstRows::Packed(bytes.data(), dtype, static_cast<int64_t>(values.size()), 3).Columns(1, 1);
   }
 
   static std::vector<uint8_t> Encoded(DType dtype, const std::vector<float>& values) {

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "kernels/core/dtype.h"
+#include "kernels/core/epilogue.h"
+#include "kernels/core/rows.h"
 #include "tests/support/test_device.h"
 
 namespace voxserve::kernels {
@@ -33,10 +35,10 @@ struct Ground {
   DType dtype;
 };
 inline auto AllGrounds() {
-  return testing::Values(Ground{Device::kCpu, DType::kFloat32}, Ground{Device::kCuda, DType::kFloat32},
-                         Ground{Device::kCuda, DType::kFloat16}, Ground{Device::kCuda, DType::kBfloat16});
+  return ::testing::Values(Ground{Device::kCpu, DType::kFloat32}, Ground{Device::kCuda, DType::kFloat32},
+                           Ground{Device::kCuda, DType::kFloat16}, Ground{Device::kCuda, DType::kBfloat16});
 }
-inline std::string GroundName(const testing::TestParamInfo<Ground>& ground) {
+inline std::string GroundName(const ::testing::TestParamInfo<Ground>& ground) {
   return (ground.param.device == Device::kCpu ? "Cpu_" : "Cuda_") + std::string(NameOf(ground.param.dtype));
 }
 inline void PrintTo(const Ground& ground, std::ostream* os) { *os << NameOf(ground.dtype); }
@@ -106,6 +108,7 @@ struct Matrix {
     for (int64_t i = 0; i < r * c; ++i) at(i / c, i % c) = filled[static_cast<size_t>(i)];
   }
   float* data() { return values.data() + before; }
+  Rows View() { return {.data = data(), .channels = static_cast<int32_t>(channels), .pitch = pitch, .capacity = rows}; }
   float& at(int64_t row, int64_t column) { return values[static_cast<size_t>(row * pitch + before + column)]; }
   float at(int64_t row, int64_t column) const { return values[static_cast<size_t>(row * pitch + before + column)]; }
   bool MarginsAreUntouched() const {
@@ -171,6 +174,13 @@ class DeviceMatrix {
 
   void* data() const { return values_.data(matrix_.before); }
   int64_t pitch() const { return matrix_.pitch; }
+  Rows View() const {
+    return {.data = data(),
+            .dtype = values_.dtype(),
+            .channels = static_cast<int32_t>(matrix_.channels),
+            .pitch = matrix_.pitch,
+            .capacity = matrix_.rows};
+  }
   std::vector<uint8_t> Bytes() const { return values_.Bytes(); }
   Matrix ToHost() const {
     Matrix matrix = matrix_;
@@ -185,6 +195,13 @@ class DeviceMatrix {
 
 struct EpilogueCase {
   bool bias, residual, relu;
+
+  // With those of the two that the case has.
+  Epilogue With(const void* bias_values, const ConstRows& residual_rows) const {
+    return {.bias = bias ? bias_values : nullptr,
+            .residual = residual ? residual_rows : ConstRows{},
+            .activation = relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
+  }
 };
 inline std::vector<EpilogueCase> EpilogueCases() {
   return {{false, false, false}, {true, false, true}, {true, true, true}, {false, true, false}, {false, false, true}};

@@ -19,15 +19,9 @@ bool Takes(Conv2dTiling tiling) {
                                              .num_images = 1,
                                              .in_rows = 1,
                                              .in_columns = 1,
-                                             .dtype = DType::kFloat16,
-                                             .out_dtype = DType::kFloat16,
-                                             .in = values.data(),
-                                             .in_pitch = 8,
-                                             .in_channels = 8,
+                                             .in = Rows::Packed(values.data(), DType::kFloat16, 1, 8),
                                              .weights = values.data() + 1024,
-                                             .out = values.data() + 512,
-                                             .out_pitch = 8,
-                                             .out_channels = 8,
+                                             .out = Rows::Packed(values.data() + 512, DType::kFloat16, 1, 8),
                                              .tiling = tiling},
                                             TestStream());
     return status == cudaError_t{};
@@ -145,7 +139,8 @@ TEST(Conv2dCudaTest, FewOutputsEqualTheDefinition) {
 TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
   SKIP_WITHOUT(Device::kCuda);
   if constexpr (kHasCuda) {
-    const Conv2dParams good = {.num_images = 0, .in_rows = 8, .in_columns = 8, .in_channels = 8, .out_channels = 8};
+    const Conv2dParams good = {
+        .num_images = 0, .in_rows = 8, .in_columns = 8, .in = {.channels = 8}, .out = {.channels = 8}};
     ExpectCudaSuccess(cuda::Conv2d(good, TestStream()));
     const auto expect_refused = [&](const auto& change) {
       Conv2dParams params = good;
@@ -163,18 +158,16 @@ TEST(Conv2dCudaTest, RefusesGeometryBeyondItsLimits) {
     expect_refused([](Conv2dParams& p) { p.geometry.is_transposed = true, p.geometry.groups = 2; });
     expect_refused([](Conv2dParams& p) { p.geometry.is_transposed = true, p.geometry.output_padding = {1, 0}; });
     expect_refused([](Conv2dParams& p) { p.geometry.is_transposed = true, p.geometry.dilation = {2, 1}; });
-    expect_refused([](Conv2dParams& p) { p.in_channels = 0; });
-    expect_refused([](Conv2dParams& p) { p.out_dtype = DType::kFloat16; });
+    expect_refused([](Conv2dParams& p) { p.in.channels = 0; });
+    expect_refused([](Conv2dParams& p) { p.out.dtype = DType::kFloat16; });
 
     // What a tiling cannot compute.
     const DeviceArray<float> values(Device::kCuda, std::vector<float>(4096));
     Conv2dParams one = good;
     one.num_images = 1;
-    one.in = values.data();
-    one.in_pitch = 8;
+    one.in = Rows::Packed(values.data(), DType::kFloat32, 64, 8);
     one.weights = values.data() + 1024;
-    one.out = values.data() + 2048;
-    one.out_pitch = 8;
+    one.out = Rows::Packed(values.data() + 2048, DType::kFloat32, 64, 8);
     ExpectCudaSuccess(cuda::Conv2d(one, TestStream()));
     for (const Conv2dTiling tiling : kWarpGroupTilings) {  // float32
       one.tiling = tiling;

@@ -142,7 +142,7 @@ TEST_P(Conv2dTest, ActivatesByAnyFunction) {
   for (const Activation activation :
        {Activation(ActivationFunction::kLeakyRelu, 0.25f), Activation(ActivationFunction::kSigmoid)}) {
     const DeviceMatrix out(GetParam().device, DType::kFloat32, Matrix(shape.NumOut(), 24, {}, nullptr));
-    operands.RunInto(out, DType::kFloat32, {.activation = activation}, /*has_bias=*/true);
+    operands.RunInto(out, {.activation = activation}, /*has_bias=*/true);
     const Matrix activated = out.ToHost();
     for (size_t i = 0; i < activated.values.size(); ++i) {
       ASSERT_NEAR(activated.values[i], Activate(activation, plain.values[i]), 1e-5);
@@ -158,10 +158,7 @@ TEST_P(Conv2dTest, MayAddToTheResidualInPlace) {
     const EpilogueCase with = {.bias = true, .residual = true, .relu = true};
     const Matrix apart = operands.Run(GetParam().dtype, {}, with);
     const DeviceMatrix in_place(GetParam().device, GetParam().dtype, operands.residual);
-    operands.RunInto(
-        in_place, GetParam().dtype,
-        {.residual = in_place.data(), .residual_pitch = in_place.pitch(), .activation = ActivationFunction::kRelu},
-        with.bias);
+    operands.RunInto(in_place, {.residual = in_place.View(), .activation = ActivationFunction::kRelu}, with.bias);
     const Matrix out = in_place.ToHost();
     EXPECT_TRUE(out.MarginsAreUntouched());
     for (int64_t row = 0; row < out.rows; ++row) {
@@ -207,7 +204,7 @@ TEST_P(Conv2dTest, NothingIsWrittenWhereThereIsNoOutput) {
                              Shape{geometry, 2, 8, 1, 8, 8}, Shape{geometry, 2, 0, 8, 8, 8}}) {
     const Operands operands(GetParam(), shape, {}, random);
     const DeviceMatrix out(GetParam().device, GetParam().dtype, Matrix(4, 8, {}, nullptr));
-    operands.RunInto(out, GetParam().dtype, {}, /*has_bias=*/true);
+    operands.RunInto(out, {}, /*has_bias=*/true);
     for (const float value : out.ToHost().values) EXPECT_EQ(value, kUntouched);
   }
 }
@@ -236,13 +233,9 @@ TEST(Conv2dRefusalTest, IsReportedAndNothingIsComputed) {
                                .num_images = 1,
                                .in_rows = 5,
                                .in_columns = 5,
-                               .in = in.data(),
-                               .in_pitch = kInChannels,
-                               .in_channels = kInChannels,
+                               .in = ConstRows::Packed(in.data(), DType::kFloat32, 25, kInChannels),
                                .weights = weights.data(),
-                               .out = out.data(),
-                               .out_pitch = kOutChannels,
-                               .out_channels = kOutChannels};
+                               .out = Rows::Packed(out.data(), DType::kFloat32, 9, kOutChannels)};
   EXPECT_NE(cpu::CheckConv2d(params), "");
   ThreadPool pool(2);
   EXPECT_NE(cpu::Conv2d(params, pool), "");

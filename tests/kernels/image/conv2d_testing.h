@@ -143,14 +143,11 @@ struct Operands {
   Matrix Run(DType out_dtype, Margins margins, const EpilogueCase& with) const {
     const DeviceMatrix device_out(device, out_dtype, Matrix(shape.NumOut(), shape.out_channels, margins, nullptr));
     const DeviceMatrix device_residual(device, dtype, residual);
-    const Epilogue epilogue = {.residual = with.residual ? device_residual.data() : nullptr,
-                               .residual_pitch = device_residual.pitch(),
-                               .activation = with.relu ? ActivationFunction::kRelu : ActivationFunction::kNone};
-    RunInto(device_out, out_dtype, epilogue, with.bias);
+    RunInto(device_out, with.With(nullptr, device_residual.View()), with.bias);
     return device_out.ToHost();
   }
 
-  void RunInto(const DeviceMatrix& out, DType out_dtype, Epilogue epilogue, bool has_bias) const {
+  void RunInto(const DeviceMatrix& out, Epilogue epilogue, bool has_bias) const {
     const DeviceMatrix device_in(device, dtype, in);
     const DeviceValues device_weights(device, dtype, PackedWeights());
     const DeviceArray<float> device_bias(device, bias);
@@ -159,15 +156,9 @@ struct Operands {
                                  .num_images = shape.num_images,
                                  .in_rows = shape.in_rows,
                                  .in_columns = shape.in_columns,
-                                 .dtype = dtype,
-                                 .out_dtype = out_dtype,
-                                 .in = device_in.data(),
-                                 .in_pitch = device_in.pitch(),
-                                 .in_channels = shape.in_channels,
+                                 .in = device_in.View(),
                                  .weights = device_weights.data(),
-                                 .out = out.data(),
-                                 .out_pitch = out.pitch(),
-                                 .out_channels = shape.out_channels,
+                                 .out = out.View(),
                                  .epilogue = epilogue,
                                  .allow_tf32 = allow_tf32,
                                  .tiling = tiling};

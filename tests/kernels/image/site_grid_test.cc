@@ -63,16 +63,10 @@ class SiteGridTest : public testing::TestWithParam<Ground> {
         Matrix(num_samples * grid.num_cells() / depth, in.channels * depth, margins, nullptr, out_dtype));
     SitesToCellsParams params{.grid = grid,
                               .num_samples = num_samples,
-                              .num_sites = in.rows,
                               .keys = keys.data(),
                               .depth = depth,
-                              .channels = static_cast<int32_t>(in.channels),
-                              .dtype = dtype(),
-                              .out_dtype = out_dtype,
-                              .in = from.data(),
-                              .in_pitch = from.pitch(),
-                              .out = out.data(),
-                              .out_pitch = out.pitch()};
+                              .in = from.View(),
+                              .out = out.View()};
     if (device() == Device::kCpu) {
       ThreadPool pool(3);
       cpu::SitesToCells(params, pool);
@@ -91,16 +85,7 @@ class SiteGridTest : public testing::TestWithParam<Ground> {
     const DeviceMatrix from(device(), dtype(), in);
     const auto num_sites = static_cast<int64_t>(sites.size());
     const DeviceMatrix out(device(), out_dtype, Matrix(num_sites, in.channels, margins, nullptr, out_dtype));
-    const CellsToSitesParams params{.grid = grid,
-                                    .num_sites = num_sites,
-                                    .keys = keys.data(),
-                                    .channels = static_cast<int32_t>(in.channels),
-                                    .dtype = dtype(),
-                                    .out_dtype = out_dtype,
-                                    .in = from.data(),
-                                    .in_pitch = from.pitch(),
-                                    .out = out.data(),
-                                    .out_pitch = out.pitch()};
+    const CellsToSitesParams params{.grid = grid, .keys = keys.data(), .in = from.View(), .out = out.View()};
     if (device() == Device::kCpu) {
       ThreadPool pool(3);
       cpu::CellsToSites(params, pool);

@@ -71,15 +71,13 @@ std::vector<float> ToCells(Device device, const Sites& sites, const SiteGrid& gr
   const DeviceArray<uint64_t> keys(device, sites.keys);
   const DeviceArray<float> in(device, sites.features);
   const DeviceArray<float> out(device, static_cast<size_t>(num_samples * grid.num_cells() * sites.channels));
-  SitesToCellsParams params{.grid = grid,
-                            .num_samples = num_samples,
-                            .num_sites = sites.count(),
-                            .keys = keys.data(),
-                            .channels = static_cast<int32_t>(sites.channels),
-                            .in = in.data(),
-                            .in_pitch = sites.channels,
-                            .out = out.data(),
-                            .out_pitch = sites.channels};
+  SitesToCellsParams params{
+      .grid = grid,
+      .num_samples = num_samples,
+      .keys = keys.data(),
+      .in = Rows::Packed(in.data(), DType::kFloat32, sites.count(), static_cast<int32_t>(sites.channels)),
+      .out = Rows::Packed(out.data(), DType::kFloat32, num_samples * grid.num_cells(),
+                          static_cast<int32_t>(sites.channels))};
   if (device == Device::kCpu) {
     ThreadPool pool(2);
     cpu::SitesToCells(params, pool);
@@ -98,14 +96,13 @@ std::vector<float> ToSites(Device device, const std::vector<uint64_t>& site_keys
   const DeviceArray<uint64_t> keys(device, site_keys);
   const DeviceArray<float> in(device, cells);
   const DeviceArray<float> out(device, site_keys.size() * static_cast<size_t>(channels));
-  const CellsToSitesParams params{.grid = grid,
-                                  .num_sites = static_cast<int64_t>(site_keys.size()),
-                                  .keys = keys.data(),
-                                  .channels = static_cast<int32_t>(channels),
-                                  .in = in.data(),
-                                  .in_pitch = channels,
-                                  .out = out.data(),
-                                  .out_pitch = channels};
+  const CellsToSitesParams params{
+      .grid = grid,
+      .keys = keys.data(),
+      .in = Rows::Packed(in.data(), DType::kFloat32, static_cast<int64_t>(cells.size()) / channels,
+                         static_cast<int32_t>(channels)),
+      .out = Rows::Packed(out.data(), DType::kFloat32, static_cast<int64_t>(site_keys.size()),
+                          static_cast<int32_t>(channels))};
   if (device == Device::kCpu) {
     ThreadPool pool(2);
     cpu::CellsToSites(params, pool);

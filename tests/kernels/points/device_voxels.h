@@ -102,9 +102,9 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
         kCuda, std::vector<int64_t>(params.point_begin, params.point_begin + num_samples + 1));
     // The last row ends with its axes.
     const size_t num_floats = num_points == 0 ? 0
-                                              : (num_points - 1) * static_cast<size_t>(params.axes_pitch) +
+                                              : (num_points - 1) * static_cast<size_t>(params.axes.pitch) +
                                                     static_cast<size_t>(params.dimension);
-    const DeviceArray<float> axes(kCuda, std::vector<float>(params.axes, params.axes + num_floats));
+    const DeviceArray<float> axes(kCuda, std::vector<float>(params.axes.floats(), params.axes.floats() + num_floats));
     const DeviceArray<uint8_t> is_valid(
         kCuda, params.is_valid == nullptr ? std::vector<uint8_t>()
                                           : std::vector<uint8_t>(params.is_valid, params.is_valid + num_points));
@@ -116,7 +116,7 @@ inline Voxels VoxelizeOnCuda(VoxelizeParams params, std::optional<int64_t> max_v
     const DeviceArray<Axes> sample_origin(kCuda, num_samples);
     const DeviceArray<char> workspace(kCuda, cuda::VoxelizeWorkspaceBytes(params));
     params.point_begin = point_begin.data();
-    params.axes = axes.data();
+    params.axes.data = axes.data();
     if (params.is_valid != nullptr) params.is_valid = is_valid.data();
     params.keys = keys.data();
     params.point_to_voxel = point_to_voxel.data();

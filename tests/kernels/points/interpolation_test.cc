@@ -175,8 +175,7 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
                                 .num_points = num_points,
                                 .num_samples = 2,
                                 .point_begin = point_begin.data(),
-                                .axes = points.data(),
-                                .axes_pitch = kDimension};
+                                .axes = ConstRows::Packed(points.data(), DType::kFloat32, num_points, kDimension)};
         const testing::Voxels voxels = testing::VoxelizeOnCpu(voxelize, 2, std::nullopt, VoxelOrder::kFirstSeen);
         // Every second site of the level, so that some neighbours are missing.
         std::set<uint64_t> sites;
@@ -192,15 +191,15 @@ TEST_P(InterpolationTest, PointsBetweenSites) {
         const DeviceArray<uint64_t> device_keys(GetParam(), KeysOn(GetParam(), kDimension, keys));
         const DeviceArray<int32_t> point_to_voxel(GetParam(), voxels.point_to_voxel);
         const DeviceArray<float> axes(GetParam(), points);
-        InterpolationWeightsParams params{.dimension = kDimension,
-                                          .num_positions = num_points,
-                                          .position_keys = device_voxels.data(),
-                                          .point_to_voxel = point_to_voxel.data(),
-                                          .axes = axes.data(),
-                                          .axes_pitch = kDimension,
-                                          .rounding = rounding,
-                                          .keys = device_keys.data(),
-                                          .num_sites = static_cast<int64_t>(keys.size())};
+        InterpolationWeightsParams params{
+            .dimension = kDimension,
+            .num_positions = num_points,
+            .position_keys = device_voxels.data(),
+            .point_to_voxel = point_to_voxel.data(),
+            .axes = ConstRows::Packed(axes.data(), DType::kFloat32, num_points, kDimension),
+            .rounding = rounding,
+            .keys = device_keys.data(),
+            .num_sites = static_cast<int64_t>(keys.size())};
         params.ratio.divisor.fill(divisor);
         std::vector<double> shift(kDimension, 0.0);
         for (size_t axis = 0; axis < kDimension; ++axis) {

@@ -88,23 +88,13 @@ TEST_P(PointKernelTest, DevoxelizeEqualsTheNaiveLoop) {
             const DeviceArray<float> device_weights(device(), weights), device_bias(device(), bias);
             const DeviceMatrix device_in(device(), dtype(), in), device_residual(device(), dtype(), residual);
             const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
-            RunDevoxelize(device(), {.num_rows = rows,
-                                     .num_neighbours = num_neighbours,
+            RunDevoxelize(device(), {.num_neighbours = num_neighbours,
                                      .neighbours = device_neighbours.data(),
                                      .weights = has_weights ? device_weights.data() : nullptr,
                                      .neighbour_pitch = pitch,
-                                     .channels = channels,
-                                     .dtype = dtype(),
-                                     .out_dtype = out_dtype,
-                                     .in = device_in.data(),
-                                     .in_pitch = device_in.pitch(),
-                                     .out = out.data(),
-                                     .out_pitch = out.pitch(),
-                                     .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                                                  .residual = epilogue.residual ? device_residual.data() : nullptr,
-                                                  .residual_pitch = device_residual.pitch(),
-                                                  .activation = epilogue.relu ? ActivationFunction::kRelu
-                                                                              : ActivationFunction::kNone}});
+                                     .in = device_in.View(),
+                                     .out = out.View(),
+                                     .epilogue = epilogue.With(device_bias.data(), device_residual.View())});
             ExpectNear(out.ToHost(), expected, dtype());
             if (HasFatalFailure()) return;
           }
@@ -137,16 +127,10 @@ TEST_P(PointKernelTest, PointToVoxelEqualsTheNaiveLoop) {
         for (const DType out_dtype : OutDTypes(dtype())) {
           const DeviceMatrix device_out(device(), out_dtype, Matrix(num_sites, channels, margins, nullptr));
           RunPointToVoxel(device(), {.reduce = reduce,
-                                     .num_sites = num_sites,
                                      .site_begin = device_begin.data(),
                                      .sorted_points = device_points.data(),
-                                     .channels = channels,
-                                     .dtype = dtype(),
-                                     .out_dtype = out_dtype,
-                                     .in = device_in.data(),
-                                     .in_pitch = device_in.pitch(),
-                                     .out = device_out.data(),
-                                     .out_pitch = device_out.pitch()});
+                                     .in = device_in.View(),
+                                     .out = device_out.View()});
           const Matrix out = device_out.ToHost();
           EXPECT_TRUE(out.MarginsAreUntouched());
           for (int64_t site = 0; site < num_sites; ++site) {
@@ -180,16 +164,10 @@ TEST_P(PointKernelTest, PointToVoxelKeepsNan) {
   const DeviceArray<int64_t> begin(device(), std::vector<int64_t>{0, 2, 3});
   const DeviceMatrix device_in(device(), dtype(), in), out(device(), dtype(), Matrix(2, 1, {}, nullptr));
   RunPointToVoxel(device(), {.reduce = PoolReduce::kMax,
-                             .num_sites = 2,
                              .site_begin = begin.data(),
                              .sorted_points = points.data(),
-                             .channels = 1,
-                             .dtype = dtype(),
-                             .out_dtype = dtype(),
-                             .in = device_in.data(),
-                             .in_pitch = 1,
-                             .out = out.data(),
-                             .out_pitch = 1});
+                             .in = device_in.View(),
+                             .out = out.View()});
   EXPECT_TRUE(std::isnan(out.ToHost().at(0, 0)));
   EXPECT_EQ(out.ToHost().at(1, 0), 2);
 }
@@ -199,21 +177,17 @@ TEST_P(PointKernelTest, PointFeaturesAreRoundedAndZeroWithoutAVoxel) {
   for (const int64_t num_points : {0, 1, 300}) {
     for (const int32_t channels : {1, 4, 5}) {
       const Margins margins = random.OneOf(kMargins);
-      const int64_t pitch = channels + 3;
+      const int32_t pitch = channels + 3;
       const std::vector<float> features = random.Floats(num_points * pitch);
       std::vector<int32_t> point_to_voxel(static_cast<size_t>(num_points));
       for (int32_t& voxel : point_to_voxel) voxel = random.Chance(0.3) ? -1 : random.Chance(0.2) ? -3 : 7;
       const DeviceArray<float> device_features(device(), features);
       const DeviceArray<int32_t> device_voxels(device(), point_to_voxel);
       const DeviceMatrix device_out(device(), dtype(), Matrix(num_points, channels, margins, nullptr));
-      RunPointFeatures(device(), {.num_points = num_points,
-                                  .point_to_voxel = device_voxels.data(),
-                                  .channels = channels,
-                                  .features = device_features.data(),
-                                  .features_pitch = pitch,
-                                  .dtype = dtype(),
-                                  .out = device_out.data(),
-                                  .out_pitch = device_out.pitch()});
+      const ConstRows rows = Rows::Packed(device_features.data(), DType::kFloat32, num_points, pitch);
+      RunPointFeatures(
+          device(),
+          {.point_to_voxel = device_voxels.data(), .features = rows.Columns(0, channels), .out = device_out.View()});
       const Matrix out = device_out.ToHost();
       EXPECT_TRUE(out.MarginsAreUntouched());
       for (int64_t point = 0; point < num_points; ++point) {

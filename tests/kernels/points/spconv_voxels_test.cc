@@ -46,8 +46,8 @@ struct VoxelCase {
     params.num_points = point_begin[1];
     params.num_samples = 1;
     params.point_begin = point_begin.data();
-    params.axes = points.data();
-    params.axes_pitch = num_columns;
+    params.axes =
+        ConstRows::Packed(points.data(), DType::kFloat32, params.num_points, static_cast<int32_t>(num_columns));
   }
 
   std::vector<float> Point(int32_t point) const {

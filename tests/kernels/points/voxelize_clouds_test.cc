@@ -21,7 +21,7 @@ using testing::Voxels;
 
 struct Cloud {
   std::vector<float> rows;  // [N, pitch]
-  int64_t pitch = 0;
+  int32_t pitch = 0;
   std::vector<int64_t> point_begin = {0};
   std::vector<uint8_t> is_valid;
 
@@ -46,8 +46,7 @@ struct Cloud {
     params.num_points = point_begin.back();
     params.num_samples = static_cast<int32_t>(point_begin.size()) - 1;
     params.point_begin = point_begin.data();
-    params.axes = rows.data();
-    params.axes_pitch = pitch;
+    params.axes = ConstRows::Packed(rows.data(), DType::kFloat32, params.num_points, pitch);
     params.is_valid = is_valid.data();
   }
 };

@@ -48,8 +48,7 @@ struct VoxelCase {
   // With the inputs' pointers.
   VoxelizeParams Params() const {
     VoxelizeParams all = params;
-    all.axes = points.data();
-    all.axes_pitch = params.dimension;
+    all.axes = ConstRows::Packed(points.data(), DType::kFloat32, all.num_points, params.dimension);
     all.point_begin = point_begin.data();
     all.is_valid = is_valid.data();
     return all;
@@ -178,9 +177,9 @@ std::vector<DType> FeatureTypes(Device device) {
 
 // [num_voxels, out_pitch] as float32. Pointers of params are the device's, but for out.
 std::vector<float> RunVoxelFeatures(Device device, VoxelFeaturesParams params) {
-  const auto num_values = static_cast<size_t>(params.num_voxels * params.out_pitch);
-  const DeviceArray<uint8_t> out(device, num_values * static_cast<size_t>(SizeOf(params.dtype)));
-  params.out = out.data();
+  const auto num_values = static_cast<size_t>(params.out.capacity * params.out.pitch);
+  const DeviceArray<uint8_t> out(device, num_values * static_cast<size_t>(SizeOf(params.out.dtype)));
+  params.out.data = out.data();
   if (device == Device::kCpu) {
     ThreadPool pool(2);
     cpu::VoxelFeatures(params, pool);
@@ -190,12 +189,12 @@ std::vector<float> RunVoxelFeatures(Device device, VoxelFeaturesParams params) {
   const std::vector<uint8_t> bytes = out.ToHost();
   std::vector<float> values(num_values);
   for (size_t i = 0; i < num_values; ++i) {
-    if (params.dtype == DType::kFloat32) {
+    if (params.out.dtype == DType::kFloat32) {
       std::memcpy(&values[i], bytes.data() + i * sizeof(float), sizeof(float));
     } else {
       uint16_t bits = 0;
       std::memcpy(&bits, bytes.data() + i * sizeof(bits), sizeof(bits));
-      values[i] = WidenFloat(params.dtype, bits);
+      values[i] = WidenFloat(params.out.dtype, bits);
     }
   }
   return values;
@@ -210,17 +209,16 @@ TEST_P(VoxelizeTest, FeaturesAreTheFirstPointsOrTheMean) {
     const DeviceArray<int32_t> members(GetParam(), c.members);
     const DeviceArray<int64_t> voxel_begin(GetParam(), c.voxel_begin);
     VoxelFeaturesParams params;
-    params.num_voxels = static_cast<int64_t>(c.keys.size());
-    params.num_channels = kChannels;
-    params.features = features.data();
-    params.features_pitch = kChannels;
+    const auto num_points = static_cast<int64_t>(c.features.size()) / kChannels;
+    params.features = ConstRows::Packed(features.data(), DType::kFloat32, num_points, kChannels);
+    params.out = {.channels = kChannels, .capacity = static_cast<int64_t>(c.keys.size())};
     params.sorted_points = members.data();
     params.voxel_begin = voxel_begin.data();
     for (const DType dtype : FeatureTypes(GetParam())) {
       SCOPED_TRACE(NameOf(dtype));
-      params.dtype = dtype;
+      params.out.dtype = dtype;
       for (const int64_t pitch : {5, 8}) {  // 8 values are whole vectors of every type
-        params.out_pitch = pitch;
+        params.out.pitch = pitch;
         const auto expect_rows = [&](const auto& expected, float tolerance) {
           const std::vector<float> out = RunVoxelFeatures(GetParam(), params);
           for (size_t voxel = 0; voxel < c.keys.size(); ++voxel) {
@@ -330,8 +328,7 @@ TEST_P(VoxelizeTest, RowsMayBeWiderThanTheAxes) {
   params.num_points = 2;
   params.num_samples = 1;
   params.point_begin = point_begin.data();
-  params.axes = rows.data();
-  params.axes_pitch = 5;
+  params.axes = ConstRows::Packed(rows.data(), DType::kFloat32, params.num_points, 5);
   const Voxels buffers = VoxelizeOn(GetParam(), params);
   const CoordinateKey layout(3);
   EXPECT_THAT(buffers.keys, ElementsAre(layout.Pack(0, {0, 0, 0, 0}), layout.Pack(0, {0, 0, 1, 0})));
@@ -350,8 +347,7 @@ TEST_P(VoxelizeTest, TheDivisionIsAFloat32Division) {
   params.num_points = 1;
   params.num_samples = 1;
   params.point_begin = point_begin.data();
-  params.axes = rows.data();
-  params.axes_pitch = 3;
+  params.axes = ConstRows::Packed(rows.data(), DType::kFloat32, params.num_points, 3);
   for (float& size : params.voxel_size) size = 0.05F;
   const Voxels buffers = VoxelizeOn(GetParam(), params);
   EXPECT_EQ(CoordinateKey(3).Unpack(buffers.keys[0]), (Axes{32, 4, 15, 0}));

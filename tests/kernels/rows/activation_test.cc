@@ -73,15 +73,7 @@ class ActivationTest : public testing::TestWithParam<Ground> {
     Matrix in(1, static_cast<int64_t>(values.size()), {.before = margin, .after = margin}, nullptr);
     for (size_t i = 0; i < values.size(); ++i) in.at(0, static_cast<int64_t>(i)) = values[i];
     const DeviceMatrix matrix(device(), dtype(), in);
-    const ScaleShiftParams params{.num_rows = 1,
-                                  .channels = static_cast<int32_t>(values.size()),
-                                  .dtype = dtype(),
-                                  .out_dtype = dtype(),
-                                  .in = matrix.data(),
-                                  .in_pitch = matrix.pitch(),
-                                  .out = matrix.data(),
-                                  .out_pitch = matrix.pitch(),
-                                  .epilogue = {.activation = activation}};
+    const ScaleShiftParams params{.in = matrix.View(), .out = matrix.View(), .epilogue = {.activation = activation}};
     if (device() == Device::kCpu) {
       ThreadPool pool(2);
       cpu::ScaleShift(params, pool);
@@ -140,19 +132,11 @@ TEST_P(ActivationTest, EndsALinearLayer) {
     for (const bool has_residual : {false, true}) {
       for (const Activation& activation : kActivations) {
         const DeviceMatrix out(device(), dtype(), Matrix(70, channels, {}, nullptr));
-        const LinearParams params{.num_rows = 70,
-                                  .dtype = dtype(),
-                                  .out_dtype = dtype(),
-                                  .in = device_in.data(),
-                                  .in_pitch = device_in.pitch(),
-                                  .in_channels = channels,
+        const LinearParams params{.in = device_in.View(),
                                   .weights = device_weights.data(),
-                                  .out = out.data(),
-                                  .out_pitch = out.pitch(),
-                                  .out_channels = channels,
+                                  .out = out.View(),
                                   .epilogue = {.bias = device_bias.data(),
-                                               .residual = has_residual ? device_residual.data() : nullptr,
-                                               .residual_pitch = device_residual.pitch(),
+                                               .residual = has_residual ? device_residual.View() : ConstRows{},
                                                .activation = activation}};
         RunLinear(device(), params);
         const Matrix result = out.ToHost();

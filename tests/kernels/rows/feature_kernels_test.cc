@@ -99,22 +99,10 @@ void CheckLinear(const Ground& ground, const LinearCase& c, const EpilogueCase& 
   const DeviceMatrix out(device, c.out_dtype,
                          c.in_place ? residual : Matrix(c.rows, c.out_channels, c.margins, nullptr));
   const DeviceValues device_weights(device, dtype, weights), device_bias(device, c.out_dtype, bias);
-  const void* const added = c.in_place ? out.data() : device_residual.data();
-  RunLinear(device,
-            {.num_rows = c.rows,
-             .dtype = dtype,
-             .out_dtype = c.out_dtype,
-             .in = device_in.data(),
-             .in_pitch = device_in.pitch(),
-             .in_channels = c.in_channels,
-             .weights = device_weights.data(),
-             .out = out.data(),
-             .out_pitch = out.pitch(),
-             .out_channels = c.out_channels,
-             .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                          .residual = epilogue.residual ? added : nullptr,
-                          .residual_pitch = device_residual.pitch(),
-                          .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+  RunLinear(device, {.in = device_in.View(),
+                     .weights = device_weights.data(),
+                     .out = out.View(),
+                     .epilogue = epilogue.With(device_bias.data(), c.in_place ? out.View() : device_residual.View())});
   ExpectNear(out.ToHost(), expected, dtype);
 }
 
@@ -155,19 +143,11 @@ TEST_P(FeatureKernelTest, ScaleShiftScalesAddsAndActivatesInPlace) {
   residual.values = {0, 0, 0, 10, 20, 30};
   const DeviceMatrix values(device(), dtype(), in), added(device(), dtype(), residual);
   const DeviceValues scale(device(), DType::kFloat32, {2, -1, 0.5f}), bias(device(), DType::kFloat32, {1, 0, -1});
-  RunScaleShift(device(), {.num_rows = 2,
-                           .channels = 3,
-                           .dtype = dtype(),
-                           .out_dtype = dtype(),
-                           .in = values.data(),
-                           .in_pitch = values.pitch(),
-                           .scale = static_cast<const float*>(scale.data()),
-                           .out = values.data(),
-                           .out_pitch = values.pitch(),
-                           .epilogue = {.bias = bias.data(),
-                                        .residual = added.data(),
-                                        .residual_pitch = 3,
-                                        .activation = ActivationFunction::kRelu}});
+  RunScaleShift(device(),
+                {.in = values.View(),
+                 .scale = static_cast<const float*>(scale.data()),
+                 .out = values.View(),
+                 .epilogue = {.bias = bias.data(), .residual = added.View(), .activation = ActivationFunction::kRelu}});
   const float expected[] = {0, 1, 0, 13, 18, 30.5f};
   const Matrix out = values.ToHost();
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(out.at(i / 3, i % 3), expected[i]) << i;
@@ -196,20 +176,10 @@ TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
           const DeviceMatrix out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
           const DeviceValues device_scale(device(), DType::kFloat32, scale),
               device_bias(device(), DType::kFloat32, bias);
-          RunScaleShift(device(),
-                        {.num_rows = rows,
-                         .channels = channels,
-                         .dtype = dtype(),
-                         .out_dtype = out_dtype,
-                         .in = device_in.data(),
-                         .in_pitch = device_in.pitch(),
-                         .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
-                         .out = out.data(),
-                         .out_pitch = out.pitch(),
-                         .epilogue = {.bias = c.bias ? device_bias.data() : nullptr,
-                                      .residual = c.residual ? device_residual.data() : nullptr,
-                                      .residual_pitch = device_residual.pitch(),
-                                      .activation = c.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}});
+          RunScaleShift(device(), {.in = device_in.View(),
+                                   .scale = has_scale ? static_cast<const float*>(device_scale.data()) : nullptr,
+                                   .out = out.View(),
+                                   .epilogue = c.With(device_bias.data(), device_residual.View())});
           ExpectNear(out.ToHost(), expected, dtype());
           if (HasFatalFailure()) return;
         }
@@ -223,16 +193,12 @@ TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowestAndNanNeverWins) {
   const float inf = std::numeric_limits<float>::infinity();
   const DeviceValues in(device(), dtype(),
                         {1, 3, 3, 0, nan, 2, 1, nan, -inf, -inf, -inf, -inf, nan, nan, nan, nan, 0, 0, 0, inf});
-  ArgmaxParams params{.num_rows = 5, .channels = 4, .dtype = dtype(), .in = in.data(), .in_pitch = 4};
   const DeviceArray<uint8_t> bytes(device(), 5);
-  params.label_bytes = 1;
-  params.labels = bytes.data();
-  RunArgmax(device(), params);
+  const Rows rows = Rows::Packed(in.data(), dtype(), 5, 4);
+  RunArgmax(device(), {.in = rows, .labels = Rows::Packed(bytes.data(), DType::kUint8, 5, 1)});
   EXPECT_THAT(bytes.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
   const DeviceArray<uint16_t> words(device(), 5);
-  params.label_bytes = 2;
-  params.labels = words.data();
-  RunArgmax(device(), params);
+  RunArgmax(device(), {.in = rows, .labels = Rows::Packed(words.data(), DType::kUint16, 5, 1)});
   EXPECT_THAT(words.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
 }
 
@@ -241,13 +207,8 @@ TEST_P(FeatureKernelTest, ArgmaxLabelsAbove255NeedTwoBytes) {
   row[777] = 1;
   const DeviceValues in(device(), dtype(), row);
   const DeviceArray<uint16_t> label(device(), 1);
-  RunArgmax(device(), {.num_rows = 1,
-                       .channels = 1000,
-                       .dtype = dtype(),
-                       .in = in.data(),
-                       .in_pitch = 1000,
-                       .label_bytes = 2,
-                       .labels = label.data()});
+  RunArgmax(device(), {.in = Rows::Packed(in.data(), dtype(), 1, 1000),
+                       .labels = Rows::Packed(label.data(), DType::kUint16, 1, 1)});
   EXPECT_THAT(label.ToHost(), testing::ElementsAre(777));
 }
 
@@ -265,12 +226,7 @@ TEST_P(FeatureKernelTest, ArgmaxEqualsTheNaiveLoop) {
       }
       const DeviceMatrix in(device(), dtype(), values);
       const DeviceArray<uint8_t> labels(device(), static_cast<size_t>(rows));
-      RunArgmax(device(), {.num_rows = rows,
-                           .channels = channels,
-                           .dtype = dtype(),
-                           .in = in.data(),
-                           .in_pitch = in.pitch(),
-                           .labels = labels.data()});
+      RunArgmax(device(), {.in = in.View(), .labels = Rows::Packed(labels.data(), DType::kUint8, rows, 1)});
       EXPECT_EQ(labels.ToHost(), expected) << rows << " rows, " << channels << " channels";
     }
   }

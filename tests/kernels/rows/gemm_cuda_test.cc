@@ -139,7 +139,8 @@ TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
   params.m = 0;
   EXPECT_EQ((*gemm).Multiply(params), cudaSuccess);
-  EXPECT_EQ(cuda::Linear({.num_rows = 1, .in_channels = 1, .out_channels = 1}, *gemm, nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cuda::Linear({.in = {.channels = 1}, .out = {.channels = 1, .capacity = 1}}, *gemm, nullptr),
+            cudaErrorInvalidValue);
 }
 
 // An algorithm is kept for later products; what it is must not depend on which of them came first.
@@ -152,16 +153,9 @@ TEST_F(GemmTest, ResultsDoNotDependOnWhatRanBefore) {
   const DeviceValues device_weights(Device::kCuda, DType::kFloat16, weights);
   const auto run = [&](const TestGemm& gemm, int64_t rows) {
     const DeviceMatrix out(Device::kCuda, DType::kFloat16, Matrix(rows, kOut, {}, nullptr));
-    ExpectCudaSuccess(cuda::Linear({.num_rows = rows,
-                                    .dtype = DType::kFloat16,
-                                    .out_dtype = DType::kFloat16,
-                                    .in = device_in.data(),
-                                    .in_pitch = kIn,
-                                    .in_channels = kIn,
+    ExpectCudaSuccess(cuda::Linear({.in = ConstRows::Packed(device_in.data(), DType::kFloat16, rows, kIn),
                                     .weights = device_weights.data(),
-                                    .out = out.data(),
-                                    .out_pitch = kOut,
-                                    .out_channels = kOut},
+                                    .out = out.View()},
                                    *gemm, TestStream()));
     return out.Bytes();
   };

@@ -42,33 +42,20 @@ struct DeviceRulebook {
   DeviceArray<int32_t> neighbours;
 };
 
-void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, const DeviceMatrix& in, DType dtype,
-             const DeviceMatrix& out, DType out_dtype, int32_t channels) {
+void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, const DeviceMatrix& in,
+             const DeviceMatrix& out) {
   if (device == Device::kCpu) {
     ThreadPool pool(3);
-    cpu::Pool({.rulebook = rulebook.view,
-               .reduce = reduce,
-               .channels = channels,
-               .in = static_cast<const float*>(in.data()),
-               .in_pitch = in.pitch(),
-               .out = static_cast<float*>(out.data()),
-               .out_pitch = out.pitch()},
-              pool);
+    cpu::Pool({.rulebook = rulebook.view, .reduce = reduce, .in = in.View(), .out = out.View()}, pool);
     return;
   }
   if constexpr (kHasCuda) {
     ExpectCudaSuccess(cuda::Pool({.num_offsets = rulebook.view.num_offsets,
                                   .neighbours = rulebook.neighbours.data(),
                                   .neighbours_pitch = rulebook.pitch,
-                                  .num_out_rows = rulebook.view.num_out_rows,
                                   .reduce = reduce,
-                                  .channels = channels,
-                                  .dtype = dtype,
-                                  .out_dtype = out_dtype,
-                                  .in = in.data(),
-                                  .in_pitch = in.pitch(),
-                                  .out = out.data(),
-                                  .out_pitch = out.pitch()},
+                                  .in = in.View(),
+                                  .out = out.View()},
                                  TestStream()));
   }
 }
@@ -96,7 +83,7 @@ TEST_P(PoolTest, EqualsTheNaiveLoop) {
       for (const PoolReduce reduce : kReduces) {
         for (const DType out_dtype : OutDTypes(dtype())) {
           const DeviceMatrix device_out(device(), out_dtype, Matrix(rows, channels, margins, nullptr));
-          RunPool(device(), rulebook, reduce, device_in, dtype(), device_out, out_dtype, channels);
+          RunPool(device(), rulebook, reduce, device_in, device_out);
           const Matrix out = device_out.ToHost();
           EXPECT_TRUE(out.MarginsAreUntouched());
           for (int64_t row = 0; row < rows; ++row) {
@@ -133,7 +120,7 @@ TEST_P(PoolTest, RowsWithoutPairsAreZeroAndNanIsKept) {
   in.values = {nan, -inf, 1, -inf, nan, 2};
   const DeviceMatrix device_in(device(), dtype(), in);
   const DeviceMatrix device_out(device(), dtype(), Matrix(3, 2, {}, nullptr));
-  RunPool(device(), rulebook, PoolReduce::kMax, device_in, dtype(), device_out, dtype(), 2);
+  RunPool(device(), rulebook, PoolReduce::kMax, device_in, device_out);
   const Matrix out = device_out.ToHost();
   EXPECT_TRUE(std::isnan(out.at(0, 0)));
   EXPECT_EQ(out.at(0, 1), -inf);

@@ -11,7 +11,7 @@
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/sample_begins.h"
 #include "kernels/rows/sample_reduce.h"
-#include "kernels/rows/sample_scale_shift.h"
+#include "kernels/rows/scale_shift.h"
 #include "tests/kernels/core/feature_testing.h"
 
 namespace voxserve::kernels {
@@ -43,17 +43,11 @@ class SampleKernelTest : public testing::TestWithParam<Ground> {
     const DeviceMatrix out(device(), out_dtype, Matrix(samples, channels, {.after = 3}, nullptr));
     const DeviceArray<int64_t> sample_begin(device(), begins);
     const DeviceArray<float> device_centre(device(), centre == nullptr ? std::vector<float>() : *centre);
-    SampleReduceParams params{.num_samples = samples,
-                              .sample_begin = sample_begin.data(),
+    SampleReduceParams params{.sample_begin = sample_begin.data(),
                               .reduce = reduce,
-                              .channels = channels,
-                              .dtype = dtype(),
-                              .out_dtype = out_dtype,
-                              .in = device_in.data(),
-                              .in_pitch = device_in.pitch(),
+                              .in = device_in.View(),
                               .centre = centre == nullptr ? nullptr : device_centre.data(),
-                              .out = out.data(),
-                              .out_pitch = out.pitch()};
+                              .out = out.View()};
     if (device() == Device::kCpu) {
       ThreadPool pool(3);
       cpu::SampleReduce(params, pool);
@@ -203,26 +197,14 @@ TEST_P(SampleKernelTest, ScaleShiftEqualsTheNaiveLoop) {
         const DeviceMatrix device_shift(device(), factor_dtype, shift);
         const DeviceValues device_bias(device(), DType::kFloat32, bias);
         const DeviceMatrix out(device(), out_dtype, Matrix(begins.back(), channels, margins, nullptr));
-        const SampleScaleShiftParams params{
-            .num_rows = begins.back(),
-            .channels = channels,
-            .num_samples = static_cast<int32_t>(samples),
-            .sample_begin = sample_begin.data(),
-            .dtype = dtype(),
-            .out_dtype = out_dtype,
-            .factor_dtype = factor_dtype,
-            .in = has_in ? device_in.data() : nullptr,
-            .in_pitch = device_in.pitch(),
-            .centre = has_centre ? device_centre.data() : nullptr,
-            .scale = has_scale ? device_scale.data() : nullptr,
-            .shift = has_shift ? device_shift.data() : nullptr,
-            .factor_pitch = device_centre.pitch(),
-            .out = out.data(),
-            .out_pitch = out.pitch(),
-            .epilogue = {.bias = epilogue.bias ? device_bias.data() : nullptr,
-                         .residual = epilogue.residual ? device_residual.data() : nullptr,
-                         .residual_pitch = device_residual.pitch(),
-                         .activation = epilogue.relu ? ActivationFunction::kRelu : ActivationFunction::kNone}};
+        const SampleScaleShiftParams params{.num_samples = static_cast<int32_t>(samples),
+                                            .sample_begin = sample_begin.data(),
+                                            .in = has_in ? device_in.View() : ConstRows{.dtype = dtype()},
+                                            .centre = has_centre ? device_centre.View() : ConstRows{},
+                                            .scale = has_scale ? device_scale.View() : ConstRows{},
+                                            .shift = has_shift ? device_shift.View() : ConstRows{},
+                                            .out = out.View(),
+                                            .epilogue = epilogue.With(device_bias.data(), device_residual.View())};
         if (device() == Device::kCpu) {
           ThreadPool pool(3);
           cpu::SampleScaleShift(params, pool);

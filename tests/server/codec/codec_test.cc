@@ -217,17 +217,17 @@ TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
   InferResult result;
   result.class_names = {"car", "", "cone"};
   result.outputs = {BoxesOf({{.class_id = 2,
-                   .score = 0.75f,
-                   .x = 1,
-                   .y = -2,
-                   .z = 3,
-                   .length = 4,
-                   .width = 5,
-                   .height = 6,
-                   .yaw = -0.5f,
-                   .velocity_x = 7,
-                   .velocity_y = -8},
-                  {.class_id = 3}})};
+                              .score = 0.75f,
+                              .x = 1,
+                              .y = -2,
+                              .z = 3,
+                              .length = 4,
+                              .width = 5,
+                              .height = 6,
+                              .yaw = -0.5f,
+                              .velocity_x = 7,
+                              .velocity_y = -8},
+                             {.class_id = 3}})};
   v1::InferResponse response;
   EncodeResult(result, &response);
   EXPECT_FALSE(response.has_segmentation());

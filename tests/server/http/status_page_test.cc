@@ -35,8 +35,9 @@ ServerStatus Example() {
   statistics.refusal_seconds = {.count = 8, .mean = 0.0004, .p50 = 0.0004, .p95 = 0.0012, .p99 = 0.00134};
   statistics.queue_depth = 3;
   statistics.streams = 16;
-  statistics.stage_seconds = {{Stage::kVoxelize, {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
-                              {Stage::kFeatures, {.count = 12, .mean = 0.004, .p50 = 0.0031, .p95 = 0.0072, .p99 = 0.0081}}};
+  statistics.stage_seconds = {
+      {Stage::kVoxelize, {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
+      {Stage::kFeatures, {.count = 12, .mean = 0.004, .p50 = 0.0031, .p95 = 0.0072, .p99 = 0.0081}}};
   statistics.batch_requests = {.count = 5, .mean = 2.4, .p50 = 2, .p95 = 3.2, .p99 = 3.9};
   statistics.batch_points = {.count = 5, .mean = 298'000};
   statistics.batch_voxels = {.count = 5, .mean = 76'500};

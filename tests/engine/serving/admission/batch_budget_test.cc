@@ -1,4 +1,4 @@
-// How much a batch may hold of voxels and of a device's memory, and what admission makes of it. Where times matter, a
+// Batches keep to their budgets of voxels and of a device's memory, and admission counts on that. Where times matter, a
 // batch takes 2 ms and 4 ms a request.
 
 #include <gmock/gmock.h>
@@ -15,101 +15,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-TEST(BatchRoomTest, NothingIsALimitBeforeSomethingIsKnown) {
-  MemoryModel room;
-  EXPECT_EQ(room.MaxPoints(1, 1), MemoryModel::kNoLimit);
-  EXPECT_EQ(room.Expected(1000, 1000).total(), 0);
-  room.Observe(1000, 700, {});  // on the CPU
-  EXPECT_EQ(room.MaxPoints(1, 1), MemoryModel::kNoLimit);
-}
-
-TEST(BatchRoomTest, PointsAndVoxelsAreLearntApart) {
-  MemoryModel room;
-  room.Observe(1000, 1000, {.fixed = 7, .points = 100'000, .features = 1'000'000});    // small and dense
-  room.Observe(10'000, 1000, {.fixed = 9, .points = 900'000, .features = 1'000'000});  // large and sparse
-  const BatchBytes expected = room.Expected(5000, 2000);
-  EXPECT_EQ(expected.fixed, 9);
-  EXPECT_EQ(expected.points, 450'000);
-  EXPECT_EQ(expected.features, 2'000'000);
-}
-
-TEST(BatchRoomTest, SmallRunsTeachNothingOfLargeOnes) {
-  MemoryModel room;
-  room.Observe(1000, 500, {.points = 100'000, .features = 50'000});
-  room.Observe(600, 300, {.points = 66'000, .features = 27'000});
-  room.Observe(10, 5, {.points = 80'000, .features = 40'000});
-  EXPECT_EQ(room.Expected(1000, 1000).points, 110'000) << "the largest of those that had 500 points or more";
-  EXPECT_EQ(room.Expected(1000, 1000).features, 100'000);
-  // Where none came for long they are all there is to go by, and one large run corrects that.
-  for (int i = 0; i < 40; ++i) room.Observe(10, 5, {.points = 80'000, .features = 40'000});
-  EXPECT_EQ(room.Expected(1000, 1000).points, 8'000'000);
-  room.Observe(1000, 500, {.points = 100'000, .features = 50'000});
-  EXPECT_EQ(room.Expected(1000, 1000).points, 100'000);
-}
-
-TEST(BatchRoomTest, AQuarterIsLeftFree) {
-  MemoryModel room;
-  room.Observe(1000, 500, {.fixed = 1000, .points = 100'000, .features = 500'000});
-  // 100 bytes a point, and 1000 a voxel.
-  EXPECT_EQ(room.MaxPoints(1000 + 75'000, 0.5), 100);
-  EXPECT_EQ(room.MaxPoints(1000 + 137'500, 1), 100);
-  EXPECT_EQ(room.MaxPoints(999, 1), 1) << "less than what every batch takes";
-  EXPECT_EQ(room.MaxPoints(0, 1), 1);
-  EXPECT_EQ(room.MaxPoints(MemoryModel::kNoLimit, 1), MemoryModel::kNoLimit);
-}
-
-// A detection network's images: a batch of small clouds takes as much as one of large ones.
-TEST(BatchRoomTest, EverySampleTakesWhatTheProgramSays) {
-  MemoryModel room(/*sample_bytes=*/1000);
-  EXPECT_EQ(room.Expected(10, 10, 8).total(), 0) << "nothing has run";
-  room.Observe(1000, 500, {.fixed = 600, .points = 100'000, .features = 4000 + 500'000}, /*requests=*/4);
-  EXPECT_EQ(room.Expected(10, 10, 8).features, 8 * 1000 + 10 * 1000);
-  // Half of the limit at most.
-  EXPECT_EQ(room.MaxRequests(16'000, 100), 8);
-  EXPECT_EQ(room.MaxRequests(16'000, 5), 5);
-  EXPECT_EQ(room.MaxRequests(1000, 100), 1) << "a request may always run";
-  EXPECT_EQ(room.MaxRequests(MemoryModel::kNoLimit, 100), 100);
-  // 1100 bytes a point, a quarter left free.
-  EXPECT_EQ(room.MaxPoints(600 + 8000 + 137'500, 1, 8), 100);
-  EXPECT_EQ(room.MaxPoints(600 + 8000, 1, 8), 1);
-}
-
-TEST(BatchRoomTest, WhatDidNotFitIsALimitThatGrowsWithWhatFits) {
-  MemoryModel room;
-  room.Observe(1000, 500, {.points = 100'000, .features = 0});
-  room.DidNotFit(3200);
-  EXPECT_EQ(room.MaxPoints(MemoryModel::kNoLimit, 1), 1600);
-  EXPECT_EQ(room.MaxPoints(125'000, 1), 1000) << "the smaller of both";
-  room.Fit(1500, 100);  // there was room for one more
-  EXPECT_EQ(room.MaxPoints(MemoryModel::kNoLimit, 1), 1600);
-  room.Fit(1600, 100);
-  EXPECT_EQ(room.MaxPoints(MemoryModel::kNoLimit, 1), 1700);
-}
-
-TEST(BatchRoomTest, ALimitGrowsThoughRequestsAreLarge) {
-  MemoryModel room;
-  room.DidNotFit(8 * 1000);
-  for (int i = 0; i < 40; ++i) {
-    const int64_t requests = room.MaxPoints(MemoryModel::kNoLimit, 1) / 1000;
-    room.Fit(requests * 1000, requests);
-  }
-  EXPECT_GE(room.MaxPoints(MemoryModel::kNoLimit, 1), 8 * 1000) << "memory that others had is free again";
-  room.DidNotFit(2);
-  room.Fit(1, 1);
-  EXPECT_EQ(room.MaxPoints(MemoryModel::kNoLimit, 1), 2);
-}
-
-TEST(BatchRoomTest, ASuccessorStartsAsItsPredecessor) {
-  MemoryModel old, successor, unlearnt;
-  old.Observe(1000, 500, {.points = 100'000, .features = 0});
-  old.DidNotFit(3200);
-  successor.StartAs(old);
-  EXPECT_EQ(successor.MaxPoints(MemoryModel::kNoLimit, 1), 1600);
-  EXPECT_EQ(successor.MaxPoints(125'000, 1), 1000);
-  successor.StartAs(unlearnt);
-  EXPECT_EQ(successor.MaxPoints(125'000, 1), 1000);
-}
 
 TEST(BatchBudgetTest, VoxelsAreEstimatedFromPoints) {
   FakeBatcher fake({}, {.max_batch_points = 1000, .max_batch_voxels = 50});
@@ -153,7 +58,7 @@ TEST(BatchBudgetTest, AMemoryLimitShrinksBatchesOfItsDevice) {
     return size;
   };
   EXPECT_EQ(batch_on(0), 8u) << "nothing is known";
-  for (const auto& room : fake.model->room) room->Observe(100, 70, {.points = 9000, .features = 700});
+  for (const auto& memory : fake.model->memory) memory->Observe(100, 70, {.points = 9000, .features = 700});
   fake.model->latency[0]->ObserveVoxels(100, 100);
   fake.model->latency[1]->ObserveVoxels(100, 100);
   // 100 bytes a point and a quarter more: 1000 points on the first.
@@ -170,7 +75,7 @@ TEST(BatchBudgetTest, BatchesAheadAreNoFullerThanVoxelsOrMemoryAllow) {
     FakeBatcher fake({.max_batch_bytes = [&](size_t) { return by_voxels ? MemoryModel::kNoLimit : 25; }},
                      {.max_batch_voxels = by_voxels ? 2 : 0});
     fake.Teach();
-    if (!by_voxels) fake.model->room[0]->Observe(100, 100, {.points = 1000, .features = 0});  // 10 bytes a point
+    if (!by_voxels) fake.model->memory[0]->Observe(100, 100, {.points = 1000, .features = 0});  // 10 bytes a point
     ASSERT_TRUE(fake.Push(1).ok());
     const Batch running = fake->TryPop(0);
     for (uint64_t ticket = 2; ticket < 9; ++ticket) ASSERT_TRUE(fake.Push(ticket).ok());
@@ -193,7 +98,7 @@ TEST(BatchBudgetTest, ABatchThatRanInPartsTeachesItsVoxelsAndNoTime) {
   EXPECT_EQ(fake.model->latency[0]->EstimateVoxels(1000), 900);
   EXPECT_EQ(fake.model->latency[0]->Expected({.points = 1000, .voxels = 10, .requests = 1}), expected);
   EXPECT_THAT(fake.observer.predictions, SizeIs(0));
-  EXPECT_EQ(fake.model->room[0]->MaxPoints(1, 1), MemoryModel::kNoLimit) << "memory was not what it lacked";
+  EXPECT_EQ(fake.model->memory[0]->MaxPoints(1, 1), MemoryModel::kNoLimit) << "memory was not what it lacked";
   for (uint64_t ticket = 3; ticket <= 4; ++ticket) ASSERT_TRUE(fake.Push(ticket, {.points = 1000}).ok());
   EXPECT_THAT(fake.Pop(), SizeIs(1));
 }

@@ -52,7 +52,8 @@ TEST(BatchFormingTest, PointsAreTheBudget) {
   EXPECT_THAT(fake.Pop(), ElementsAre(4, 5));
 }
 
-// What did not fit the memory is not tried again at once, and a little more each time that the most did fit.
+// A size that did not fit the memory is not tried again at once. The limit grows a little each time that the largest
+// batch fits.
 TEST(BatchFormingTest, MemoryIsABudgetThatIsLearnt) {
   FakeBatcher fake({.num_workers = {1}}, {.max_batch_points = 100});
   uint64_t ticket = 0;

@@ -1,4 +1,4 @@
-// What the batcher admits, refuses, expires and answers; batch_forming_test.cc has what shares a batch.
+// The batcher admits, refuses, expires and answers tasks. batch_forming_test.cc tells which tasks share a batch.
 
 #include "engine/serving/admission/batcher.h"
 

@@ -14,7 +14,7 @@
 
 namespace voxserve {
 
-// What the batcher tells; from any thread.
+// Keeps what the batcher tells; from any thread.
 class QueueObserver final : public SilentObserver {
  public:
   void OnPrediction(std::string_view, absl::Duration predicted, absl::Duration actual) override {

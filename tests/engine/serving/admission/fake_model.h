@@ -21,8 +21,8 @@ inline std::shared_ptr<ServedModel> FakeModel(const std::string& name = "m", Mod
   model->info.priority_levels = batching.priority_levels;
   model->batching = batching;
   for (int i = 0; i < num_devices; ++i) {
-    model->latency.push_back(std::make_unique<LatencyModel>());
-    model->room.push_back(std::make_unique<MemoryModel>());
+    model->latency.push_back(std::make_unique<LatencyFit>());
+    model->memory.push_back(std::make_unique<MemoryModel>());
   }
   return model;
 }
@@ -37,7 +37,7 @@ class FakeClock {
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
 };
 
-// What happened to a task: nothing yet, or the status of its one answer.
+// Tells what happened to a task: nothing yet, or the status of its one answer.
 struct Answer {
   int calls = 0;
   absl::Status status;

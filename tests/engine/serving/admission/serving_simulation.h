@@ -69,7 +69,7 @@ class ServingSimulation {
 
   // Batches take so many times as long from now on.
   void SetSlowdown(double slowdown) { slowdown_ = slowdown; }
-  LatencyModel& latency(size_t device) { return *model_->latency[device]; }
+  LatencyFit& latency(size_t device) { return *model_->latency[device]; }
   Batcher& batcher() { return batcher_; }
 
   // As a warm-up does.

@@ -24,7 +24,7 @@ ModelHandle Ready(const std::string& name, int64_t version) {
   return model;
 }
 
-TEST(ServedModelsTest, UnknownNamesAndVersionsListWhatIsThere) {
+TEST(ModelTableTest, UnknownNamesAndVersionsListWhatIsThere) {
   ModelTable models;
   EXPECT_THAT(std::string(models.Find("a", 0).status().message()), HasSubstr("there is none"));
   models.SetReady(Ready("a", 1));
@@ -41,7 +41,7 @@ TEST(ServedModelsTest, UnknownNamesAndVersionsListWhatIsThere) {
   EXPECT_EQ(ReasonOf(models.Find("a", -1).status()), error_reason::kVersionNotFound);
 }
 
-TEST(ServedModelsTest, VersionZeroIsTheNewestThatIsReady) {
+TEST(ModelTableTest, VersionZeroIsTheNewestThatIsReady) {
   ModelTable models;
   models.AddLoading("a", 1);
   models.AddLoading("a", 2);
@@ -56,7 +56,7 @@ TEST(ServedModelsTest, VersionZeroIsTheNewestThatIsReady) {
   EXPECT_EQ((*models.Find("a", 0))->info.version, 2);
 }
 
-TEST(ServedModelsTest, BrokenVersionSaysWhyAndTheOtherServes) {
+TEST(ModelTableTest, BrokenVersionSaysWhyAndTheOtherServes) {
   ModelTable models;
   models.SetReady(Ready("a", 1));
   models.AddLoading("a", 2);
@@ -72,7 +72,7 @@ TEST(ServedModelsTest, BrokenVersionSaysWhyAndTheOtherServes) {
   EXPECT_EQ(list[1].problems.size(), 2u);
 }
 
-TEST(ServedModelsTest, ASuccessorThatIsBrokenLeavesTheOldOneInService) {
+TEST(ModelTableTest, ASuccessorThatIsBrokenLeavesTheOldOneInService) {
   ModelTable models;
   models.SetReady(Ready("a", 1));
   models.AddLoading("a", 1);
@@ -85,7 +85,7 @@ TEST(ServedModelsTest, ASuccessorThatIsBrokenLeavesTheOldOneInService) {
   EXPECT_THAT(models.Describe("a", 1)->problems, IsEmpty());
 }
 
-TEST(ServedModelsTest, AFailedVersionThatIsTriedAgainIsLoading) {
+TEST(ModelTableTest, AFailedVersionThatIsTriedAgainIsLoading) {
   ModelTable models;
   models.SetFailed("a", 1, {"wrong"});
   EXPECT_EQ(models.Describe("a", 1)->name, "a");
@@ -95,7 +95,7 @@ TEST(ServedModelsTest, AFailedVersionThatIsTriedAgainIsLoading) {
   EXPECT_EQ(models.SetReady(Ready("a", 1)), nullptr);
 }
 
-TEST(ServedModelsTest, WhatIsRemovedIsGoneAndSaysWhy) {
+TEST(ModelTableTest, WhatIsRemovedIsGoneAndSaysWhy) {
   ModelTable models;
   for (const int64_t version : {1, 2, 3}) models.SetReady(Ready("a", version));
   models.AddLoading("a", 4);
@@ -119,7 +119,7 @@ TEST(ServedModelsTest, WhatIsRemovedIsGoneAndSaysWhy) {
   EXPECT_EQ(ReasonOf(models.Find("a", 0).status()), error_reason::kModelNotFound);
 }
 
-TEST(ServedModelsTest, ClearLetsGoOfEveryHandle) {
+TEST(ModelTableTest, ClearLetsGoOfEveryHandle) {
   ModelTable models;
   models.SetReady(Ready("a", 1));
   const std::weak_ptr<const ServedModel> watched = *models.Find("a", 1);
@@ -128,7 +128,7 @@ TEST(ServedModelsTest, ClearLetsGoOfEveryHandle) {
   EXPECT_THAT(models.List(), IsEmpty());
 }
 
-TEST(ServedModelsTest, HandleOutlivesItsReplacement) {
+TEST(ModelTableTest, HandleOutlivesItsReplacement) {
   ModelTable models;
   models.SetReady(Ready("a", 1));
   const ModelHandle old = *models.Find("a", 1);

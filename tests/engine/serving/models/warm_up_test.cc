@@ -21,14 +21,14 @@ class WarmUpTest : public testing::TestWithParam<support::Device> {
     program.voxelize.has_range = has_range;
     program.voxelize.range_min = {100, 100, 100, 0};
     program.voxelize.range_max = {101, 101, 101, 0};
-    DeviceArbiter shared;
-    MemoryModel room;
-    LatencyModel latency;
-    const ArbitratedContext shared_context(shared, runner->context().cuda.get());
+    DeviceArbiter arbiter;
+    MemoryModel memory;
+    LatencyFit latency;
+    const ContextRegistration registration(arbiter, runner->context().cuda.get());
     const absl::Status status =
-        WarmUp(program, nullptr, limits, max_points, shared, runner->executor(), room, &latency);
+        WarmUp(program, nullptr, limits, max_points, arbiter, runner->executor(), memory, &latency);
     // What a GPU's runs took is known from then on; clouds that are refused, as all are of more voxels, tell nothing.
-    EXPECT_EQ(room.Expected(1000, 1000).points > 0, GetParam() == support::Device::kCuda && limits.max_voxels == 0);
+    EXPECT_EQ(memory.Expected(1000, 1000).points > 0, GetParam() == support::Device::kCuda && limits.max_voxels == 0);
     return status;
   }
 };
@@ -66,15 +66,15 @@ TEST_P(WarmUpTest, SamplesFarthestPointsWhereRequestsMay) {
   const auto model = LoadMinkUNetModel();
   ASSERT_TRUE(model.ok()) << model.status();
   Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
-  DeviceArbiter shared;
-  MemoryModel room;
-  const ArbitratedContext shared_context(shared, runner->context().cuda.get());
+  DeviceArbiter arbiter;
+  MemoryModel memory;
+  const ContextRegistration registration(arbiter, runner->context().cuda.get());
   CountingExecutor requests_may(runner->executor());
-  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, requests_may, room, nullptr).ok());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, arbiter, requests_may, memory, nullptr).ok());
   EXPECT_EQ(requests_may.num_sampled, 9) << "one of each size";
   program.voxelize.sample = FarthestPoints{.num_points = 10};
   CountingExecutor samples_itself(runner->executor());
-  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, shared, samples_itself, room, nullptr).ok());
+  EXPECT_TRUE(WarmUp(program, nullptr, {}, 2000, arbiter, samples_itself, memory, nullptr).ok());
   EXPECT_EQ(samples_itself.num_sampled, 0);
 }
 
@@ -84,11 +84,11 @@ TEST_P(WarmUpTest, SaysWhatFailed) {
   const auto model = LoadMinkUNetModel();
   ASSERT_TRUE(model.ok()) << model.status();
   const Program program = *runner->Compile(model->graph, {.device = GetParam(), .plan = {}});
-  DeviceArbiter shared;
-  MemoryModel room;
-  LatencyModel latency;
-  const ArbitratedContext shared_context(shared, runner->context().cuda.get());
-  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, shared, runner->executor(), room, &latency).code(),
+  DeviceArbiter arbiter;
+  MemoryModel memory;
+  LatencyFit latency;
+  const ContextRegistration registration(arbiter, runner->context().cuda.get());
+  EXPECT_EQ(WarmUp(program, nullptr, {}, 1'000'000, arbiter, runner->executor(), memory, &latency).code(),
             absl::StatusCode::kResourceExhausted);
 }
 

@@ -1,4 +1,4 @@
-// What a session keeps of earlier frames, and for whom.
+// A session keeps earlier frames for those that run together with them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ using support::DeviceArray;
 
 // A batch on the host.
 struct PointClouds {
-  int64_t pitch = 3;
+  int32_t pitch = 3;
   std::vector<float> rows;  // [N, pitch]
   std::vector<int64_t> point_begin = {0};
   std::vector<int64_t> selected_begin = {0};
@@ -127,8 +127,7 @@ class DeviceClouds {
                 .max_sample_points = clouds.MaxSamplePoints(),
                 .num_samples = clouds.num_samples(),
                 .point_begin = point_begin_.data(),
-                .points = rows_.data(),
-                .points_pitch = clouds.pitch,
+                .points = ConstRows::Packed(rows_.data(), DType::kFloat32, clouds.point_begin.back(), clouds.pitch),
                 .is_valid = clouds.is_valid.empty() ? nullptr : is_valid_.data(),
                 .selected_begin = selected_begin_.data(),
                 .starts = clouds.starts.empty() ? nullptr : starts_.data(),

@@ -174,7 +174,7 @@ class Network:
         return self.activation(name, source, "RELU")
 
     def activation(self, name: str, source: str, function: str, negative_slope: float | None = None) -> str:
-        """function: RELU, LEAKY_RELU (which alone has a slope), SIGMOID, GELU, SILU or TANH."""
+        """function: a name of model.proto without FUNCTION_, such as RELU. LEAKY_RELU alone has a slope."""
         slope = "" if negative_slope is None else f" negative_slope: {_number(negative_slope)}"
         return self._node(name, [source], f"activation {{ function: FUNCTION_{function}{slope} }}")
 

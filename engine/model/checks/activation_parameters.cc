@@ -1,7 +1,6 @@
-#include <cmath>
-#include <optional>
+#include "engine/model/checks/activation_parameters.h"
 
-#include "engine/model/node_parameters.h"
+#include <cmath>
 
 namespace voxserve {
 namespace {

@@ -1,3 +1,5 @@
+#include "engine/model/checks/sparse_conv_parameters.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -6,11 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/node_parameters.h"
 #include "kernels/coordinates/coordinate_key.h"
 
 namespace voxserve {
 namespace {
+
+constexpr int kMaxKernelOffsets = 4096;  // cells of a kernel
 
 using kernels::Axes;
 using kernels::CoordinateRule;
@@ -392,20 +395,6 @@ class SparseConvReader {
 
 std::optional<SparseConvOp> ReadSparseConv(const SparseConv& proto, int dimension, const ProblemsAt& at) {
   return SparseConvReader(proto, dimension, at).Read();
-}
-
-int ReadGroups(uint32_t groups, int in_channels, int out_channels, const ProblemsAt& at) {
-  if (groups <= 1) return 1;
-  if (in_channels == 0 || out_channels == 0) return 0;
-  if (in_channels % groups == 0 && out_channels % groups == 0) return static_cast<int>(groups);
-  at.Add("groups is ", groups, "; it must divide its ", in_channels, " input and ", out_channels, " output channels");
-  return 0;
-}
-
-int ReadOutChannels(uint32_t out_channels, const ProblemsAt& at) {
-  if (out_channels >= 1 && out_channels <= kMaxChannels) return static_cast<int>(out_channels);
-  at.Add("out_channels is ", out_channels, "; it must be 1 to ", kMaxChannels);
-  return 0;
 }
 
 }  // namespace voxserve

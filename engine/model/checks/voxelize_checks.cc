@@ -1,11 +1,17 @@
+#include "engine/model/checks/voxelize_checks.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "engine/base/quoted.h"
-#include "engine/model/node_parameters.h"
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/points/decode_points.h"
 #include "kernels/points/voxel_features.h"
@@ -14,7 +20,7 @@
 namespace voxserve {
 namespace {
 
-// What a GPU decodes of a point, less its axes.
+// A GPU decodes so many columns of a point, its axes among them.
 constexpr int kMaxFeatures = kernels::kMaxPointColumns - kernels::kMaxDimension;
 
 using model::v1::Voxelize;
@@ -204,10 +210,54 @@ class VoxelizeReader {
   bool is_ok_ = true;
 };
 
+std::optional<FarthestPointSampleOp> ReadFarthestPointSample(const model::v1::FarthestPointSampling& proto,
+                                                             const ProblemsAt& at) {
+  constexpr uint32_t kMost = std::numeric_limits<int32_t>::max();
+  if (proto.num_points() < 1 || proto.num_points() > kMost) {
+    at.Add("num_points is ", proto.num_points(), "; it must be 1 to ", kMost);
+    return std::nullopt;
+  }
+  FarthestPointSampleOp op;
+  op.points = {.num_points = proto.num_points(), .start_index = proto.start_index(), .restricts_network = true};
+  if (proto.has_seed()) op.points.seed = proto.seed();
+  return op;
+}
+
 }  // namespace
 
-std::optional<VoxelizeOp> ReadVoxelize(const Voxelize& proto, int dimension, const ProblemsAt& at) {
-  return VoxelizeReader(proto, dimension, at).Read();
+void CheckVoxelize(NodeContext& context) {
+  const Voxelize& proto = context.proto.voxelize();
+  Graph& graph = context.graph;
+  std::optional<VoxelizeOp> op = VoxelizeReader(proto, graph.dimension, context.at).Read();
+  if (context.voxelize.is_there) {
+    context.at.Add("is the second voxelize; node ", Quoted(graph.nodes[graph.voxelize].name), " is the first");
+    context.node.op = VoxelizeOp();
+    return;
+  }
+  const GraphNode* const input = context.node.inputs.empty() ? nullptr : context.Known(0);
+  if (op && input != nullptr) {
+    const auto* const sample = std::get_if<FarthestPointSampleOp>(&input->op);
+    if (sample == nullptr) {
+      context.at.Add("its input ", Quoted(input->name), " is not a farthest_point_sample");
+    } else if (!BeginsWithSpatialAxes(*op)) {
+      context.at.Add("its input ", Quoted(input->name), " needs axes that begin with x, y and z; they are ",
+                     absl::StrJoin(op->axes, ", "));
+    } else {
+      op->sample = sample->points;
+    }
+  }
+  context.voxelize = {.is_there = true, .is_broken = !op};
+  graph.voxelize = static_cast<int>(graph.nodes.size());
+  graph.levels = LevelTable(op ? op->grid_shape : std::nullopt);
+  context.node.channels = std::min(proto.features_size(), kMaxChannels);
+  context.node.op = op ? *std::move(op) : VoxelizeOp();
+}
+
+void CheckFarthestPointSample(NodeContext& context) {
+  context.node.op =
+      ReadFarthestPointSample(context.proto.farthest_point_sample(), context.at).value_or(FarthestPointSampleOp());
+  context.node.level = kPointLevel;
+  context.node.channels = 1;
 }
 
 }  // namespace voxserve

@@ -1,0 +1,13 @@
+#pragma once
+
+// Steps of detection: boxes of images, thinned. index: of the layer.
+
+#include "engine/compiler/step_emitter.h"
+#include "engine/model/graph.h"
+
+namespace voxserve {
+
+// Decoders run before the first nms that reads them; CenterPoint's heads are decoded together.
+void EmitNms(const NmsOp& op, int index, StepEmitter& emitter);
+
+}  // namespace voxserve

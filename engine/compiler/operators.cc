@@ -1,0 +1,271 @@
+#include "engine/compiler/operators.h"
+
+#include <cmath>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/compiler/box_steps.h"
+#include "engine/compiler/point_steps.h"
+#include "engine/compiler/product_steps.h"
+#include "engine/compiler/site_steps.h"
+#include "engine/compiler/step_emitter.h"
+#include "engine/ops/image/from_dense.h"
+#include "engine/ops/image/to_dense.h"
+#include "engine/ops/points/point_features.h"
+#include "engine/ops/points/voxelize.h"
+#include "engine/ops/rows/argmax.h"
+#include "engine/ops/rows/broadcast.h"
+#include "engine/ops/rows/global_pool.h"
+#include "engine/ops/rows/pool.h"
+#include "engine/ops/rows/sample_norm.h"
+#include "engine/ops/rows/scale_shift.h"
+
+namespace voxserve {
+namespace {
+
+template <typename Op, typename... Ops>
+concept OneOf = (std::is_same_v<Op, Ops> || ...);
+
+// Reading.
+
+struct InputsRead {
+  const GraphNode& node;
+
+  size_t operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp> auto&) const { return 0; }
+  size_t operator()(const OneOf<VoxelToPointOp, PointToVoxelOp, DevoxelizeOp> auto&) const { return 1; }
+  size_t operator()(const OneOf<SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, ArgmaxOp, PoolOp,
+                                GlobalPoolOp, BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, CropOp,
+                                PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
+    return node.inputs.size();
+  }
+};
+
+// Fusion.
+
+// value * scale + bias, then the norm: (value * scale + bias - mean) / deviation * weight + shift.
+void Fold(const BatchNormOp& norm, Layer& layer) {
+  const size_t channels = norm.weight->values.size();
+  layer.scale.resize(channels, 1.0f);
+  layer.bias.resize(channels, 0.0f);
+  for (size_t c = 0; c < channels; ++c) {
+    const float factor = static_cast<float>(norm.weight->values[c] /
+                                            std::sqrt(double{norm.running_var->values[c]} + double{norm.epsilon}));
+    layer.scale[c] *= factor;
+    layer.bias[c] = (layer.bias[c] - norm.running_mean->values[c]) * factor + norm.bias->values[c];
+  }
+}
+
+// Sets what the operator that a layer begins with decides about the layer.
+struct Beginning {
+  const GraphNode& node;
+  const Layers& layers;
+  Layer& layer;
+
+  void operator()(const OneOf<SparseConvOp, Conv2dOp, LinearOp> auto& op) const {
+    if (op.bias) layer.bias = op.bias->values;
+  }
+  void operator()(const BatchNormOp& op) const { Fold(op, layer); }
+  void operator()(const ActivationOp& op) const { layer.activation = op.activation; }
+  void operator()(const AddOp& op) const {
+    layer.is_union = !op.rulebooks.empty();
+    if (!layer.is_union) layer.residual = layers.LayerOf(node.inputs[1]);
+  }
+  void operator()(const SampleNormOp& op) const {
+    if (op.bias) layer.bias = op.bias->values;
+    layer.has_scale = false;
+  }
+  void operator()(const BroadcastOp& op) const {
+    layer.has_scale = false;
+    layer.has_epilogue = op.function != BroadcastOp::Function::kConcat;
+  }
+  void operator()(const OneOf<DevoxelizeOp, VoxelToPointOp> auto&) const { layer.has_scale = false; }
+  void operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointToVoxelOp, ConcatOp, ArgmaxOp,
+                              PoolOp, GlobalPoolOp, ToDenseOp, FromDenseOp, CropOp, PruneOp, CenterHeadDecodeOp,
+                              AnchorHeadDecodeOp, NmsOp> auto&) const {
+    layer.has_epilogue = false;
+  }
+};
+
+// Takes the operator that reads a layer's value into the layer, or answers that there is no room.
+struct Absorption {
+  const GraphNode& node;
+  const Layers& layers;
+  Layer& layer;
+
+  bool operator()(const BatchNormOp& op) const {
+    if (!EndsWithSums() || !layer.has_scale) return false;
+    Fold(op, layer);
+    return true;
+  }
+  bool operator()(const AddOp& op) const {
+    if (!EndsWithSums() || !op.rulebooks.empty()) return false;
+    const int other = layers.LayerOf(node.inputs[0] == layer.result_node ? node.inputs[1] : node.inputs[0]);
+    if (other < 0) return false;  // not computed yet: its own layer absorbs the addition
+    layer.residual = other;
+    return true;
+  }
+  bool operator()(const ActivationOp& op) const {
+    if (layer.activation) return false;
+    layer.activation = op.activation;
+    return true;
+  }
+  bool operator()(const OneOf<FarthestPointSampleOp, VoxelizeOp, PointFeaturesOp, PointToVoxelOp, VoxelToPointOp,
+                              DevoxelizeOp, SparseConvOp, LinearOp, ConcatOp, ArgmaxOp, PoolOp, GlobalPoolOp,
+                              BroadcastOp, SampleNormOp, ToDenseOp, FromDenseOp, Conv2dOp, CropOp, PruneOp,
+                              CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp> auto&) const {
+    return false;
+  }
+
+  // Neither an addition nor an activation stands at its end yet.
+  bool EndsWithSums() const { return layer.residual < 0 && !layer.is_union && !layer.activation; }
+};
+
+// Emission. An operator with more to decide than its step's options has a function in the file of its family.
+
+struct Emission {
+  StepEmitter& emitter;
+  int index;  // of the layer
+
+  // A sample is taken before the first step; decoders are part of the first nms that reads them.
+  void operator()(const OneOf<FarthestPointSampleOp, CenterHeadDecodeOp, AnchorHeadDecodeOp> auto&) const {}
+
+  void operator()(const VoxelizeOp& op) const {
+    Push(std::make_unique<VoxelFeaturesStep>(
+        VoxelFeaturesStep::Options{.out = emitter.Touch(index),
+                                   .first_column = static_cast<int>(op.axes.size()),
+                                   .reduce = op.reduce,
+                                   .max_points_per_voxel = op.max_points_per_voxel}));
+  }
+
+  void operator()(const SparseConvOp& op) const { EmitSparseConv(op, index, emitter); }
+  void operator()(const LinearOp& op) const { EmitLinear(op, index, emitter); }
+  void operator()(const Conv2dOp& op) const { EmitConv2d(op, index, emitter); }
+
+  // These, and an addition on one level, become a step where no layer before them has absorbed them.
+  void operator()(const OneOf<BatchNormOp, ActivationOp> auto&) const { PushScaleShift(); }
+  void operator()(const AddOp& op) const {
+    if (op.rulebooks.empty()) {
+      PushScaleShift();
+    } else {
+      EmitUnionAdd(op, index, emitter);
+    }
+  }
+  void operator()(const ConcatOp& op) const { EmitConcatCopies(op, index, emitter); }
+  void operator()(const OneOf<CropOp, PruneOp> auto& op) const {
+    const BufferSlice in = emitter.TouchInput(index);
+    EmitSameSites(index, op.rulebook, in, emitter.Touch(index), emitter);
+  }
+
+  void operator()(const ArgmaxOp&) const {
+    const BufferSlice in = emitter.TouchInput(index);
+    Push(std::make_unique<ArgmaxStep>(in, emitter.Touch(index)));
+  }
+  void operator()(const PoolOp& op) const {
+    const int rulebook = emitter.RulebookOf(op, /*conv_index=*/-1);
+    emitter.program().rulebooks[static_cast<size_t>(rulebook)].is_pooled = true;
+    Push(std::make_unique<PoolStep>(PoolStep::Options{
+        .in = emitter.TouchInput(index), .out = emitter.Touch(index), .rulebook = rulebook, .reduce = op.reduce}));
+  }
+  void operator()(const GlobalPoolOp& op) const {
+    emitter.AddSampleLevel(emitter.Node(node().inputs[0]).level);
+    Push(std::make_unique<GlobalPoolStep>(
+        GlobalPoolStep::Options{.in = emitter.TouchInput(index), .out = emitter.Touch(index), .reduce = op.reduce}));
+  }
+  void operator()(const BroadcastOp& op) const {
+    emitter.AddSampleLevel(node().level);
+    BroadcastStep::Options options{.function = op.function == BroadcastOp::Function::kMultiply
+                                                   ? BroadcastStep::Function::kMultiply
+                                                   : BroadcastStep::Function::kAdd};
+    if (op.function == BroadcastOp::Function::kConcat) {
+      ScaleShiftStep::Options copy{.in = emitter.TouchInput(index, 0), .out = emitter.Touch(index)};
+      copy.out.channels = copy.in.channels;
+      Push(std::make_unique<ScaleShiftStep>(std::move(copy)));
+      options.function = BroadcastStep::Function::kCopy;
+    } else {
+      options.sites = emitter.TouchInput(index, 0);
+    }
+    options.samples = emitter.TouchInput(index, 1);
+    options.out = emitter.Touch(index);
+    options.out.column += options.out.channels - options.samples.channels;
+    options.out.channels = options.samples.channels;
+    options.epilogue = emitter.TakeEpilogue(index);
+    Push(std::make_unique<BroadcastStep>(std::move(options)));
+  }
+  void operator()(const SampleNormOp& op) const {
+    emitter.AddSampleLevel(node().level);
+    if (op.weight) emitter.CountWeights(op.weight->values);
+    Push(std::make_unique<SampleNormStep>(
+        SampleNormStep::Options{.in = emitter.TouchInput(index),
+                                .out = emitter.Touch(index),
+                                .num_groups = op.num_groups,
+                                .epsilon = op.epsilon,
+                                .weight = op.weight ? op.weight->values : std::vector<float>(),
+                                .epilogue = emitter.TakeEpilogue(index)}));
+  }
+
+  void operator()(const PointFeaturesOp&) const {
+    Push(std::make_unique<PointFeaturesStep>(emitter.Touch(index), emitter.graph().dimension));
+  }
+  void operator()(const PointToVoxelOp& op) const { EmitPointToVoxel(op, index, emitter); }
+  void operator()(const DevoxelizeOp&) const { EmitDevoxelize(index, emitter); }
+  void operator()(const VoxelToPointOp&) const { EmitVoxelToPoint(index, emitter); }
+
+  void operator()(const ToDenseOp& op) const {
+    const int level = emitter.Node(node().inputs[0]).level;
+    const kernels::Axes& shape = emitter.ShapeOf(level);
+    emitter.AddKeyLevel(level);
+    Push(std::make_unique<ToDenseStep>(
+        ToDenseStep::Options{.level = level,
+                             .in = emitter.TouchInput(index),
+                             .out = emitter.Touch(index),
+                             .grid = op.is_from_above ? kernels::SiteGrid::FromAbove(shape)
+                                                      : kernels::SiteGrid::RowMajor(emitter.graph().dimension, shape),
+                             .depth = op.is_from_above ? shape[2] : 1}));
+  }
+  void operator()(const FromDenseOp&) const {
+    const int level = node().level;
+    emitter.AddKeyLevel(level);
+    Push(std::make_unique<FromDenseStep>(FromDenseStep::Options{
+        .level = level,
+        .in = emitter.TouchInput(index),
+        .out = emitter.Touch(index),
+        .grid = kernels::SiteGrid::RowMajor(emitter.graph().dimension, emitter.ShapeOf(level))}));
+  }
+
+  void operator()(const NmsOp& op) const { EmitNms(op, index, emitter); }
+
+ private:
+  Layer& layer() const { return emitter.At(index); }
+  const GraphNode& node() const { return emitter.FirstNode(layer()); }
+  void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }
+  void PushScaleShift() const {
+    emitter.CountWeights(layer().scale);
+    Push(std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = emitter.TouchInput(index),
+                                                                  .out = emitter.Touch(index),
+                                                                  .scale = std::move(layer().scale),
+                                                                  .epilogue = emitter.TakeEpilogue(index)}));
+  }
+};
+
+}  // namespace
+
+size_t NumInputsRead(const GraphNode& node) { return std::visit(InputsRead{node}, node.op); }
+
+Layer BeginLayer(int node, const Layers& layers) {
+  Layer layer{.first_node = node, .result_node = node};
+  std::visit(Beginning{layers.Node(node), layers, layer}, layers.Node(node).op);
+  return layer;
+}
+
+bool AbsorbNode(int node, const Layers& layers, Layer& layer) {
+  return std::visit(Absorption{layers.Node(node), layers, layer}, layers.Node(node).op);
+}
+
+void EmitLayer(int layer, StepEmitter& emitter) {
+  std::visit(Emission{emitter, layer}, emitter.FirstNode(emitter.At(layer)).op);
+}
+
+}  // namespace voxserve

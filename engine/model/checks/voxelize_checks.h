@@ -1,0 +1,12 @@
+#pragma once
+
+// Checks of the network's input: the voxelize, and the sample of points that it may read.
+
+#include "engine/model/checks/node_context.h"
+
+namespace voxserve {
+
+void CheckVoxelize(NodeContext& context);
+void CheckFarthestPointSample(NodeContext& context);
+
+}  // namespace voxserve

@@ -1,0 +1,208 @@
+#include "engine/serving/admission/latency_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace voxserve {
+namespace {
+
+BatchSize Size(int64_t requests, int64_t points_each = 100'000) {
+  return {.points = requests * points_each, .voxels = requests * points_each * 3 / 4, .requests = requests};
+}
+
+double Ms(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
+
+// 1 ms + 2 ms per 100,000 points + 1 ms per request, times `slowdown`.
+absl::Duration TimeOf(const BatchSize& size, double slowdown = 1) {
+  return absl::Milliseconds(slowdown *
+                            (1 + static_cast<double>(size.points) / 50'000 + static_cast<double>(size.requests)));
+}
+
+void ObserveMixed(LatencyFit& model, int count, double noise = 0) {
+  std::mt19937 random(7);
+  for (int i = 0; i < count; ++i) {
+    const BatchSize size =
+        Size(1 + static_cast<int64_t>(random() % 6), 20'000 + static_cast<int64_t>(random() % 100'000));
+    model.Observe(size, TimeOf(size, std::exp(std::normal_distribution<>(0, noise)(random))));
+  }
+}
+
+TEST(LatencyFitTest, KnowsNothingBeforeTheFirstBatch) {
+  const LatencyFit model;
+  EXPECT_EQ(model.Expected(Size(8)), absl::ZeroDuration());
+  EXPECT_EQ(model.Bound(Size(8)), absl::ZeroDuration());
+  EXPECT_EQ(model.EstimateVoxels(1000), 1000);
+}
+
+TEST(LatencyFitTest, LearnsThePartsOfBatchesOfManySizes) {
+  LatencyFit model;
+  ObserveMixed(model, 100);
+  for (const BatchSize& size : {Size(1), Size(4), Size(8), Size(1, 10'000), Size(2, 300'000)}) {
+    EXPECT_NEAR(Ms(model.Expected(size)), Ms(TimeOf(size)), 0.05 * Ms(TimeOf(size)));
+  }
+  BatchSize several = Size(12);
+  several.batches = 3;
+  EXPECT_NEAR(Ms(model.Expected(several)), 3 * Ms(TimeOf(Size(4))), 0.15 * Ms(TimeOf(several)));
+}
+
+TEST(LatencyFitTest, ManySizesWithNoise) {
+  LatencyFit model;
+  ObserveMixed(model, 300, 0.05);
+  for (const BatchSize& size : {Size(1), Size(4), Size(8)}) {
+    EXPECT_NEAR(Ms(model.Expected(size)), Ms(TimeOf(size)), 0.12 * Ms(TimeOf(size)));
+    EXPECT_GT(model.Bound(size), model.Expected(size) * 1.05);
+    EXPECT_LT(model.Bound(size), model.Expected(size) * 1.4);
+  }
+}
+
+TEST(LatencyFitTest, OneSizeAloneIsWellPosedAndLeavesLargerBatchesPlausible) {
+  LatencyFit model;
+  for (int i = 0; i < 50; ++i) model.Observe(Size(1), absl::Milliseconds(4));
+  EXPECT_NEAR(Ms(model.Expected(Size(1))), 4, 0.01);
+  EXPECT_GT(Ms(model.Expected(Size(4))), 8);
+  EXPECT_LE(Ms(model.Expected(Size(4))), 16);
+}
+
+TEST(LatencyFitTest, OneSizeForLongDoesNotUnlearnTheOthers) {
+  LatencyFit model;
+  ObserveMixed(model, 100);
+  for (int i = 0; i < 500; ++i) model.Observe(Size(1), TimeOf(Size(1)));
+  EXPECT_NEAR(Ms(model.Expected(Size(6))), Ms(TimeOf(Size(6))), 0.06 * Ms(TimeOf(Size(6))));
+}
+
+TEST(LatencyFitTest, NoCoefficientIsNegative) {
+  LatencyFit model;
+  // Larger batches that are quicker: nothing can explain that.
+  for (int i = 0; i < 40; ++i) {
+    model.Observe(Size(1), absl::Milliseconds(9));
+    model.Observe(Size(6), absl::Milliseconds(6));
+  }
+  EXPECT_GE(model.Expected({.points = 0, .voxels = 0, .requests = 0, .batches = 0}), absl::ZeroDuration());
+  EXPECT_GE(model.Expected({.points = 1'000'000, .requests = 0, .batches = 0}), absl::ZeroDuration());
+  EXPECT_GE(model.Expected({.points = 0, .voxels = 1'000'000, .requests = 0, .batches = 0}), absl::ZeroDuration());
+  EXPECT_GE(model.Expected({.points = 0, .requests = 100, .batches = 0}), absl::ZeroDuration());
+  EXPECT_GE(model.Expected(Size(64)), model.Expected(Size(1)));
+}
+
+TEST(LatencyFitTest, FollowsASmallChangeWithinTwentyBatches) {
+  for (const double slowdown : {1.5, 0.7}) {
+    LatencyFit model;
+    ObserveMixed(model, 100);
+    for (int i = 0; i < 20; ++i) model.Observe(Size(1 + i % 4), TimeOf(Size(1 + i % 4), slowdown));
+    EXPECT_NEAR(Ms(model.Expected(Size(2))), Ms(TimeOf(Size(2), slowdown)), 0.1 * Ms(TimeOf(Size(2), slowdown)));
+  }
+}
+
+TEST(LatencyFitTest, BelievesALargeChangeTheSecondTime) {
+  for (const double slowdown : {10.0, 0.1}) {
+    LatencyFit model;
+    ObserveMixed(model, 100);
+    for (int i = 0; i < 2; ++i) model.Observe(Size(1), TimeOf(Size(1), slowdown));
+    EXPECT_NEAR(Ms(model.Expected(Size(1))), Ms(TimeOf(Size(1), slowdown)), 0.2 * Ms(TimeOf(Size(1), slowdown)));
+    // The parts are scaled, not forgotten.
+    EXPECT_NEAR(Ms(model.Expected(Size(6))), Ms(TimeOf(Size(6), slowdown)), 0.2 * Ms(TimeOf(Size(6), slowdown)));
+    // What was far off before the change does not widen the bound.
+    EXPECT_LE(model.Bound(Size(1)), model.Expected(Size(1)) * 1.2501);
+  }
+}
+
+TEST(LatencyFitTest, OneOutlierHardlyMatters) {
+  for (const double slowdown : {10.0, 0.1}) {
+    LatencyFit model;
+    ObserveMixed(model, 150, 0.02);
+    const absl::Duration expected = model.Expected(Size(4)), bound = model.Bound(Size(4));
+    model.Observe(Size(4), TimeOf(Size(4), slowdown));
+    EXPECT_NEAR(Ms(model.Expected(Size(4))), Ms(expected), 0.2 * Ms(expected));
+    EXPECT_NEAR(Ms(model.Bound(Size(4))), Ms(bound), 0.25 * Ms(bound));
+    for (int i = 0; i < 20; ++i) model.Observe(Size(4), TimeOf(Size(4)));
+    EXPECT_NEAR(Ms(model.Expected(Size(4))), Ms(TimeOf(Size(4))), 0.05 * Ms(TimeOf(Size(4))));
+  }
+}
+
+TEST(LatencyFitTest, BoundHolds98OfAHundred) {
+  LatencyFit model;
+  std::mt19937 random(3);
+  int within = 0;
+  const int count = 3000;
+  for (int i = 0; i < count; ++i) {
+    const BatchSize size = Size(1 + i % 5);
+    const absl::Duration time = TimeOf(size, std::exp(std::normal_distribution<>(0, 0.1)(random)));
+    if (time <= model.Bound(size)) ++within;
+    model.Observe(size, time);
+  }
+  EXPECT_GT(within, count * 97 / 100);
+  EXPECT_LT(model.Bound(Size(3)), TimeOf(Size(3)) * 1.6);
+}
+
+TEST(LatencyFitTest, EstimatesVoxelsFromAbove) {
+  LatencyFit model;
+  for (int i = 0; i < 100; ++i) {
+    // 19 of 20 batches have 0.5 voxels a point, the others 0.8.
+    const int64_t voxels = i % 20 == 0 ? 80'000 : 50'000;
+    model.Observe({.points = 100'000, .voxels = voxels, .requests = 1}, absl::Milliseconds(4));
+  }
+  EXPECT_GE(model.EstimateVoxels(1000), 500);
+  EXPECT_LE(model.EstimateVoxels(1000), 801);
+  for (int i = 0; i < 64; ++i) {
+    model.Observe({.points = 100'000, .voxels = 20'000, .requests = 1}, absl::Milliseconds(4));
+  }
+  EXPECT_NEAR(static_cast<double>(model.EstimateVoxels(1'000'000)), 200'000, 2);
+}
+
+TEST(LatencyFitTest, WhatIsNoMeasurementIsPassedOver) {
+  LatencyFit model;
+  const auto observe_nonsense = [&model] {
+    model.Observe({.points = 1, .voxels = 1, .requests = 0}, absl::Milliseconds(5));
+    model.Observe({.points = -1, .voxels = 1, .requests = 1}, absl::Milliseconds(5));
+    model.Observe({.points = 1, .voxels = -1, .requests = 1}, absl::Milliseconds(5));
+    model.Observe(Size(1), absl::ZeroDuration());
+    model.Observe(Size(1), -absl::Milliseconds(5));
+    model.Observe(Size(1), absl::InfiniteDuration());
+  };
+  observe_nonsense();
+  EXPECT_EQ(model.Expected(Size(1)), absl::ZeroDuration());
+  ObserveMixed(model, 50);
+  const absl::Duration expected = model.Expected(Size(1));
+  observe_nonsense();
+  EXPECT_EQ(model.Expected(Size(1)), expected);
+}
+
+TEST(LatencyFitTest, EmptyCloudsFirst) {
+  LatencyFit model;
+  for (int i = 0; i < 3; ++i) model.Observe({.points = 0, .voxels = 0, .requests = 1}, absl::Microseconds(100));
+  EXPECT_NEAR(Ms(model.Expected({.requests = 1})), 0.1, 0.001);
+  for (int i = 0; i < 40; ++i) model.Observe(Size(1), absl::Milliseconds(4));
+  EXPECT_NEAR(Ms(model.Expected(Size(1))), 4, 0.2);
+}
+
+TEST(LatencyFitTest, ManyThreads) {
+  LatencyFit model;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&model] {
+      for (int k = 0; k < 200; ++k) {
+        model.Observe(Size(1 + k % 4), TimeOf(Size(1 + k % 4)));
+        EXPECT_GT(model.Bound(Size(2)), absl::ZeroDuration());
+        EXPECT_GT(model.EstimateVoxels(100), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NEAR(Ms(model.Expected(Size(2))), Ms(TimeOf(Size(2))), 0.1 * Ms(TimeOf(Size(2))));
+}
+
+TEST(LatencyFitTest, ATinyRequestSaysNothingOfALargeOne) {
+  LatencyFit model;
+  model.Observe({.points = 1, .voxels = 1, .requests = 1}, absl::Milliseconds(5));
+  EXPECT_LT(model.Bound({.points = 100'000, .voxels = 90'000, .requests = 1}), absl::Milliseconds(50));
+  model.Observe({.points = 100'000, .voxels = 90'000, .requests = 1}, absl::Milliseconds(500));
+  model.Observe({.points = 100'000, .voxels = 90'000, .requests = 1}, absl::Milliseconds(500));
+  EXPECT_GT(model.Expected({.points = 100'000, .voxels = 90'000, .requests = 1}), absl::Milliseconds(300));
+}
+
+}  // namespace
+}  // namespace voxserve
