@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/compiler/plan.h"
-#include "engine/geometry/device_geometry.h"
+#include "engine/geometry/rulebook_forms.h"
 #include "engine/ops/conv_plan.h"
 
 namespace voxserve {

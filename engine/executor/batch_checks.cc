@@ -40,40 +40,6 @@ absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput&
   return absl::OkStatus();
 }
 
-kernels::VoxelizeParams FixedVoxelizeParams(const Program& program) {
-  const VoxelizeOp& op = program.voxelize;
-  kernels::VoxelizeParams params{
-      .dimension = program.dimension, .rounding = op.rounding, .origin = op.origin, .has_range = op.has_range};
-  std::copy(op.voxel_size.begin(), op.voxel_size.end(), params.voxel_size);
-  std::copy(op.range_min.begin(), op.range_min.end(), params.range_min);
-  std::copy(op.range_max.begin(), op.range_max.end(), params.range_max);
-  return params;
-}
-
-kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level) {
-  const SiteRule& rule = level.from;
-  kernels::OutputCoordinatesParams params{.rule = rule.rule, .geometry = rule.geometry};
-  if (level.spatial_shape) params.out_shape = *level.spatial_shape;
-  params.has_lower = rule.lower_bound.has_value();
-  params.has_upper = rule.upper_bound.has_value();
-  if (params.has_lower) params.lower = *rule.lower_bound;
-  if (params.has_upper) params.upper = *rule.upper_bound;
-  return params;
-}
-
-kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits) {
-  return limits.voxel_overflow == ModelConfig::VoxelOverflow::kNearestFirst ? kernels::VoxelOrder::kNearest
-                                                                            : kernels::VoxelOrder::kFirstSeen;
-}
-
-kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context) {
-  const SiteFilter& filter = *program.levels[static_cast<size_t>(level)].filter;
-  kernels::SiteFilterParams params{.lower = filter.lower, .upper = filter.upper, .threshold = filter.threshold};
-  if (filter.score_node < 0) return params;
-  params.scores = context->At(program.scores[static_cast<size_t>(level)]);
-  return params;
-}
-
 absl::Status OutOfHostMemory() {
   return WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
                     error_reason::kOutOfMemory);

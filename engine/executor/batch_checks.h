@@ -10,10 +10,6 @@
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_counts.h"
 #include "engine/tensor/infer_task.h"
-#include "kernels/coordinates/output_coordinates.h"
-#include "kernels/coordinates/site_filter.h"
-#include "kernels/points/voxel_limit.h"
-#include "kernels/points/voxelize.h"
 
 namespace voxserve {
 
@@ -21,14 +17,6 @@ namespace voxserve {
 // points. INVALID_ARGUMENT for more samples than a key can number.
 absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
-
-// The network's part of the parameters.
-kernels::VoxelizeParams FixedVoxelizeParams(const Program& program);
-kernels::OutputCoordinatesParams FixedLevelParams(const CoordinateLevel& level);
-// Which voxels stay. Of a sample that will be refused any may: the order that costs least.
-kernels::VoxelOrder VoxelOrderOf(const RunLimits& limits);
-// context: of the batch under way, which has made the scores; null where the level has none.
-kernels::SiteFilterParams FilterParams(const Program& program, int level, const StepContext* context);
 
 // RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfHostMemory();
@@ -44,11 +32,6 @@ absl::Status CheckBatchVoxels(int64_t num_voxels, size_t num_samples, const RunL
 
 inline const PlanTable& PlansOf(const Program& program, const RunOptions& options) {
   return options.plans == nullptr ? program.default_plans : *options.plans;
-}
-
-// How a rulebook is searched by these plans; one that no convolution reads, by the default.
-inline kernels::MapSearch SearchOf(const ProgramRulebook& rulebook, const std::vector<ConvPlan>& plans) {
-  return rulebook.first_conv < 0 ? ConvPlan().map_search : plans[static_cast<size_t>(rulebook.first_conv)].map_search;
 }
 
 // The pairs of each offset. offset_begin: [num_offsets + 1].

@@ -38,12 +38,8 @@ class CudaExecutor final : public Executor {
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
-  absl::Status BeginGeometry(const Program& program, int32_t num_samples);
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                            int32_t num_samples);
-  // Levels and rulebooks of a segment. conv_plans: by which they are searched; context: null for the first one.
-  absl::Status AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
-                       const RunLimits& limits, const PlanTable& plans, const std::vector<ConvPlan>& conv_plans);
+  absl::Status BeginGeometry(const Program& program);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
   // Of a segment behind the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);

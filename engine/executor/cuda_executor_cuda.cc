@@ -9,19 +9,21 @@
 #include "engine/base/status_macros.h"
 #include "engine/compiler/buffer_placement.h"
 #include "engine/executor/batch_checks.h"
-#include "engine/executor/cpu_executor.h"
 #include "engine/executor/cuda_executor.h"
+#include "engine/executor/geometry_pass.h"
+#include "engine/executor/host_points.h"
 #include "engine/executor/point_reader.h"
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
+#include "engine/geometry/uploaded_geometry.h"
 #include "engine/ops/batch_outputs.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
 namespace {
 
-// Events part the stages from kCopyIn to kHead: the end of each is here in CudaContext::stage_ends, the start of the
-// first at 0.
+// Events part the stages from kCopyIn to kHead. Returns where CudaContext::stage_ends has the end of one; the start of
+// the first is at 0.
 constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
 static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
@@ -77,7 +79,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   RETURN_IF_ERROR(
       points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
   RETURN_IF_ERROR(EndStage(Stage::kCopyIn));
-  absl::Status made = MakeGeometry(program, limits, plans, static_cast<int32_t>(tasks.size()));
+  absl::Status made = MakeGeometry(program, limits, plans);
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
@@ -105,28 +107,22 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   return ran;
 }
 
-absl::Status CudaExecutor::BeginGeometry(const Program& program, int32_t num_samples) {
+absl::Status CudaExecutor::BeginGeometry(const Program& program) {
   std::vector<int32_t> rulebook_offsets;
   for (const ProgramRulebook& rulebook : program.rulebooks) {
     rulebook_offsets.push_back(rulebook.spec.geometry.NumOffsets());
   }
   return geometry_.Begin({.dimension = program.dimension,
-                          .num_samples = num_samples,
+                          .num_samples = static_cast<int32_t>(point_begin_.size()) - 1,
                           .num_levels = static_cast<int>(program.levels.size()),
                           .rulebook_offsets = rulebook_offsets,
                           .num_selected = sampling_.num_selected()},
                          *context_->cuda);
 }
 
-absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
-                                        int32_t num_samples) {
-  // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
-  const std::vector<ConvPlan>& guessed =
-      plans.ForVoxels(static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back())));
-  RETURN_IF_ERROR(BeginGeometry(program, num_samples));
-  kernels::VoxelizeParams params = FixedVoxelizeParams(program);
-  params.num_points = point_begin_.back();
-  params.num_samples = num_samples;
+absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans) {
+  RETURN_IF_ERROR(BeginGeometry(program));
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = points_.point_begin();
   params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
@@ -134,43 +130,21 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  RETURN_IF_ERROR(AddMaps(program, program.segments.front(), /*context=*/nullptr, limits, plans, guessed));
+  // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
+  const auto guessed = static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back()));
+  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
+                           {.plans = &plans, .num_voxels = guessed, .max_grid_bytes = limits.max_grid_bytes},
+                           geometry_));
   return geometry_.QueueSizes();
-}
-
-absl::Status CudaExecutor::AddMaps(const Program& program, const ProgramSegment& segment, const StepContext* context,
-                                   const RunLimits& limits, const PlanTable& plans,
-                                   const std::vector<ConvPlan>& conv_plans) {
-  for (const int index : segment.levels) {
-    const CoordinateLevel& level = program.levels[static_cast<size_t>(index)];
-    if (level.united_with >= 0) {
-      RETURN_IF_ERROR(geometry_.AddUnion(index, level.parent, level.united_with));
-    } else if (level.filter) {
-      RETURN_IF_ERROR(geometry_.AddFiltered(index, level.parent, FilterParams(program, index, context)));
-    } else {
-      RETURN_IF_ERROR(geometry_.AddLevel(index, level.parent, FixedLevelParams(level)));
-    }
-  }
-  for (const int index : segment.rulebooks) {
-    const ProgramRulebook& rulebook = program.rulebooks[static_cast<size_t>(index)];
-    if (rulebook.swap_of >= 0) {
-      geometry_.SwapRulebook(index, rulebook.swap_of);
-      continue;
-    }
-    RETURN_IF_ERROR(geometry_.AddRulebook(index, rulebook.spec.in_level, rulebook.spec.out_level,
-                                          rulebook.spec.geometry, plans.forms()[static_cast<size_t>(index)],
-                                          SearchOf(rulebook, conv_plans), limits.max_grid_bytes));
-  }
-  RETURN_IF_ERROR(geometry_.MakeMaps());
-  for (const int level : segment.sample_levels) RETURN_IF_ERROR(geometry_.MakeSampleBegin(level));
-  return absl::OkStatus();
 }
 
 absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
                                              const StepContext& context, const RunLimits& limits,
                                              const PlanTable& plans, BatchOutput& output) {
   geometry_.BeginNextSegment();
-  RETURN_IF_ERROR(AddMaps(program, segment, &context, limits, plans, *context.plans));
+  RETURN_IF_ERROR(MakeMaps(
+      program, segment, &context,
+      {.plans = &plans, .num_voxels = geometry_.num_sites()[0], .max_grid_bytes = limits.max_grid_bytes}, geometry_));
   RETURN_IF_ERROR(geometry_.QueueSizes());
   RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
   RETURN_IF_ERROR(geometry_.TakeSizes());
@@ -190,42 +164,24 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  BatchGeometry made;  // rare: its memory is not kept
-  std::vector<uint8_t> is_valid;
-  RETURN_IF_ERROR(ReadBatchPoints(program, tasks, point_begin_, *context_, is_valid));
-  kernels::VoxelizeParams points = ParamsOfPoints(program, point_begin_, is_valid, *context_);
-  made.SamplePoints(sampling_, &points, *context_->pool);
-  RETURN_IF_ERROR(made.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits), *context_->pool));
-  const ProgramSegment& segment = program.segments.front();  // the only one
-  RETURN_IF_ERROR(MakeLevels(program, segment, /*context=*/nullptr, *context_->pool, made));
+  HostPoints host_points;  // rare: its memory is not kept, nor that of what is made of them
+  UploadedGeometry maker(context_->pool, &geometry_);
+  RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
+  kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
+  params.point_begin = point_begin_.data();
+  params.axes = PointRows(program.voxelize, host_points.points(), params.num_points);
+  params.is_valid = host_points.is_valid();
+  maker.on_host().SamplePoints(sampling_, &params);
+  RETURN_IF_ERROR(EndStage(Stage::kSample));
+  RETURN_IF_ERROR(maker.on_host().Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
-  RETURN_IF_ERROR(BeginGeometry(program, static_cast<int32_t>(tasks.size())));
-  RETURN_IF_ERROR(EndStage(Stage::kSample));
-  RETURN_IF_ERROR(geometry_.UploadVoxels(made));
-  for (const int level : segment.sample_levels) {
-    made.MakeSampleBegin(level);
-    RETURN_IF_ERROR(geometry_.UploadSampleBegin(level, made));
-  }
-  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, made));
+  RETURN_IF_ERROR(BeginGeometry(program));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    const ProgramRulebook& rulebook = program.rulebooks[i];
-    if (rulebook.swap_of >= 0) {
-      geometry_.SwapRulebook(index, rulebook.swap_of);
-      continue;
-    }
-    const RulebookSpec& spec = rulebook.spec;
-    made.MakeRulebook(0, spec.in_level, spec.out_level, spec.geometry, kernels::MapSearch::kMerge,
-                      limits.max_grid_bytes, *context_->pool);
-    RulebookForms forms{.pairs = rulebook.first_conv >= 0, .neighbours = rulebook.is_pooled};
-    for (const ProgramRulebook& other : program.rulebooks) {
-      forms.swapped_neighbours |= other.is_pooled && other.swap_of == index;
-    }
-    RETURN_IF_ERROR(
-        geometry_.UploadRulebook(index, spec.in_level, spec.out_level, spec.geometry, forms, made.rulebook(0)));
-  }
+  const PlanTable plans(program, {{.plan = {.fallback = kDefaultCudaConvPlan}}});  // the steps will read pairs
+  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
+                           {.plans = &plans, .max_grid_bytes = limits.max_grid_bytes}, maker));
+  for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
 }
@@ -239,10 +195,12 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   // What the CPU made are pairs.
   std::vector<ConvPlan> plans = wanted;
   if (output.geometry_on_cpu) std::transform(plans.begin(), plans.end(), plans.begin(), AsGatherGemmScatter);
+  GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
+                      .groupings = &groupings,
                       .plans = &plans,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
@@ -323,7 +281,7 @@ absl::Status CudaExecutor::EndStage(Stage stage) {
 
 void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
-  for (auto stage = first; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
+  for (Stage stage = first; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
     const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
     if (duration.ok()) output.stages.push_back({stage, *duration});

@@ -101,24 +101,20 @@ absl::Status BadSweeps(const std::string& why) {
   return WithReason(absl::InvalidArgumentError(why), error_reason::kBadSweeps);
 }
 
-bool HasSpatialAxes(const VoxelizeOp& op) {
-  return std::is_permutation(op.axes.begin(), op.axes.end(), std::begin(kAxisNames), std::end(kAxisNames));
-}
-
 absl::Status CheckSweeps(const VoxelizeOp& op, std::string_view age_feature) {
-  if (!HasSpatialAxes(op)) {
-    return BadSweeps(absl::StrCat("sweeps can be run together where a model's axes are x, y and z; this one's are ",
-                                  absl::StrJoin(op.axes, ", ")));
+  const std::vector<std::string> features = AgeFeatures(op.axes, op.features);
+  switch (ObstacleToSweeps(op.axes, features, age_feature)) {
+    case SweepObstacle::kNone:
+      break;
+    case SweepObstacle::kAxes:
+      return BadSweeps(absl::StrCat("sweeps can be run together where a model's axes are x, y and z; this one's are ",
+                                    absl::StrJoin(op.axes, ", ")));
+    case SweepObstacle::kAgeFeature:
+      return BadSweeps(absl::StrCat("the model has no feature ", Quoted(std::string(age_feature)),
+                                    " for the age of points; it has ",
+                                    features.empty() ? "none but its axes" : absl::StrJoin(features, ", ")));
   }
-  if (age_feature.empty()) return absl::OkStatus();
-  std::vector<std::string> features;
-  for (const InputFeature& feature : op.features) {
-    if (std::find(op.axes.begin(), op.axes.end(), feature.name) == op.axes.end()) features.push_back(feature.name);
-  }
-  if (std::find(features.begin(), features.end(), age_feature) != features.end()) return absl::OkStatus();
-  return BadSweeps(absl::StrCat("the model has no feature ", Quoted(std::string(age_feature)),
-                                " for the age of points; it has ",
-                                features.empty() ? "none but its axes" : absl::StrJoin(features, ", ")));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -188,7 +184,7 @@ kernels::DecodePointsParams DecodeParams(const VoxelizeOp& op, const CloudPart& 
     decoded.axis = column.axis;
     decoded.has_field = column.field != nullptr;
     if (!decoded.has_field) continue;
-    decoded.type = static_cast<kernels::PointValueType>(column.field->type);
+    decoded.type = column.field->type;
     decoded.offset = column.field->offset;
     decoded.field_scale = column.field->scale;
     decoded.field_shift = column.field->shift;

@@ -45,8 +45,7 @@ int64_t BytesOf(const std::vector<T>& values) {
 
 }  // namespace
 
-void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points,
-                                 kernels::ThreadPool& pool) {
+void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points) {
   num_valid.clear();
   selected_points.clear();
   const bool is_numbered = points->num_points <= std::numeric_limits<int32_t>::max();  // else Voxelize refuses them
@@ -57,18 +56,18 @@ void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::Voxeliz
   sample.num_valid = num_valid.data();
   sample.selected = selected_points.data();
   sample.workspace = AlignedWorkspace(workspace_, kernels::cpu::FarthestPointSampleWorkspaceBytes(sample));
-  kernels::cpu::FarthestPointSample(sample, pool);
+  kernels::cpu::FarthestPointSample(sample, *pool_);
   if (!sampling.restricts_network()) return;
   point_mask_.resize(static_cast<size_t>(points->num_points));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, sampling.words().data());
   mask.selected = selected_points.data();
   mask.mask = point_mask_.data();
-  kernels::cpu::SelectionMask(mask, pool);
+  kernels::cpu::SelectionMask(mask, *pool_);
   points->is_valid = point_mask_.data();
 }
 
 absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels,
-                                     kernels::VoxelOrder order, kernels::ThreadPool& pool) {
+                                     kernels::VoxelOrder order) {
   if (fixed.num_points > std::numeric_limits<int32_t>::max()) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrCat("a batch of ", fixed.num_points, " points; the limit is ",
@@ -77,6 +76,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   }
   dimension_ = fixed.dimension;
   num_samples_ = fixed.num_samples;
+  num_grid_fallbacks_ = 0;
   const auto num_points = static_cast<size_t>(fixed.num_points);
   const auto num_samples = static_cast<size_t>(fixed.num_samples);
   std::vector<uint64_t>& voxel_keys = Slot(levels_, 0);
@@ -103,21 +103,20 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   params.num_out_of_range = num_out_of_range.data();
   params.sample_origin = sample_origin_.data();
   params.workspace = Workspace(workspace_, kernels::VoxelizeWorkspaceBytes(params));
-  kernels::cpu::Voxelize(params, pool);
+  kernels::cpu::Voxelize(params, *pool_);
   if (max_voxels > 0) {
     kernels::cpu::LimitVoxels({.voxels = params,
                                .max_voxels = max_voxels,
                                .order = order,
                                .num_dropped_voxels = num_dropped_voxels.data(),
                                .num_dropped_points = num_dropped_points.data()},
-                              pool);
+                              *pool_);
   }
   voxel_keys.resize(static_cast<size_t>(sample_begin[num_samples]));
   return absl::OkStatus();
 }
 
-absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule,
-                                      kernels::ThreadPool& pool) {
+absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
   Slot(levels_, level);  // before the parent's pointer is taken: it may move the vectors
   const std::vector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
   std::vector<uint64_t>& keys = levels_[static_cast<size_t>(level)];
@@ -139,14 +138,14 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
   rule.num_out = &num_out;
   rule.num_beyond_limits = level_beyond_limits_.data();
   rule.workspace = Workspace(workspace_, kernels::OutputCoordinatesWorkspaceBytes(rule));
-  kernels::cpu::OutputCoordinates(rule, pool);
+  kernels::cpu::OutputCoordinates(rule, *pool_);
   keys.resize(static_cast<size_t>(num_out));
   std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), level_beyond_limits_.begin(),
                  num_beyond_limits.begin(), std::plus<>());
   return absl::OkStatus();
 }
 
-void BatchGeometry::UniteLevels(int level, int a, int b) {
+absl::Status BatchGeometry::UniteLevels(int level, int a, int b) {
   Slot(levels_, level);
   const std::vector<uint64_t>& a_keys = keys(a);
   const std::vector<uint64_t>& b_keys = keys(b);
@@ -160,9 +159,10 @@ void BatchGeometry::UniteLevels(int level, int a, int b) {
                            .out_keys = united.data(),
                            .num_out = &num_out});
   united.resize(static_cast<size_t>(num_out));
+  return absl::OkStatus();
 }
 
-void BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams filter) {
+absl::Status BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams filter) {
   Slot(levels_, level);
   std::vector<uint64_t>& part = levels_[static_cast<size_t>(level)];
   part.resize(keys(parent).size());
@@ -174,9 +174,10 @@ void BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams
   filter.num_out = &num_out;
   kernels::cpu::SiteFilter(filter);
   part.resize(static_cast<size_t>(num_out));
+  return absl::OkStatus();
 }
 
-void BatchGeometry::MakeSampleBegin(int level) {
+absl::Status BatchGeometry::MakeSampleBegin(int level) {
   const kernels::CoordinateKey key(dimension_);
   const std::vector<uint64_t>& level_keys = keys(level);
   std::vector<int64_t>& begins = Slot(sample_begins_, level);
@@ -186,35 +187,36 @@ void BatchGeometry::MakeSampleBegin(int level) {
     begins.push_back(first - level_keys.begin());
   }
   begins.push_back(num_sites(level));
+  return absl::OkStatus();
 }
 
-bool BatchGeometry::MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                                 kernels::MapSearch search, int64_t max_grid_bytes, kernels::ThreadPool& pool) {
-  const std::vector<uint64_t>& in_keys = keys(in_level);
-  const std::vector<uint64_t>& out_keys = keys(out_level);
-  bool fell_back = false;
-  if (search != kernels::MapSearch::kMerge) {
+absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& request) {
+  const std::vector<uint64_t>& in_keys = keys(request.in_level);
+  const std::vector<uint64_t>& out_keys = keys(request.out_level);
+  const bool is_merged = request.search == kernels::MapSearch::kMerge;
+  if (!is_merged) {
     const kernels::MapSearch taken = table_.Build({.dimension = dimension_,
-                                                   .search = search,
-                                                   .max_grid_bytes = max_grid_bytes,
+                                                   .search = request.search,
+                                                   .max_grid_bytes = request.max_grid_bytes,
                                                    .keys = out_keys.data(),
                                                    .num_keys = static_cast<int64_t>(out_keys.size())},
-                                                  pool);
-    fell_back = taken != search;
+                                                  *pool_);
+    if (taken != request.search) ++num_grid_fallbacks_;
   }
-  kernels::cpu::SearchRulebook({.geometry = geometry,
+  kernels::cpu::SearchRulebook({.geometry = request.geometry,
                                 .in_keys = in_keys.data(),
                                 .num_in = static_cast<int64_t>(in_keys.size()),
                                 .out_keys = out_keys.data(),
                                 .num_out = static_cast<int64_t>(out_keys.size()),
-                                .table = search == kernels::MapSearch::kMerge ? nullptr : &table_},
-                               pool, Slot(rulebooks_, index));
-  return fell_back;
+                                .table = is_merged ? nullptr : &table_},
+                               *pool_, Slot(rulebooks_, index));
+  return absl::OkStatus();
 }
 
-void BatchGeometry::SwapRulebook(int index, int of, kernels::ThreadPool& pool) {
+absl::Status BatchGeometry::SwapRulebook(int index, int of) {
   Slot(rulebooks_, index);
-  kernels::cpu::SwapRulebook(rulebook(of), pool, rulebooks_[static_cast<size_t>(index)]);
+  kernels::cpu::SwapRulebook(rulebook(of), *pool_, rulebooks_[static_cast<size_t>(index)]);
+  return absl::OkStatus();
 }
 
 int64_t BatchGeometry::allocated_bytes() const {

@@ -10,56 +10,50 @@
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_counts.h"
+#include "engine/geometry/geometry_maker.h"
 #include "engine/geometry/point_sampling.h"
 #include "kernels/conv/rulebook_search.h"
 #include "kernels/coordinates/coordinate_table.h"
-#include "kernels/coordinates/output_coordinates.h"
-#include "kernels/coordinates/site_filter.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/points/voxel_limit.h"
 #include "kernels/points/voxelize.h"
 
 namespace voxserve {
 
-class BatchGeometry : public BatchCounts {
+class BatchGeometry final : public BatchCounts, public GeometryMaker {
  public:
+  // pool: outlives it.
+  explicit BatchGeometry(kernels::ThreadPool* pool) : pool_(pool) {}
+
   // The farthest points of a batch before its voxels, or that it has none: sets num_valid and selected_points. Voxels
   // are then to be made of points->is_valid, which may be set anew.
-  void SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points, kernels::ThreadPool& pool);
+  void SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points);
 
   // Which voxels the points fall into: fills the members below and level 0. `fixed` holds the network's part of the
   // parameters (dimension, rounding, origin, range, voxel size) and the points (num_points, num_samples, point_begin,
   // axes, is_valid); outputs and workspace are set here. At most max_voxels voxels a sample are kept, the first
   // by `order`; 0: no limit. RESOURCE_EXHAUSTED above 2^31 - 1 points.
-  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order,
-                        kernels::ThreadPool& pool);
+  absl::Status Voxelize(const kernels::VoxelizeParams& fixed, int64_t max_voxels, kernels::VoxelOrder order);
 
-  // The sites of level `level` from its parent's. `rule` holds rule, geometry, shape and bounds. Sites that would leave
-  // the coordinate key's limits are not made but counted in num_beyond_limits. RESOURCE_EXHAUSTED where making them
-  // would take more than 16 GiB of scratch.
-  absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule, kernels::ThreadPool& pool);
+  // Each is made at once. Sites that would leave the coordinate key's limits are not made but counted in
+  // num_beyond_limits. RESOURCE_EXHAUSTED where making a level would take more than 16 GiB of scratch.
+  absl::Status MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) override;
+  absl::Status UniteLevels(int level, int a, int b) override;
+  absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
+  absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
+  absl::Status SwapRulebook(int index, int of) override;
+  absl::Status Finish() override { return absl::OkStatus(); }
+  absl::Status MakeSampleBegin(int level) override;
 
-  // The sites of levels a and b together.
-  void UniteLevels(int level, int a, int b);
-
-  // Some of the parent's sites. `filter` holds bounds, scores and threshold.
-  void FilterLevel(int level, int parent, kernels::SiteFilterParams filter);
-
-  // Rulebook number `index` between two levels. Returns true where a grid was asked for and a hash table served,
-  // because the grid would have passed max_grid_bytes.
-  bool MakeRulebook(int index, int in_level, int out_level, const kernels::ConvGeometry& geometry,
-                    kernels::MapSearch search, int64_t max_grid_bytes, kernels::ThreadPool& pool);
-
-  // Rulebook number `index` as rulebook `of` with its pairs swapped.
-  void SwapRulebook(int index, int of, kernels::ThreadPool& pool);
-
-  // Where each sample's rows begin on a level that has been made.
-  void MakeSampleBegin(int level);
   const int64_t* level_sample_begin(int level) const { return sample_begins_[static_cast<size_t>(level)].data(); }
 
   const std::vector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
+
+  // Rulebooks since Voxelize that asked for a grid and got a hash table, because the grid would have passed
+  // max_grid_bytes.
+  int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
 
   // Of the points and voxels; kernels/points/voxelize.h says what each holds.
   std::vector<int32_t> point_to_voxel;
@@ -69,8 +63,10 @@ class BatchGeometry : public BatchCounts {
   int64_t allocated_bytes() const;
 
  private:
+  kernels::ThreadPool* const pool_;
   int32_t dimension_ = 3;
   int32_t num_samples_ = 0;
+  int64_t num_grid_fallbacks_ = 0;
   std::vector<std::vector<uint64_t>> levels_;        // ascending, unique keys of each level
   std::vector<std::vector<int64_t>> sample_begins_;  // by level, [samples + 1] where asked for
   std::vector<kernels::Rulebook> rulebooks_;

@@ -8,19 +8,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/geometry/grouping_cache.h"
 #include "engine/geometry/row_level.h"
 #include "engine/ops/conv_plan.h"
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/dtype.h"
-#include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 
@@ -52,18 +51,12 @@ struct BufferSlice {
   int32_t channels = 0;
 };
 
-// How the products of a rulebook's offsets are grouped in this batch; made once for all convolutions that share it.
-struct RulebookGrouping {
-  int rulebook = 0;
-  kernels::GroupingOptions options;
-  std::unique_ptr<const kernels::MatmulGrouping> grouping;
-};
-
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
   const BatchGeometry* geometry = nullptr;          // on the CPU
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
+  GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
   const std::vector<int64_t>* num_sites = nullptr;  // by level
   const std::vector<Buffer>* buffers = nullptr;
@@ -73,8 +66,7 @@ struct StepContext {
   kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
   int ignore_label = 255;
-  BatchOutputs* outputs = nullptr;                       // that the steps which make outputs write into
-  mutable std::vector<RulebookGrouping> groupings = {};  // by the convolutions that asked for them first
+  BatchOutputs* outputs = nullptr;  // that the steps which make outputs write into
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   kernels::Rows At(const BufferSlice& slice) const;

@@ -104,11 +104,6 @@ absl::Status CheckBytes(const PointCloudLayout& layout, uint64_t num_bytes) {
                    ToString(all));
 }
 
-template <int kBytes>
-using BitsOf =
-    std::conditional_t<kBytes == 1, uint8_t,
-                       std::conditional_t<kBytes == 2, uint16_t, std::conditional_t<kBytes == 4, uint32_t, uint64_t>>>;
-
 template <typename Bits>
 Bits SwapBytes(Bits bits) {
   if constexpr (sizeof(Bits) == 2) return __builtin_bswap16(bits);
@@ -117,10 +112,11 @@ Bits SwapBytes(Bits bits) {
   return bits;
 }
 
-struct Float16 {
-  uint16_t bits;
-  operator float() const { return Float16ToFloat(bits); }  // NOLINT: stands in for a float below
-};
+template <typename T>
+T NumberOf(T value) {
+  return value;
+}
+float NumberOf(kernels::Float16Bits value) { return Float16ToFloat(value.bits); }
 
 // Finite values beyond float32 become its largest, so that they count as out of range and not as invalid.
 float ToFloat(double value) {
@@ -143,7 +139,7 @@ struct FieldRange {
 // convert(T) -> float for every point, row after row.
 template <typename T, bool kSwap, typename Convert>
 void ConvertRange(const FieldRange& range, Convert convert) {
-  using Bits = BitsOf<sizeof(T)>;
+  using Bits = kernels::BitsOf<T>;
   float* out = range.out;
   for (uint64_t point = range.begin; point < range.end;) {
     const uint64_t row = point / range.width;
@@ -163,58 +159,15 @@ void ReadAs(const PointField& field, const FieldRange& range) {
   if (field.scale != 1.0 || field.shift != 0.0) {
     const double scale = field.scale;
     const double shift = field.shift;
-    ConvertRange<T, kSwap>(range, [=](T raw) { return ToFloat(static_cast<double>(raw) * scale + shift); });
+    ConvertRange<T, kSwap>(range, [=](T raw) { return ToFloat(static_cast<double>(NumberOf(raw)) * scale + shift); });
   } else if constexpr (std::is_same_v<T, double>) {
     ConvertRange<T, kSwap>(range, [](double raw) { return ToFloat(raw); });
   } else {
-    ConvertRange<T, kSwap>(range, [](T raw) { return static_cast<float>(raw); });
-  }
-}
-
-template <bool kSwap>
-void ReadTyped(const PointField& field, const FieldRange& range) {
-  switch (field.type) {
-    case PointFieldType::kInt8:
-      return ReadAs<int8_t, kSwap>(field, range);
-    case PointFieldType::kUint8:
-      return ReadAs<uint8_t, kSwap>(field, range);
-    case PointFieldType::kInt16:
-      return ReadAs<int16_t, kSwap>(field, range);
-    case PointFieldType::kUint16:
-      return ReadAs<uint16_t, kSwap>(field, range);
-    case PointFieldType::kInt32:
-      return ReadAs<int32_t, kSwap>(field, range);
-    case PointFieldType::kUint32:
-      return ReadAs<uint32_t, kSwap>(field, range);
-    case PointFieldType::kFloat32:
-      return ReadAs<float, kSwap>(field, range);
-    case PointFieldType::kFloat64:
-      return ReadAs<double, kSwap>(field, range);
-    case PointFieldType::kFloat16:
-      return ReadAs<Float16, kSwap>(field, range);
+    ConvertRange<T, kSwap>(range, [](T raw) { return static_cast<float>(NumberOf(raw)); });
   }
 }
 
 }  // namespace
-
-int SizeOf(PointFieldType type) {
-  switch (type) {
-    case PointFieldType::kInt8:
-    case PointFieldType::kUint8:
-      return 1;
-    case PointFieldType::kInt16:
-    case PointFieldType::kUint16:
-    case PointFieldType::kFloat16:
-      return 2;
-    case PointFieldType::kInt32:
-    case PointFieldType::kUint32:
-    case PointFieldType::kFloat32:
-      return 4;
-    case PointFieldType::kFloat64:
-      return 8;
-  }
-  return 0;
-}
 
 absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, std::string bytes) {
   layout.height = std::max(layout.height, 1u);
@@ -260,11 +213,10 @@ void PointCloud::ReadField(const PointField& field, uint64_t begin, uint64_t end
       .out = out,
       .out_step = out_step,
   };
-  if (layout_.is_bigendian) {
-    ReadTyped<true>(field, range);
-  } else {
-    ReadTyped<false>(field, range);
-  }
+  kernels::VisitPointFieldType(field.type, [&](auto value) {
+    using T = decltype(value);
+    return layout_.is_bigendian ? ReadAs<T, true>(field, range) : ReadAs<T, false>(field, range);
+  });
 }
 
 }  // namespace voxserve

@@ -12,24 +12,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/points/point_field_type.h"
 
 namespace voxserve {
 
-// The values of sensor_msgs/PointField, and float16.
-enum class PointFieldType : uint8_t {
-  kInt8 = 1,
-  kUint8 = 2,
-  kInt16 = 3,
-  kUint16 = 4,
-  kInt32 = 5,
-  kUint32 = 6,
-  kFloat32 = 7,
-  kFloat64 = 8,
-  kFloat16 = 9,
-};
-
-// Bytes of one value; 0 for a type that is not one of the above.
-int SizeOf(PointFieldType type);
+using kernels::PointFieldType;
 
 // value = raw * scale + shift, in the field's canonical unit (m, 0..1, s).
 struct PointField {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -76,6 +77,17 @@ uint64_t NumPoints(absl::Span<const PlacedSweep> sweeps) {
   uint64_t num_points = 0;
   for (const PlacedSweep& placed : sweeps) num_points += placed.sweep->cloud.num_points();
   return num_points;
+}
+
+SweepObstacle ObstacleToSweeps(absl::Span<const std::string> axes, absl::Span<const std::string> age_features,
+                               std::string_view age_feature) {
+  constexpr std::string_view kSpatial[] = {"x", "y", "z"};
+  if (!std::is_permutation(axes.begin(), axes.end(), std::begin(kSpatial), std::end(kSpatial))) {
+    return SweepObstacle::kAxes;
+  }
+  const bool is_told =
+      age_feature.empty() || std::find(age_features.begin(), age_features.end(), age_feature) != age_features.end();
+  return is_told ? SweepObstacle::kNone : SweepObstacle::kAgeFeature;
 }
 
 }  // namespace voxserve

@@ -3,9 +3,13 @@
 // Single sweeps of a sensor that moves, and where they stand in another sweep's coordinates: what a network gets that
 // wants several of them at once.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -56,5 +60,26 @@ struct PlacedSweep {
 
 // Of all of them.
 uint64_t NumPoints(absl::Span<const PlacedSweep> sweeps);
+
+// Why a network cannot run several sweeps as one cloud.
+enum class SweepObstacle {
+  kNone,
+  kAxes,        // its axes are not x, y and z, in whatever order
+  kAgeFeature,  // it has no feature of the age feature's name, or an axis has that name
+};
+
+// age_features: AgeFeatures of the same network. age_feature: "" where the network is not told a point's age.
+SweepObstacle ObstacleToSweeps(absl::Span<const std::string> axes, absl::Span<const std::string> age_features,
+                               std::string_view age_feature);
+
+// The names of the features that are no axes: each can tell the network a point's age.
+template <typename Feature>
+std::vector<std::string> AgeFeatures(const std::vector<std::string>& axes, const std::vector<Feature>& features) {
+  std::vector<std::string> names;
+  for (const Feature& feature : features) {
+    if (std::find(axes.begin(), axes.end(), feature.name) == axes.end()) names.push_back(feature.name);
+  }
+  return names;
+}
 
 }  // namespace voxserve

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cfloat>
 #include <cstdint>
 
@@ -67,28 +68,20 @@ __device__ float ScaleField(T raw, const PointColumn& column) {
   return static_cast<float>(raw);
 }
 
-__device__ float ReadField(const PointColumn& column, const char* from, bool is_bigendian) {
-  switch (column.type) {
-    case PointValueType::kInt8:
-      return ScaleField(static_cast<int8_t>(LoadRaw<uint8_t>(from, is_bigendian)), column);
-    case PointValueType::kUint8:
-      return ScaleField(LoadRaw<uint8_t>(from, is_bigendian), column);
-    case PointValueType::kInt16:
-      return ScaleField(static_cast<int16_t>(LoadRaw<uint16_t>(from, is_bigendian)), column);
-    case PointValueType::kUint16:
-      return ScaleField(LoadRaw<uint16_t>(from, is_bigendian), column);
-    case PointValueType::kInt32:
-      return ScaleField(static_cast<int32_t>(LoadRaw<uint32_t>(from, is_bigendian)), column);
-    case PointValueType::kUint32:
-      return ScaleField(LoadRaw<uint32_t>(from, is_bigendian), column);
-    case PointValueType::kFloat32:
-      return ScaleField(__uint_as_float(LoadRaw<uint32_t>(from, is_bigendian)), column);
-    case PointValueType::kFloat64:
-      return ScaleField(__longlong_as_double(static_cast<long long>(LoadRaw<uint64_t>(from, is_bigendian))), column);
-    case PointValueType::kFloat16:
-      return ScaleField(Float16BitsToFloat(LoadRaw<uint16_t>(from, is_bigendian)), column);
+template <typename T>
+__device__ auto NumberOf(BitsOf<T> bits) {
+  if constexpr (std::is_same_v<T, Float16Bits>) {
+    return Float16BitsToFloat(bits);
+  } else {
+    return std::bit_cast<T>(bits);
   }
-  return 0.0F;
+}
+
+__device__ float ReadField(const PointColumn& column, const char* from, bool is_bigendian) {
+  return VisitPointFieldType(column.type, [&](auto value) {
+    using T = decltype(value);
+    return ScaleField(NumberOf<T>(LoadRaw<BitsOf<T>>(from, is_bigendian)), column);
+  });
 }
 
 __device__ float ScaleColumn(float value, const PointColumn& column) {
@@ -167,7 +160,7 @@ bool IsPlain(const DecodePointsParams& params) {
   uint64_t places = reinterpret_cast<uintptr_t>(params.bytes) | params.point_step | params.row_step;
   for (int c = 0; c < params.num_columns; ++c) {
     const PointColumn& column = params.columns[c];
-    const bool is_as_sent = column.has_field && column.type == PointValueType::kFloat32 && column.field_scale == 1.0 &&
+    const bool is_as_sent = column.has_field && column.type == PointFieldType::kFloat32 && column.field_scale == 1.0 &&
                             column.field_shift == 0.0 && column.scale == 1.0F && column.shift == 0.0F;
     if (!is_as_sent) return false;
     places |= column.offset;

@@ -1,8 +1,8 @@
 #pragma once
 
 // A point cloud's bytes, as a client sent them -> the matrix that a network reads. On the GPU, so that a cloud crosses
-// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/graph, with the same result to the bit (of a
-// NaN, to its being one).
+// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/executor, with the same result to the bit (of
+// a NaN, to its being one).
 //
 // A column is a field of the cloud or a value for all points. Of a field, in this order:
 //   1. raw, in the field's type and the cloud's byte order;
@@ -18,27 +18,15 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
+#include "kernels/points/point_field_type.h"
 
 namespace voxserve::kernels {
-
-// The values of sensor_msgs/PointField, and float16.
-enum class PointValueType : int32_t {
-  kInt8 = 1,
-  kUint8 = 2,
-  kInt16 = 3,
-  kUint16 = 4,
-  kInt32 = 5,
-  kUint32 = 6,
-  kFloat32 = 7,
-  kFloat64 = 8,
-  kFloat16 = 9,
-};
 
 inline constexpr int kMaxPointColumns = 40;
 
 struct PointColumn {
   bool has_field = false;  // else default_value for all points
-  PointValueType type = PointValueType::kFloat32;
+  PointFieldType type = PointFieldType::kFloat32;
   uint32_t offset = 0;  // bytes from the start of the point; any alignment
   double field_scale = 1.0;
   double field_shift = 0.0;

@@ -1,6 +1,5 @@
 #include "server/services/stream_config.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -8,33 +7,31 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/tensor/sweep.h"
 #include "server/services/request_telemetry.h"
 
 namespace voxserve {
 namespace {
 
+absl::Status BadStream(const std::string& why) {
+  return WithReason(absl::InvalidArgumentError(why), error_reason::kBadStream);
+}
+
 absl::Status CheckSweeps(const ModelVersionInfo& model, const std::string& age_feature) {
   const std::string which = absl::StrCat("model \"", model.name, "\" version ", model.version);
-  const std::vector<std::string> spatial = {"x", "y", "z"};
-  if (!std::is_permutation(model.axes.begin(), model.axes.end(), spatial.begin(), spatial.end())) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat("sweeps accumulate for models whose axes are x, y and z; those of ",
-                                                which, " are ", absl::StrJoin(model.axes, ", "))),
-        error_reason::kBadStream);
+  const std::vector<std::string> features = AgeFeatures(model.axes, model.features);
+  switch (ObstacleToSweeps(model.axes, features, age_feature)) {
+    case SweepObstacle::kNone:
+      break;
+    case SweepObstacle::kAxes:
+      return BadStream(absl::StrCat("sweeps accumulate for models whose axes are x, y and z; those of ", which, " are ",
+                                    absl::StrJoin(model.axes, ", ")));
+    case SweepObstacle::kAgeFeature:
+      return BadStream(absl::StrCat("sweeps.age_feature is \"", Clipped(age_feature), "\"; ", which, " has ",
+                                    features.empty() ? "no features but its axes"
+                                                     : absl::StrCat("the features ", absl::StrJoin(features, ", "))));
   }
-  if (age_feature.empty()) return absl::OkStatus();
-  std::vector<std::string> features;
-  for (const FeatureInfo& feature : model.features) {
-    if (std::find(model.axes.begin(), model.axes.end(), feature.name) == model.axes.end()) {
-      features.push_back(feature.name);
-    }
-  }
-  if (std::find(features.begin(), features.end(), age_feature) != features.end()) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(
-                        absl::StrCat("sweeps.age_feature is \"", Clipped(age_feature), "\"; ", which, " has ",
-                                     features.empty() ? "no features but its axes"
-                                                      : absl::StrCat("the features ", absl::StrJoin(features, ", ")))),
-                    error_reason::kBadStream);
+  return absl::OkStatus();
 }
 
 }  // namespace

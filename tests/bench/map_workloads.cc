@@ -87,11 +87,11 @@ absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPoo
   voxelize.num_samples = 1;
   voxelize.point_begin = point_begin;
   voxelize.axes = kernels::ConstRows::Packed(made.points.data(), kernels::DType::kFloat32, voxelize.num_points, 3);
-  BatchGeometry geometry;
-  RETURN_IF_ERROR(geometry.Voxelize(voxelize, /*max_voxels=*/0, kernels::VoxelOrder::kNearest, pool));
+  BatchGeometry geometry(&pool);
+  RETURN_IF_ERROR(geometry.Voxelize(voxelize, /*max_voxels=*/0, kernels::VoxelOrder::kNearest));
   made.levels.push_back(geometry.keys(0));
   for (int level = 1; level < workload.num_levels(); ++level) {
-    RETURN_IF_ERROR(geometry.MakeLevel(level, level - 1, workload.levels[static_cast<size_t>(level) - 1], pool));
+    RETURN_IF_ERROR(geometry.MakeLevel(level, level - 1, workload.levels[static_cast<size_t>(level) - 1]));
     made.levels.push_back(geometry.keys(level));
   }
   for (const NetworkMap& map : workload.maps) {

@@ -1,14 +1,13 @@
 // Whole networks on a GPU, from points in host memory to labels in host memory.
 //
-//   network_cuda_bench                                    all of the below, one process after the other
+//   network_cuda_bench                                    time, then count, each in a process of its own
 //   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached; then how far
 //   a trained network's logits are from the golden ones
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
 //   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
-//   network_cuda_bench digest                             a hash of labels and scores of every case: two processes
-//   agree
 //
-// Weights are random (only shapes matter for time), scans are real. Tables are Markdown.
+// Weights are random (only shapes matter for time), scans are real. Tables are Markdown. What these networks answer is
+// digest_bench's.
 
 #include <algorithm>
 #include <chrono>
@@ -23,72 +22,20 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "engine/executor/cuda_executor.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/ops/rows/linear.h"
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
+#include "tests/bench/network_cases.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
-#include "tests/support/minkunet.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
 namespace {
 
 using Precision = ModelConfig::Precision;
-
-// What peers need for the same, in ms: the network alone, its input voxelized and on the device, in fp16 on an H200
-// (TorchSparse 2.1, tuned on the very scan). 0: not measured.
-struct PeerTimes {
-  double torchsparse_pp_ms = 0;  // implicit GEMM and fetch-on-demand
-  double mlsys_ms = 0;           // gather-GEMM-scatter, adaptive grouping
-};
-
-const char* NameOf(Precision precision) {
-  constexpr const char* kPrecisions[] = {"fp16", "fp32", "tf32", "bf16"};
-  return kPrecisions[static_cast<int>(precision)];
-}
-
-struct Case {
-  const char* network;  // minkunet or resnet21d
-  double width;
-  support::RealScan scan;
-  float voxel_size_m;
-  int batch;
-  Precision precision;
-  PeerTimes peers;
-
-  std::string name() const {
-    return absl::StrFormat("%s %.1fx, %s, %g cm, batch %d, %s", network, width, scan.name, voxel_size_m * 100, batch,
-                           NameOf(precision));
-  }
-};
-
-std::vector<Case> AllCases() {
-  const auto& kitti = support::kSemanticKittiScan;
-  const auto& sweeps = support::kNuScenesSweeps;
-  const auto& waymo = support::kWaymoFrame;
-  return {
-      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat16, {9.4, 18.5}},
-      {"minkunet", 1.0, kitti, 0.05f, 4, Precision::kFloat16, {25.0, 0}},
-      {"minkunet", 0.5, kitti, 0.05f, 1, Precision::kFloat16, {9.4, 25.7}},
-      {"minkunet", 0.5, kitti, 0.05f, 4, Precision::kFloat16, {}},
-      {"minkunet", 1.0, sweeps, 0.1f, 1, Precision::kFloat16, {}},
-      {"minkunet", 1.0, sweeps, 0.1f, 4, Precision::kFloat16, {}},
-      {"minkunet", 0.5, sweeps, 0.1f, 1, Precision::kFloat16, {}},
-      {"minkunet", 0.5, sweeps, 0.1f, 4, Precision::kFloat16, {}},
-      {"minkunet", 1.0, waymo, 0.1f, 1, Precision::kFloat16, {10.5, 18.2}},
-      {"minkunet", 1.0, waymo, 0.1f, 4, Precision::kFloat16, {}},
-      {"minkunet", 0.5, waymo, 0.1f, 1, Precision::kFloat16, {}},
-      {"minkunet", 0.5, waymo, 0.1f, 4, Precision::kFloat16, {}},
-      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kBfloat16, {}},
-      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kTfloat32, {}},
-      {"minkunet", 1.0, kitti, 0.05f, 1, Precision::kFloat32, {}},
-  };
-}
 
 template <typename T>
 T OrDie(absl::StatusOr<T> value) {
@@ -97,20 +44,14 @@ T OrDie(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
-Graph LoadGraph(const Case& c) {
-  const support::NetworkOptions options{
-      .width = c.width, .features = support::FeaturesOf(c.scan.format), .voxel_size_m = c.voxel_size_m};
-  return OrDie(support::LoadNetwork(support::MinkUNet(options)));
-}
-
 // A case that is ready to run.
 class Prepared {
  public:
-  explicit Prepared(const Case& c)
-      : Prepared(c, LoadGraph(c),
+  explicit Prepared(const NetworkCase& c)
+      : Prepared(c, OrDie(LoadNetwork(c)),
                  DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(),
                                      c.precision == Precision::kTfloat32)) {}
-  Prepared(const Case& c, const Graph& graph, const ConvPlan& plan) : case_(c) {
+  Prepared(const NetworkCase& c, const Graph& graph, const ConvPlan& plan) : case_(c) {
     runner_ = OrDie(
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
     program_ =
@@ -147,12 +88,12 @@ class Prepared {
     return macs * 1e-9;
   }
 
-  const Case& c() const { return case_; }
+  const NetworkCase& c() const { return case_; }
   const Program& program() const { return program_; }
   DeviceRunner& runner() { return *runner_; }
 
  private:
-  const Case case_;
+  const NetworkCase case_;
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;
   PointCloud cloud_;
@@ -167,12 +108,12 @@ double Percentile(std::vector<double> values, double share) {
 std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::StrFormat("%.2fx", theirs / ours); }
 std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
 
-void Time(const std::vector<Case>& cases, int num_runs) {
+void Time(const std::vector<NetworkCase>& cases, int num_runs) {
   std::puts(
       "| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
       "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
   std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
-  for (const Case& c : cases) {
+  for (const NetworkCase& c : cases) {
     Prepared prepared(c);
     for (int i = 0; i < 10; ++i) prepared.Run();
     std::vector<double> ms;
@@ -250,7 +191,7 @@ void Accuracy() {
   }
 }
 
-void Count(const std::vector<Case>& cases, int num_runs) {
+void Count(const std::vector<NetworkCase>& cases, int num_runs) {
   const auto created = CudaActivity::Create();
   if (!created.ok()) {
     std::printf("not counted: %s\n", created.status().ToString().c_str());
@@ -265,7 +206,7 @@ void Count(const std::vector<Case>& cases, int num_runs) {
       " %s us |\n|---|--:|--:|--:|--:|--:|--:|--:|%s\n",
       absl::StrJoin(stages, " us | ").c_str(), dashes.c_str());
   std::string detail;
-  for (const Case& c : cases) {
+  for (const NetworkCase& c : cases) {
     Prepared prepared(c);
     for (int i = 0; i < 5; ++i) prepared.Run();
     if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
@@ -288,7 +229,7 @@ void Count(const std::vector<Case>& cases, int num_runs) {
   std::puts(detail.c_str());
 }
 
-void Groupings(const std::vector<Case>& cases, int num_runs) {
+void Groupings(const std::vector<NetworkCase>& cases, int num_runs) {
   std::vector<std::pair<std::string, kernels::GroupingOptions>> options = {
       {"separate", {.grouping = kernels::Grouping::kSeparate}},
       {"symmetric", {.grouping = kernels::Grouping::kSymmetric}},
@@ -301,8 +242,8 @@ void Groupings(const std::vector<Case>& cases, int num_runs) {
     }
   }
   std::puts("| case | grouping | p50 ms | features ms |\n|---|---|--:|--:|");
-  for (const Case& c : cases) {
-    const Graph graph = LoadGraph(c);
+  for (const NetworkCase& c : cases) {
+    const Graph graph = OrDie(LoadNetwork(c));
     for (const auto& [name, grouping] : options) {
       ConvPlan plan = kDefaultCudaConvPlan;
       plan.grouping = grouping;
@@ -322,66 +263,15 @@ void Groupings(const std::vector<Case>& cases, int num_runs) {
   }
 }
 
-uint64_t Fnv1a(const void* data, size_t bytes, uint64_t hash) {
-  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
-  return hash;
-}
-
-void Digest(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    Prepared prepared(c);
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const InferResult& sample : prepared.Run(/*return_scores=*/true).samples) {
-      hash = Fnv1a(sample.labels().data(), sample.labels().size(), hash);
-      hash = Fnv1a(sample.scores().data(), sample.scores().size() * sizeof(float), hash);
-    }
-    std::printf("%016llx %s\n", static_cast<unsigned long long>(hash), c.name().c_str());
-    std::fflush(stdout);
-  }
-}
-
-// What a program prints; its exit status counts as 0 or not.
-std::string OutputOf(const std::string& command, bool* succeeded) {
-  std::string output;
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return output;
-  char part[4096];
-  for (size_t bytes = 0; (bytes = fread(part, 1, sizeof(part), pipe)) > 0;) output.append(part, bytes);
-  *succeeded &= pclose(pipe) == 0;
-  return output;
-}
-
-// How many cases' digests the text is made of; -1 where it has a line that is none.
-int NumDigests(const std::string& text) {
-  int count = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    constexpr size_t kHashDigits = 16;
-    const bool is_digest = line.size() > kHashDigits && line[kHashDigits] == ' ' &&
-                           line.substr(0, kHashDigits).find_first_not_of("0123456789abcdef") == line.npos;
-    if (!is_digest) return -1;
-    ++count;
-  }
-  return count;
-}
-
-// Every mode in a process of its own: counting changes times, and equal digests mean something between processes.
+// Each mode in a process of its own: counting changes times.
 int All(const std::string& program) {
   bool succeeded = true;
   for (const char* mode : {"time", "count"}) {
-    std::printf("%s\n", OutputOf(program + " " + mode, &succeeded).c_str());
+    succeeded &= std::system((program + " " + mode).c_str()) == 0;
+    std::puts("");
     std::fflush(stdout);
   }
-  const std::string first = OutputOf(program + " digest", &succeeded);
-  const std::string second = OutputOf(program + " digest", &succeeded);
-  const auto num_cases = static_cast<int>(AllCases().size());
-  if (NumDigests(first) != num_cases || NumDigests(second) != num_cases) {
-    std::puts("Processes were not compared: there are not the digests of all cases.");
-    return 1;
-  }
-  const bool is_equal = first == second;
-  std::printf("Two processes give %s bytes (labels and scores of %d cases).\n", is_equal ? "identical" : "DIFFERENT",
-              num_cases);
-  return succeeded && is_equal ? 0 : 1;
+  return succeeded ? 0 : 1;
 }
 
 int Main(int argc, char** argv) {
@@ -397,12 +287,10 @@ int Main(int argc, char** argv) {
     std::puts("skipped: no CUDA device here");
     return 0;
   }
-  std::vector<Case> cases = AllCases();
-  std::erase_if(cases, [&](const Case& c) { return c.name().find(filter) == std::string::npos; });
-  if (mode != "digest") {
-    std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", ListCudaDevices().front().name.c_str(),
-                CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), num_runs);
-  }
+  std::vector<NetworkCase> cases = MinkUNetCudaCases();
+  std::erase_if(cases, [&](const NetworkCase& c) { return c.name().find(filter) == std::string::npos; });
+  std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", ListCudaDevices().front().name.c_str(), CudaVersion().c_str(),
+              kernels::ThreadPool::AvailableCpus(), num_runs);
   if (mode == "time") {
     Time(cases, num_runs);
     Accuracy();
@@ -410,10 +298,8 @@ int Main(int argc, char** argv) {
     Count(cases, num_runs);
   } else if (mode == "groupings") {
     Groupings(cases, num_runs);
-  } else if (mode == "digest") {
-    Digest(cases);
   } else {
-    std::fprintf(stderr, "usage: %s [time|count|groupings|digest [--runs N] [--filter TEXT]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [time|count|groupings [--runs N] [--filter TEXT]]\n", argv[0]);
     return 2;
   }
   return 0;

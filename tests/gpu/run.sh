@@ -13,7 +13,8 @@ Runs, on a machine with an NVIDIA GPU, what a build holds for it, and prints one
   tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and of the
              others the tests that name CUDA
   sanitizer  compute-sanitizer's memcheck and racecheck over the tests of the kernels
-  bench      the benchmarks whose names have "cuda" in them
+  bench      the benchmarks whose names have "cuda" in them, and the digests of what networks answer on a GPU, which two
+             processes have to agree on (bench/digest_bench)
 
 Nothing is built: BUILD (default build/dev) may have been carried here. Neither CMake nor a compiler is needed, and the
 tests read the scans and models of this checkout. Libraries that this machine lacks are found in BUILD/lib.
@@ -210,26 +211,28 @@ run_sanitizer() {
 }
 
 run_bench() {
-  local log=$logs/bench.log program found=0
+  local log=$logs/bench.log program options found=0
   : >"$log"
   report "## Benchmarks" ""
   while read -r program; do
     found=$((found + 1))
     quiet "$program"
-    limited "$bench_limit" "$log" "$build/tests/$program"
+    options=()
+    if [[ $program == */digest_bench ]]; then options=(--device cuda --twice); fi
+    limited "$bench_limit" "$log" "$build/tests/$program" "${options[@]}"
     report "### $program ($seconds s)" ""
     if ((status != 0)); then
       fail
       report "**FAILED: $(reason)**" ""
     fi
-    # Programs that print Markdown stand as they are.
-    if grep -m 1 . "$work/last" | grep -q '^[#|]'; then
+    # Programs that print Markdown stand as they are; the # in front of digests is none.
+    if ((${#options[@]} == 0)) && grep -m 1 . "$work/last" | grep -q '^[#|]'; then
       cat "$work/last" >>"$work/report"
     else
       report '```' "$(<"$work/last")" '```'
     fi
     report ""
-  done < <(matching bench '*cuda*_bench')
+  done < <(matching bench '*cuda*_bench' && matching bench digest_bench)
   ((found > 0)) || { fail && report "**no benchmark**" ""; }
 }
 

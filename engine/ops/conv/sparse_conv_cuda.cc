@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "engine/base/status_macros.h"
 #include "engine/ops/conv/sparse_conv.h"
 #include "engine/runtime/cuda_status.h"
@@ -7,20 +5,13 @@
 namespace voxserve {
 
 const kernels::MatmulGrouping& SparseConvStep::Grouping(const StepContext& context) const {
-  const kernels::GroupingOptions& options = PlanIn(context).grouping;
-  for (const RulebookGrouping& made : context.groupings) {
-    if (made.rulebook == options_.rulebook && made.options == options) return *made.grouping;
-  }
   const kernels::PairTablesView tables = context.device_geometry->rulebook(options_.rulebook);
-  context.groupings.push_back({.rulebook = options_.rulebook,
-                               .options = options,
-                               .grouping = std::make_unique<const kernels::MatmulGrouping>(
-                                   kernels::GroupMatmuls({.num_offsets = tables.num_offsets,
-                                                          .offset_begin = tables.offset_begin,
-                                                          .is_symmetric = options_.is_symmetric,
-                                                          .identity_offset = tables.identity_offset},
-                                                         options))});
-  return *context.groupings.back().grouping;
+  return context.groupings->Find(options_.rulebook,
+                                 {.num_offsets = tables.num_offsets,
+                                  .offset_begin = tables.offset_begin,
+                                  .is_symmetric = options_.is_symmetric,
+                                  .identity_offset = tables.identity_offset},
+                                 PlanIn(context).grouping);
 }
 
 kernels::cuda::GatherGemmScatterParams SparseConvStep::GatherGemmScatterParams(const StepContext& context) const {

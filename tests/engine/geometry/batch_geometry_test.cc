@@ -32,11 +32,11 @@ class BatchGeometryTest : public testing::Test {
     params.num_samples = static_cast<int32_t>(samples.size());
     params.point_begin = point_begin.data();
     params.axes = kernels::ConstRows::Packed(points.data(), kernels::DType::kFloat32, params.num_points, 3);
-    return geometry_.Voxelize(params, 0, kernels::VoxelOrder::kNearest, pool_);
+    return geometry_.Voxelize(params, 0, kernels::VoxelOrder::kNearest);
   }
 
   kernels::ThreadPool pool_{2};
-  BatchGeometry geometry_;
+  BatchGeometry geometry_{&pool_};
 };
 
 TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) {
@@ -44,10 +44,10 @@ TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) 
   kernels::OutputCoordinatesParams rule{.rule = kernels::CoordinateRule::kExpand};
   rule.geometry = {.kernel_size = {3, 1, 3, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 1, 0}};
   ASSERT_TRUE(Voxelize({{0, 0, 5}, {0, 0, last}, {}}).ok());
-  ASSERT_TRUE(geometry_.MakeLevel(1, 0, rule, pool_).ok());
+  ASSERT_TRUE(geometry_.MakeLevel(1, 0, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 1, 0));
   // Level 1 ends at the last site too: one more.
-  ASSERT_TRUE(geometry_.MakeLevel(2, 1, rule, pool_).ok());
+  ASSERT_TRUE(geometry_.MakeLevel(2, 1, rule).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0, 2, 0));
   ASSERT_TRUE(Voxelize({{0, 0, 5}}).ok());
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0));
@@ -60,7 +60,7 @@ TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   kernels::OutputCoordinatesParams rule{.rule = kernels::CoordinateRule::kPadded};
   rule.geometry = {.kernel_size = {257, 257, 257, 1}, .padding = {128, 128, 128, 0}};
   rule.out_shape = {100000, 100000, 100000, 0};
-  const absl::Status status = geometry_.MakeLevel(1, 0, rule, pool_);
+  const absl::Status status = geometry_.MakeLevel(1, 0, rule);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
   // 64 sites times 257^3 cells, 16 bytes each.
@@ -69,7 +69,7 @@ TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   EXPECT_THAT(geometry_.keys(1), IsEmpty());
 
   // A network that needs less still runs.
-  ASSERT_TRUE(geometry_.MakeLevel(1, 0, {.geometry = {.stride = {2, 2, 2, 1}}}, pool_).ok());
+  ASSERT_TRUE(geometry_.MakeLevel(1, 0, {.geometry = {.stride = {2, 2, 2, 1}}}).ok());
   EXPECT_EQ(geometry_.num_sites(1), 32);
 }
 

@@ -86,5 +86,22 @@ TEST(PlacedSweepTest, PointsOfAllSweeps) {
   EXPECT_EQ(NumPoints({sweep(3), sweep(0), sweep(2)}), 5u);
 }
 
+TEST(SweepObstacleTest, NetworksNeedSpatialAxesAndTheAgeFeature) {
+  struct Feature {
+    std::string name;
+  };
+  const std::vector<Feature> features = {{"x"}, {"intensity"}, {"age"}};
+  const auto obstacle = [&](const std::vector<std::string>& axes, std::string_view age_feature) {
+    return ObstacleToSweeps(axes, AgeFeatures(axes, features), age_feature);
+  };
+  EXPECT_EQ(obstacle({"x", "y", "z"}, ""), SweepObstacle::kNone);
+  EXPECT_EQ(obstacle({"z", "x", "y"}, "age"), SweepObstacle::kNone);
+  EXPECT_EQ(obstacle({"x", "y"}, ""), SweepObstacle::kAxes);
+  EXPECT_EQ(obstacle({"x", "y", "y"}, "age"), SweepObstacle::kAxes);
+  EXPECT_EQ(obstacle({"x", "y", "z", "t"}, "age"), SweepObstacle::kAxes);
+  EXPECT_EQ(obstacle({"x", "y", "z"}, "dt"), SweepObstacle::kAgeFeature);
+  EXPECT_EQ(obstacle({"x", "y", "z"}, "x"), SweepObstacle::kAgeFeature);
+}
+
 }  // namespace
 }  // namespace voxserve

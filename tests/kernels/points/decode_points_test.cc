@@ -20,20 +20,20 @@ namespace {
 using support::Device;
 using support::DeviceArray;
 
-int SizeOfValue(PointValueType type) {
+int SizeOfValue(PointFieldType type) {
   switch (type) {
-    case PointValueType::kInt8:
-    case PointValueType::kUint8:
+    case PointFieldType::kInt8:
+    case PointFieldType::kUint8:
       return 1;
-    case PointValueType::kInt16:
-    case PointValueType::kUint16:
-    case PointValueType::kFloat16:
+    case PointFieldType::kInt16:
+    case PointFieldType::kUint16:
+    case PointFieldType::kFloat16:
       return 2;
-    case PointValueType::kInt32:
-    case PointValueType::kUint32:
-    case PointValueType::kFloat32:
+    case PointFieldType::kInt32:
+    case PointFieldType::kUint32:
+    case PointFieldType::kFloat32:
       return 4;
-    case PointValueType::kFloat64:
+    case PointFieldType::kFloat64:
       break;
   }
   return 8;
@@ -56,7 +56,7 @@ double NaiveFloat16(uint16_t bits) {
 }
 
 // Every type fits a double.
-double NaiveRaw(PointValueType type, const char* from, bool is_bigendian) {
+double NaiveRaw(PointFieldType type, const char* from, bool is_bigendian) {
   const int size = SizeOfValue(type);
   uint64_t bits = 0;
   for (int i = 0; i < size; ++i) {
@@ -64,23 +64,23 @@ double NaiveRaw(PointValueType type, const char* from, bool is_bigendian) {
     bits |= static_cast<uint64_t>(static_cast<uint8_t>(from[byte])) << 8 * i;
   }
   switch (type) {
-    case PointValueType::kInt8:
+    case PointFieldType::kInt8:
       return As<int8_t>(bits);
-    case PointValueType::kUint8:
+    case PointFieldType::kUint8:
       return As<uint8_t>(bits);
-    case PointValueType::kInt16:
+    case PointFieldType::kInt16:
       return As<int16_t>(bits);
-    case PointValueType::kUint16:
+    case PointFieldType::kUint16:
       return As<uint16_t>(bits);
-    case PointValueType::kInt32:
+    case PointFieldType::kInt32:
       return As<int32_t>(bits);
-    case PointValueType::kUint32:
+    case PointFieldType::kUint32:
       return As<uint32_t>(bits);
-    case PointValueType::kFloat32:
+    case PointFieldType::kFloat32:
       return static_cast<double>(As<float>(bits));
-    case PointValueType::kFloat64:
+    case PointFieldType::kFloat64:
       return As<double>(bits);
-    case PointValueType::kFloat16:
+    case PointFieldType::kFloat16:
       return NaiveFloat16(As<uint16_t>(bits));
   }
   return 0;
@@ -200,7 +200,7 @@ TEST(DecodePointsTest, EveryTypeOrderAndScaleAtAnyOffset) {
                        std::to_string(offset) + ", step " + std::to_string(point_step));
           DecodePointsParams params{
               .num_points = kPoints, .point_step = point_step, .is_bigendian = is_bigendian, .num_columns = 6};
-          const PointColumn plain = {.has_field = true, .type = static_cast<PointValueType>(type), .offset = offset};
+          const PointColumn plain = {.has_field = true, .type = static_cast<PointFieldType>(type), .offset = offset};
           for (int c = 0; c < 4; ++c) params.columns[c] = plain;
           params.columns[1].field_scale = 0.001;
           params.columns[1].field_shift = -0.7;
@@ -222,7 +222,7 @@ TEST(DecodePointsTest, EveryFloat16) {
   std::vector<char> bytes(2 << 16);
   for (uint32_t bits = 0; bits < 1 << 16; ++bits) std::memcpy(bytes.data() + bits * 2, &bits, 2);
   DecodePointsParams params{.num_points = 1 << 16, .point_step = 2, .num_columns = 1};
-  params.columns[0] = {.has_field = true, .type = PointValueType::kFloat16};
+  params.columns[0] = {.has_field = true, .type = PointFieldType::kFloat16};
   ExpectNaive(params, bytes);
 }
 
@@ -234,7 +234,7 @@ TEST(DecodePointsTest, DoublesBeyondFloat32) {
   std::vector<char> bytes(values.size() * sizeof(double));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   DecodePointsParams params{.num_points = static_cast<int64_t>(values.size()), .point_step = 8, .num_columns = 1};
-  params.columns[0] = {.has_field = true, .type = PointValueType::kFloat64};
+  params.columns[0] = {.has_field = true, .type = PointFieldType::kFloat64};
   ExpectNaive(params, bytes);
 }
 
@@ -263,7 +263,7 @@ TEST(DecodePointsTest, MovedPoints) {
   const float transform[12] = {0.36F, -0.8F, 0.48F,  12.5F,    0.8F,  0.6000001F,
                                1e-4F, -3.7F, -0.48F, 0.38413F, 0.64F, 0.01F};
   uint32_t seed = 100;
-  for (const PointValueType type : {PointValueType::kFloat32, PointValueType::kInt16, PointValueType::kFloat16}) {
+  for (const PointFieldType type : {PointFieldType::kFloat32, PointFieldType::kInt16, PointFieldType::kFloat16}) {
     for (const int64_t num_points : {1, 256, 1001}) {
       for (const int32_t first : {0, 1, 2}) {
         SCOPED_TRACE("type " + std::to_string(static_cast<int>(type)) + ", axes from " + std::to_string(first));
@@ -279,7 +279,7 @@ TEST(DecodePointsTest, MovedPoints) {
           params.columns[column + 3] = params.columns[column];
           params.columns[column + 3].scale = 0.1F;
           params.columns[column + 3].shift = -1.3F;
-          if (type == PointValueType::kInt16) {
+          if (type == PointFieldType::kInt16) {
             params.columns[column].field_scale = params.columns[column + 3].field_scale = 0.01;
           }
         }

@@ -1,0 +1,112 @@
+#pragma once
+
+// The rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
+//
+// Rulebooks are added first and made together, when their levels have been made: all tables, all searches, all pair
+// tables at once, since few of them alone fill a GPU. Memory is taken for their levels' capacities.
+//
+// A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED for memory. Not thread-safe.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/geometry/device_levels.h"
+#include "engine/geometry/device_sizes.h"
+#include "engine/geometry/geometry_maker.h"
+#include "engine/geometry/geometry_memory.h"
+#include "kernels/conv/gather_scatter.h"
+#include "kernels/conv/rulebook.h"
+#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/neighbour_search.h"
+
+namespace voxserve {
+
+// A rulebook as fetch-on-demand reads it.
+struct NeighboursView {
+  int32_t num_offsets = 0;
+  const int32_t* rows = nullptr;  // device [num_offsets, pitch]: the input row of an output row, or -1
+  int64_t pitch = 0;
+  int64_t num_in_rows = 0;
+  int64_t num_out_rows = 0;
+  int32_t identity_offset = -1;  // as in PairTablesView
+};
+
+class DeviceRulebooks {
+ public:
+  // Begins a batch. All three outlive it; sizes and levels have begun.
+  absl::Status Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
+
+  // As GeometryMaker says.
+  absl::Status Add(int index, const RulebookRequest& request);
+  void Swap(int index, int of) { At(index).swap_of = of; }
+  // Makes what has been added.
+  absl::Status Make();
+
+  // Uploads what has been made elsewhere, in the forms that are asked for. Waits for the stream.
+  absl::Status Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made);
+
+  // What follows needs the sizes on the host.
+
+  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
+  absl::Status CheckNumPairs() const;
+  // Searches of levels that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
+  int64_t num_grid_fallbacks() const;
+  // Where the form was asked for.
+  kernels::PairTablesView pairs(int index) const;
+  NeighboursView neighbours(int index) const;
+
+ private:
+  struct Rulebook {
+    int32_t num_offsets = 0;
+    RulebookForms forms;
+    int32_t* neighbours = nullptr;          // [K, out_capacity]; the pairs' own memory where nobody reads it later
+    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]
+    int32_t* in_pairs = nullptr;
+    int64_t in_capacity = 0;
+    int32_t* out_pairs = nullptr;
+    int64_t out_capacity = 0;
+    uint32_t* in_masks = nullptr;
+    uint32_t* out_masks = nullptr;
+    int in_level = 0;
+    int out_level = 0;
+    bool has_identity = false;
+    int swap_of = -1;  // then only this holds
+  };
+  // A map search that was added, and what it is made of.
+  struct Search {
+    int index = 0;  // of the rulebook
+    kernels::ConvGeometry geometry;
+    kernels::MapSearch strategy = kernels::MapSearch::kHash;  // kGrid or kHash
+    int64_t max_grid_bytes = 0;
+  };
+
+  Rulebook& At(int index) { return rulebooks_[static_cast<size_t>(index)]; }
+  const Rulebook& at(int index) const { return rulebooks_[static_cast<size_t>(index)]; }
+  const Rulebook& RulebookOf(const Search& search) const { return at(search.index); }
+  // The rulebook that holds the tables of number `index`: that one, or the one that it swaps.
+  int Searched(int index) const { return at(index).swap_of < 0 ? index : at(index).swap_of; }
+
+  absl::Status SearchByHash();
+  absl::Status SearchByGrid();
+  absl::Status SwapNeighbours();
+  absl::Status MakePairTables();
+  // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
+  absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
+                                                                         kernels::MapSearch strategy);
+  absl::Status CleanGrid();
+  absl::Status ReserveGrid(int64_t max_grid_bytes);
+  kernels::NeighbourSearchParams SearchParams(const Search& search) const;
+  absl::Status TakeTables(int index, const RulebookRequest& request, int64_t in_capacity, int64_t out_capacity);
+
+  const DeviceSizes* sizes_ = nullptr;
+  const DeviceLevels* levels_ = nullptr;
+  GeometryMemory* memory_ = nullptr;
+  std::vector<Rulebook> rulebooks_;
+  std::vector<Search> searches_;  // added and not made
+  std::vector<int> grid_levels_;  // for which a grid was asked
+};
+
+}  // namespace voxserve

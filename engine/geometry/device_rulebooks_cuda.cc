@@ -1,0 +1,354 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/base/error_reason.h"
+#include "engine/geometry/device_rulebooks.h"
+#include "engine/runtime/aligned_bytes.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/conv/pair_tables.h"
+#include "kernels/conv/swap_neighbours.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int64_t kCellBytes = sizeof(int32_t);
+
+// [K, num_rows] the other row of each pair, or -1.
+std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const int32_t* rows, int64_t num_rows,
+                                    const int32_t* others) {
+  std::vector<int32_t> table(static_cast<size_t>(rulebook.num_offsets * num_rows), -1);
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t pair = rulebook.offset_begin[k]; pair < rulebook.offset_begin[k + 1]; ++pair) {
+      table[static_cast<size_t>(k * num_rows + rows[pair])] = others[pair];
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+absl::Status DeviceRulebooks::Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory) {
+  sizes_ = &sizes;
+  levels_ = &levels;
+  memory_ = &memory;
+  rulebooks_.assign(static_cast<size_t>(sizes.num_rulebooks()), Rulebook{});
+  searches_.clear();
+  grid_levels_.clear();
+  return CleanGrid();
+}
+
+absl::Status DeviceRulebooks::TakeTables(int index, const RulebookRequest& request, int64_t in_capacity,
+                                         int64_t out_capacity) {
+  Rulebook& rulebook = At(index);
+  rulebook = {.num_offsets = request.geometry.NumOffsets(),
+              .forms = request.forms,
+              .in_capacity = in_capacity,
+              .out_capacity = out_capacity,
+              .in_level = request.in_level,
+              .out_level = request.out_level,
+              .has_identity = request.in_level == request.out_level && request.geometry.IsSymmetric()};
+  const int64_t num_in = rulebook.num_offsets * in_capacity, num_out = rulebook.num_offsets * out_capacity;
+  if (request.forms.pairs) {
+    ASSIGN_OR_RETURN(rulebook.in_pairs, memory_->Take<int32_t>(num_in));
+    ASSIGN_OR_RETURN(rulebook.out_pairs, memory_->Take<int32_t>(num_out));
+    const int64_t mask_words = kernels::MaskWords(rulebook.num_offsets);
+    ASSIGN_OR_RETURN(rulebook.in_masks, memory_->Take<uint32_t>(mask_words * in_capacity));
+    ASSIGN_OR_RETURN(rulebook.out_masks, memory_->Take<uint32_t>(mask_words * out_capacity));
+  }
+  rulebook.neighbours = rulebook.out_pairs;
+  if (request.forms.neighbours || !request.forms.pairs) {
+    ASSIGN_OR_RETURN(rulebook.neighbours, memory_->Take<int32_t>(num_out));
+  }
+  if (request.forms.swapped_neighbours) {
+    ASSIGN_OR_RETURN(rulebook.swapped_neighbours, memory_->Take<int32_t>(num_in));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::Add(int index, const RulebookRequest& request) {
+  RETURN_IF_ERROR(
+      TakeTables(index, request, levels_->at(request.in_level).capacity, levels_->at(request.out_level).capacity));
+  searches_.push_back({.index = index, .geometry = request.geometry, .max_grid_bytes = request.max_grid_bytes});
+  Search& added = searches_.back();
+  // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
+  const bool is_grid = request.search == kernels::MapSearch::kGrid && SearchParams(added).first_in_rows == nullptr;
+  added.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::Make() {
+  RETURN_IF_ERROR(SearchByHash());
+  RETURN_IF_ERROR(SearchByGrid());
+  RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
+  RETURN_IF_ERROR(MakePairTables());
+  searches_.clear();
+  return absl::OkStatus();
+}
+
+kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& search) const {
+  const Rulebook& rulebook = RulebookOf(search);
+  const DeviceLevels::Level& in = levels_->at(rulebook.in_level);
+  const DeviceLevels::Level& out = levels_->at(rulebook.out_level);
+  kernels::NeighbourSearchParams params{.geometry = search.geometry,
+                                        .table = {},
+                                        .dimension = sizes_->dimension(),
+                                        .out_keys = out.keys,
+                                        .out_capacity = out.capacity,
+                                        .num_out = out.num_sites,
+                                        .same_sites = rulebook.in_level == rulebook.out_level,
+                                        .neighbours = rulebook.neighbours};
+  const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
+  if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
+      search.geometry.stride == rule->geometry.stride) {
+    params.first_in_rows = rule->first_in_rows;
+    params.in_keys = in.keys;
+    params.in_capacity = in.capacity;
+    params.num_in = in.num_sites;
+  }
+  return params;
+}
+
+absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceRulebooks::MakeTables(absl::Span<const int> levels,
+                                                                                        kernels::MapSearch strategy) {
+  const bool is_grid = strategy == kernels::MapSearch::kGrid;
+  std::vector<kernels::cuda::CoordinateTableBuildParams> builds;
+  std::vector<size_t> memory_begin;
+  size_t memory_bytes = 0;
+  for (const int index : levels) {
+    const DeviceLevels::Level& level = levels_->at(index);
+    builds.push_back(
+        {.dimension = sizes_->dimension(),
+         .search = strategy,
+         .num_samples = sizes_->num_samples(),
+         .keys = level.keys,
+         .capacity = level.capacity,
+         .num_keys = level.num_sites,
+         .grid_cells = is_grid ? reinterpret_cast<int32_t*>(memory_->context().grid_cells.data()) : nullptr,
+         .max_grid_cells = is_grid ? memory_->context().grid_cells.bytes() / kCellBytes : 0});
+    memory_begin.push_back(memory_bytes);
+    memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
+  }
+  ASSIGN_OR_RETURN(void* const memory, memory_->TakeScratch(memory_bytes));
+  for (size_t i = 0; i < builds.size(); ++i) builds[i].memory = static_cast<char*>(memory) + memory_begin[i];
+  std::vector<kernels::cuda::CoordinateTable> tables(builds.size());
+  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTables(builds, tables, memory_->stream().get()));
+  return tables;
+}
+
+absl::Status DeviceRulebooks::SearchByHash() {
+  std::vector<kernels::NeighbourSearchParams> params;
+  std::vector<int> table_levels;
+  std::vector<size_t> table_of;  // by search; what reads no table has the last one
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  for (const Search& search : searches_) {
+    if (search.strategy != kernels::MapSearch::kHash) continue;
+    params.push_back(SearchParams(search));
+    table_of.push_back(kNone);
+    if (params.back().first_in_rows != nullptr) continue;
+    const int in_level = RulebookOf(search).in_level;
+    const auto found = std::find(table_levels.begin(), table_levels.end(), in_level);
+    table_of.back() = static_cast<size_t>(found - table_levels.begin());
+    if (found == table_levels.end()) table_levels.push_back(in_level);
+  }
+  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
+                   MakeTables(table_levels, kernels::MapSearch::kHash));
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (table_of[i] != kNone) params[i].table = tables[table_of[i]];
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, memory_->stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::CleanGrid() {
+  CudaContext& context = memory_->context();
+  if (context.is_grid_clean || context.grid_cells.data() == nullptr) return absl::OkStatus();
+  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context.grid_cells.data(), 0xFF, static_cast<size_t>(context.grid_cells.bytes()),
+                                       memory_->stream().get()));
+  context.is_grid_clean = true;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::ReserveGrid(int64_t max_grid_bytes) {
+  CudaContext& context = memory_->context();
+  const int64_t bytes = max_grid_bytes / kCellBytes * kCellBytes;
+  if (context.grid_cells.bytes() == bytes) return absl::OkStatus();
+  absl::StatusOr<DeviceBuffer> cells = DeviceBuffer::Create(*context.pool, bytes, memory_->stream());
+  // Without room for it, the hash table serves in its place.
+  if (ReasonOf(cells.status()) == error_reason::kOutOfMemory) return absl::OkStatus();
+  ASSIGN_OR_RETURN(context.grid_cells, std::move(cells));
+  context.is_grid_clean = false;  // nothing has been written yet
+  return CleanGrid();
+}
+
+// There is one grid for all levels: each has it in its turn.
+absl::Status DeviceRulebooks::SearchByGrid() {
+  std::vector<kernels::NeighbourSearchParams> params;
+  for (int index = 0; index < sizes_->num_levels(); ++index) {
+    params.clear();
+    int64_t max_grid_bytes = 0;
+    for (const Search& search : searches_) {
+      if (search.strategy != kernels::MapSearch::kGrid) continue;
+      if (RulebookOf(search).in_level != index) continue;
+      params.push_back(SearchParams(search));
+      max_grid_bytes = search.max_grid_bytes;
+    }
+    if (params.empty()) continue;
+    RETURN_IF_ERROR(ReserveGrid(max_grid_bytes));
+    memory_->context().is_grid_clean = false;
+    ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
+                     MakeTables({index}, kernels::MapSearch::kGrid));
+    const kernels::cuda::CoordinateTable& table = tables.front();
+    for (kernels::NeighbourSearchParams& search : params) search.table = table;
+    RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, memory_->stream().get()));
+    if (std::find(grid_levels_.begin(), grid_levels_.end(), index) == grid_levels_.end()) grid_levels_.push_back(index);
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_->on_device().uses_grid + index, table.uses_grid, sizeof(int32_t),
+                                         cudaMemcpyDeviceToDevice, memory_->stream().get()));
+    const DeviceLevels::Level& level = levels_->at(index);
+    RETURN_IF_CUDA_ERROR(
+        kernels::cuda::ResetGrid(table, level.keys, level.capacity, level.num_sites, memory_->stream().get()));
+    memory_->context().is_grid_clean = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::MakePairTables() {
+  std::vector<kernels::PairTablesParams> params;
+  std::vector<size_t> workspace_begin;
+  size_t workspace_bytes = 0;
+  for (const Search& search : searches_) {
+    const Rulebook& rulebook = RulebookOf(search);
+    if (!rulebook.forms.pairs) continue;
+    params.push_back({.num_offsets = rulebook.num_offsets,
+                      .neighbours = rulebook.neighbours,
+                      .out_capacity = rulebook.out_capacity,
+                      .num_out = levels_->at(rulebook.out_level).num_sites,
+                      .in_capacity = rulebook.in_capacity,
+                      .num_in = levels_->at(rulebook.in_level).num_sites,
+                      .is_symmetric = rulebook.has_identity,
+                      .in_pairs = rulebook.in_pairs,
+                      .out_pairs = rulebook.out_pairs,
+                      .in_masks = rulebook.in_masks,
+                      .out_masks = rulebook.out_masks,
+                      .offset_begin = sizes_->offsets_on_device(search.index)});
+    workspace_begin.push_back(workspace_bytes);
+    workspace_bytes += kernels::cuda::PairTablesWorkspaceBytes(params.back());
+  }
+  if (params.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(void* const workspace, memory_->TakeScratch(workspace_bytes));
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].workspace = static_cast<char*>(workspace) + workspace_begin[i];
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::PairTables(params, memory_->stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::SwapNeighbours() {
+  std::vector<kernels::SwapNeighboursParams> params;
+  for (const Search& search : searches_) {
+    const Rulebook& rulebook = RulebookOf(search);
+    if (!rulebook.forms.swapped_neighbours) continue;
+    params.push_back({.num_offsets = rulebook.num_offsets,
+                      .neighbours = rulebook.neighbours,
+                      .out_capacity = rulebook.out_capacity,
+                      .num_out = levels_->at(rulebook.out_level).num_sites,
+                      .in_capacity = rulebook.in_capacity,
+                      .swapped = rulebook.swapped_neighbours});
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::SwapNeighbours(params, memory_->stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made) {
+  RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows));
+  const Rulebook& rulebook = at(index);
+  RETURN_IF_ERROR(CheckNumRows(made.num_pairs(), "pairs"));
+  const auto list_bytes = static_cast<size_t>(made.num_pairs()) * sizeof(int32_t);
+  const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
+  std::copy_n(made.offset_begin, num_begins, sizes_->offsets_on_host(index));
+  RETURN_IF_ERROR(memory_->Upload(sizes_->offsets_on_device(index), made.offset_begin, num_begins * sizeof(int64_t)));
+  if (request.forms.pairs) {
+    const auto second_list = static_cast<size_t>(AlignedBytes(static_cast<int64_t>(list_bytes)));
+    ASSIGN_OR_RETURN(void* const lists, memory_->TakeScratch(2 * second_list));
+    auto* const in_rows = static_cast<int32_t*>(lists);
+    auto* const out_rows = in_rows + second_list / sizeof(int32_t);
+    RETURN_IF_ERROR(memory_->Upload(in_rows, made.in_rows, list_bytes));
+    RETURN_IF_ERROR(memory_->Upload(out_rows, made.out_rows, list_bytes));
+    RETURN_IF_CUDA_ERROR(kernels::cuda::PairTablesFromLists({.num_offsets = made.num_offsets,
+                                                             .num_pairs = made.num_pairs(),
+                                                             .in_rows = in_rows,
+                                                             .out_rows = out_rows,
+                                                             .offset_begin = sizes_->offsets_on_device(index),
+                                                             .in_capacity = made.num_in_rows,
+                                                             .out_capacity = made.num_out_rows,
+                                                             .in_pairs = rulebook.in_pairs,
+                                                             .out_pairs = rulebook.out_pairs,
+                                                             .in_masks = rulebook.in_masks,
+                                                             .out_masks = rulebook.out_masks},
+                                                            memory_->stream().get()));
+  }
+  std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
+  if (request.forms.neighbours) {
+    neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
+    RETURN_IF_ERROR(memory_->Upload(rulebook.neighbours, neighbours.data(), neighbours.size() * sizeof(int32_t)));
+  }
+  if (request.forms.swapped_neighbours) {
+    swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
+    RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
+  }
+  return memory_->stream().Synchronize();
+}
+
+absl::Status DeviceRulebooks::CheckNumPairs() const {
+  for (int i = 0; i < sizes_->num_rulebooks(); ++i) {
+    if (at(i).swap_of < 0) RETURN_IF_ERROR(CheckNumRows(sizes_->num_pairs(i), "pairs"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t DeviceRulebooks::num_grid_fallbacks() const {
+  const int64_t* const uses_grid = sizes_->on_host().uses_grid;
+  return static_cast<int64_t>(grid_levels_.size()) - std::count(uses_grid, uses_grid + sizes_->num_levels(), 1);
+}
+
+NeighboursView DeviceRulebooks::neighbours(int index) const {
+  const Rulebook& rulebook = at(Searched(index));
+  NeighboursView view{.num_offsets = rulebook.num_offsets,
+                      .rows = rulebook.neighbours,
+                      .pitch = rulebook.out_capacity,
+                      .num_in_rows = levels_->num_sites(rulebook.in_level),
+                      .num_out_rows = levels_->num_sites(rulebook.out_level),
+                      .identity_offset = rulebook.has_identity ? rulebook.num_offsets / 2 : -1};
+  if (at(index).swap_of >= 0) {
+    view.rows = rulebook.swapped_neighbours;
+    view.pitch = rulebook.in_capacity;
+    std::swap(view.num_in_rows, view.num_out_rows);
+  }
+  return view;
+}
+
+kernels::PairTablesView DeviceRulebooks::pairs(int index) const {
+  const Rulebook& rulebook = at(Searched(index));
+  kernels::PairTablesView view{.num_offsets = rulebook.num_offsets,
+                               .in_pairs = rulebook.in_pairs,
+                               .in_capacity = rulebook.in_capacity,
+                               .out_pairs = rulebook.out_pairs,
+                               .out_capacity = rulebook.out_capacity,
+                               .in_masks = rulebook.in_masks,
+                               .out_masks = rulebook.out_masks,
+                               .offset_begin = sizes_->offsets_on_host(Searched(index)),
+                               .num_in_rows = levels_->num_sites(rulebook.in_level),
+                               .num_out_rows = levels_->num_sites(rulebook.out_level),
+                               .identity_offset = rulebook.has_identity ? rulebook.num_offsets / 2 : -1};
+  if (at(index).swap_of >= 0) {
+    std::swap(view.in_pairs, view.out_pairs);
+    std::swap(view.in_capacity, view.out_capacity);
+    std::swap(view.in_masks, view.out_masks);
+    std::swap(view.num_in_rows, view.num_out_rows);
+  }
+  return view;
+}
+
+}  // namespace voxserve

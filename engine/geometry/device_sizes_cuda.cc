@@ -1,0 +1,72 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "engine/geometry/device_sizes.h"
+#include "engine/runtime/cuda_status.h"
+
+namespace voxserve {
+
+absl::Status CheckNumRows(int64_t rows, const char* what) {
+  if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("a batch of up to ", rows, " ", what, "; the limit is ",
+                                                              std::numeric_limits<int32_t>::max())),
+                    error_reason::kOutOfMemory);
+}
+
+int64_t DeviceSizes::Cut(int64_t* block, Arrays& arrays) const {
+  int64_t count = 0;
+  const auto take = [&](int64_t values) {
+    int64_t* const array = block == nullptr ? nullptr : block + count;
+    count += values;
+    return array;
+  };
+  const int64_t samples = shape_.num_samples;
+  arrays.sample_begin = take(samples + 1);
+  arrays.num_invalid = take(samples);
+  arrays.num_out_of_range = take(samples);
+  arrays.num_dropped_points = take(samples);
+  arrays.num_dropped_voxels = take(samples);
+  arrays.num_sites = take(shape_.num_levels);
+  arrays.beyond_limits = take(samples * shape_.num_levels);
+  arrays.uses_grid = take(shape_.num_levels);
+  arrays.num_valid = take(shape_.num_selected > 0 ? samples : 0);
+  arrays.selected = take((shape_.num_selected + 1) / 2);
+  arrays.offset_begin = take(offsets_before_.back());
+  return count;
+}
+
+absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
+  memory_ = &memory;
+  shape_ = shape;
+  shape_.rulebook_offsets = {};
+  offsets_before_.assign(1, 0);
+  for (const int32_t num_offsets : shape.rulebook_offsets) {
+    offsets_before_.push_back(offsets_before_.back() + num_offsets + 1);
+  }
+  const int64_t count = Cut(nullptr, on_device_);
+  const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
+  host_.assign(static_cast<size_t>(count), 0);
+  Cut(host_.data(), on_host_);
+  RETURN_IF_ERROR(memory.context().download.Reserve(static_cast<int64_t>(bytes)));
+  ASSIGN_OR_RETURN(int64_t * block, memory.Take<int64_t>(count));
+  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(block, 0, bytes, memory.stream().get()));
+  Cut(block, on_device_);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceSizes::QueueCopy() {
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(memory_->context().download.data(), on_device_.sample_begin,
+                                       host_.size() * sizeof(int64_t), cudaMemcpyDeviceToHost,
+                                       memory_->stream().get()));
+  return absl::OkStatus();
+}
+
+void DeviceSizes::TakeCopy() {
+  std::memcpy(host_.data(), memory_->context().download.data(), host_.size() * sizeof(int64_t));
+}
+
+}  // namespace voxserve

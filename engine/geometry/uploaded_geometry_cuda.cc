@@ -1,0 +1,32 @@
+#include "engine/base/status_macros.h"
+#include "engine/geometry/uploaded_geometry.h"
+
+namespace voxserve {
+
+absl::Status UploadedGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
+  return on_host_.MakeLevel(level, parent, rule);
+}
+
+absl::Status UploadedGeometry::UniteLevels(int level, int a, int b) { return on_host_.UniteLevels(level, a, b); }
+
+absl::Status UploadedGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams filter) {
+  return on_host_.FilterLevel(level, parent, filter);
+}
+
+absl::Status UploadedGeometry::MakeRulebook(int index, const RulebookRequest& request) {
+  RulebookRequest merged = request;
+  merged.search = kernels::MapSearch::kMerge;
+  RETURN_IF_ERROR(on_host_.MakeRulebook(0, merged));  // one after the other in the same memory
+  return on_device_->UploadRulebook(index, request, on_host_.rulebook(0));
+}
+
+absl::Status UploadedGeometry::SwapRulebook(int index, int of) { return on_device_->SwapRulebook(index, of); }
+
+absl::Status UploadedGeometry::Finish() { return on_device_->UploadVoxels(on_host_); }
+
+absl::Status UploadedGeometry::MakeSampleBegin(int level) {
+  RETURN_IF_ERROR(on_host_.MakeSampleBegin(level));
+  return on_device_->UploadSampleBegin(level, on_host_);
+}
+
+}  // namespace voxserve

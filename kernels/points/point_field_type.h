@@ -1,0 +1,66 @@
+#pragma once
+
+// The types of the values in a point cloud's fields: those of sensor_msgs/PointField, and float16. The numbers are the
+// wire's (proto/voxserve/v1/point_cloud.proto). Kernels, engine and server have this one list.
+
+#include <cstdint>
+#include <type_traits>
+
+namespace voxserve::kernels {
+
+enum class PointFieldType : int32_t {
+  kInt8 = 1,
+  kUint8 = 2,
+  kInt16 = 3,
+  kUint16 = 4,
+  kInt32 = 5,
+  kUint32 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kFloat16 = 9,
+};
+
+// An IEEE 754 binary16, for which C++ has no type.
+struct Float16Bits {
+  uint16_t bits = 0;
+};
+
+// The unsigned integer of T's size.
+template <typename T>
+using BitsOf = std::conditional_t<
+    sizeof(T) == 1, uint8_t,
+    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+
+// Returns visit(T()) for the C++ type T of such values, and a 0 of visit's result for a number that is no type. On a
+// GPU too.
+template <typename Visit>
+constexpr auto VisitPointFieldType(PointFieldType type, Visit visit) {
+  switch (type) {
+    case PointFieldType::kInt8:
+      return visit(int8_t{});
+    case PointFieldType::kUint8:
+      return visit(uint8_t{});
+    case PointFieldType::kInt16:
+      return visit(int16_t{});
+    case PointFieldType::kUint16:
+      return visit(uint16_t{});
+    case PointFieldType::kInt32:
+      return visit(int32_t{});
+    case PointFieldType::kUint32:
+      return visit(uint32_t{});
+    case PointFieldType::kFloat32:
+      return visit(float{});
+    case PointFieldType::kFloat64:
+      return visit(double{});
+    case PointFieldType::kFloat16:
+      return visit(Float16Bits{});
+  }
+  return decltype(visit(int8_t{}))();
+}
+
+// Bytes of one value; 0 for a number that is no type.
+constexpr int SizeOf(PointFieldType type) {
+  return VisitPointFieldType(type, [](auto value) { return static_cast<int>(sizeof(value)); });
+}
+
+}  // namespace voxserve::kernels
