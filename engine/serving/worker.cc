@@ -20,7 +20,17 @@ absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
 }
 
-// What the executor does not know of an answer.
+// Of all samples; 0 where one of them failed.
+int64_t NumVoxels(const BatchOutput& output) {
+  int64_t voxels = 0;
+  for (const InferResult& sample : output.samples) {
+    if (!sample.status.ok()) return 0;
+    voxels += sample.counts.voxels;
+  }
+  return voxels;
+}
+
+// Adds to an answer what the executor does not know.
 void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl::Duration queued,
               const std::string& device, InferResult& result) {
   const ServedModel& model = *task.model;
@@ -139,6 +149,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     return both;
   }
   Report(tasks, output, started);
+  const int64_t voxels = NumVoxels(output);
   for (size_t i = 0; i < tasks.size(); ++i) {
     QueuedTask& task = tasks[i];
     const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
@@ -148,12 +159,6 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
       Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
       task.task.done(std::move(output.samples[i]));
     }
-  }
-  if (!output.status.ok()) return {};
-  int64_t voxels = 0;
-  for (const InferResult& sample : output.samples) {
-    if (!sample.status.ok()) return {};
-    voxels += sample.counts.voxels;
   }
   if (voxels == 0) return {};
   // What a sample takes, and leaves of the points, tells nothing of the network's time and memory.
