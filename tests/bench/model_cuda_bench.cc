@@ -66,7 +66,7 @@ void PrintHeader() {
   std::string row = "| model | scan | plan | batch | points | voxels | boxes | p50 ms | p99 ms |";
   std::string dashes = "|---|---|---|--:|--:|--:|--:|--:|--:|";
   for (const Stage stage : kStages) {
-    row += absl::StrFormat(" %s |", stage);
+    row += absl::StrFormat(" %s |", std::string(NameOf(stage)));
     dashes += "--:|";
   }
   std::printf("%s\n%s\n", row.c_str(), dashes.c_str());

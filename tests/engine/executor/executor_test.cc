@@ -127,7 +127,7 @@ TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   const BatchOutput alone = Run({&beyond}, RunLimits());
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   EXPECT_EQ(ReasonOf(alone.samples[0].status), error_reason::kCoordinateLimits);
-  for (const StageTime& stage : alone.stages) EXPECT_NE(stage.name, "features");
+  for (const StageTime& time : alone.stages) EXPECT_NE(time.stage, Stage::kFeatures);
 }
 
 TEST_P(ExecutorTest, NoSampleAtAll) {

@@ -325,7 +325,7 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   const std::vector<InferTask> inputs = {{.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps},
                                          {.cloud = cloud, .return_scores = true},
                                          {.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
-  const BatchOutput output = (*runner)->executor().Run(*program, inputs, {});
+  const BatchOutput output = (*runner)->Run(*program, inputs);
   ASSERT_TRUE(output.status.ok()) << output.status;
   const InferResult& whole = output.samples[1];
   ASSERT_EQ(whole.labels().size(), all.size());

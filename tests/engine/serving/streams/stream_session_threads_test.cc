@@ -141,7 +141,7 @@ TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
     config.sweeps = SweepHistory::Options{.num_sweeps = 3};
     std::shared_ptr<StreamSession> session = StreamSession::Create(
         std::move(config), {.submit = [&](InferTask task) { return engine.Submit(std::move(task)); },
-                            .cancel = [&](uint64_t t, const char*) { return engine.Cancel(t); },
+                            .cancel = [&](uint64_t t, DropReason) { return engine.Cancel(t); },
                             .now = [&] { return absl::FromUnixSeconds(seconds.fetch_add(1)); }});
     std::atomic<bool> is_over{false};
     std::thread timer([&] {
