@@ -30,43 +30,34 @@ size_t GatherGemmScatterWorkspaceBytes(const GatherGemmScatterParams& params) { 
 cudaError_t MultiplyGroups(const GatherGemmScatterParams& params, const void* gathered, void* products, Gemm& gemm) {
   const PairTablesView& tables = params.tables;
   const MatmulGrouping& grouping = *params.grouping;
-  const int64_t value_bytes = SizeOf(params.dtype);
-  const int64_t in_channels = params.in_channels, out_channels = params.out_channels;
+  const DType dtype = params.dtype;
+  const int32_t in_channels = params.in_channels, out_channels = params.out_channels;
+  const int64_t weight_values = int64_t{in_channels} * out_channels;
   const auto weights_at = [&](int64_t position) {
-    return static_cast<const char*>(params.weights) + position * in_channels * out_channels * value_bytes;
+    const auto* const weights = static_cast<const char*>(params.weights);
+    return ConstRows::Packed(weights + position * weight_values * SizeOf(dtype), dtype, in_channels, out_channels);
   };
+  const ConstRows gathered_rows = ConstRows::Packed(gathered, dtype, grouping.num_gathered_rows, in_channels);
+  const Rows product_rows = Rows::Packed(products, dtype, grouping.num_product_rows, out_channels);
   for (const MatmulGroup& group : grouping.groups) {
-    VOXSERVE_RETURN_IF_CUDA(
-        gemm.Multiply({.dtype = params.dtype,
-                       .out_dtype = params.dtype,
-                       .m = group.rows,
-                       .n = out_channels,
-                       .k = in_channels,
-                       .a = static_cast<const char*>(gathered) + group.begin * in_channels * value_bytes,
-                       .a_pitch = in_channels,
-                       .b = weights_at(group.first),
-                       .b_pitch = out_channels,
-                       .c = static_cast<char*>(products) + group.begin * out_channels * value_bytes,
-                       .c_pitch = out_channels,
-                       .count = group.count,
-                       .a_stride = group.rows * in_channels,
-                       .b_stride = in_channels * out_channels,
-                       .c_stride = group.rows * out_channels}));
+    const int64_t end = group.begin + group.rows;  // of the first product
+    VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.a = gathered_rows.RowRange(group.begin, end),
+                                           .b = weights_at(group.first),
+                                           .c = product_rows.RowRange(group.begin, end),
+                                           .count = group.count,
+                                           .a_stride = group.rows * in_channels,
+                                           .b_stride = weight_values,
+                                           .c_stride = group.rows * out_channels}));
   }
   if (grouping.num_product_rows == grouping.num_gathered_rows) return cudaSuccess;
   // The identity stands last in a symmetric walk, and at its own number in any other.
   const int32_t identity = params.is_symmetric ? tables.num_offsets - 1 : tables.identity_offset;
-  return gemm.Multiply({.dtype = params.dtype,
-                        .out_dtype = params.dtype,
-                        .m = grouping.num_product_rows - grouping.num_gathered_rows,
-                        .n = out_channels,
-                        .k = in_channels,
-                        .a = params.in,
-                        .a_pitch = params.in_pitch,
-                        .b = weights_at(identity),
-                        .b_pitch = out_channels,
-                        .c = static_cast<char*>(products) + grouping.num_gathered_rows * out_channels * value_bytes,
-                        .c_pitch = out_channels});
+  const int64_t num_rows = grouping.num_product_rows - grouping.num_gathered_rows;
+  return gemm.Multiply(
+      {.a =
+           {.data = params.in, .dtype = dtype, .channels = in_channels, .pitch = params.in_pitch, .capacity = num_rows},
+       .b = weights_at(identity),
+       .c = product_rows.RowRange(grouping.num_gathered_rows, grouping.num_product_rows)});
 }
 
 cudaError_t GatherGemmScatter(const GatherGemmScatterParams& params, Gemm& gemm, cudaStream_t stream) {

@@ -56,14 +56,11 @@ cudaDataType_t DataTypeOf(DType dtype) {
   return CUDA_R_32F;
 }
 
-bool AreTypesValid(DType dtype, DType out_dtype) {
-  const bool is_feature = dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-  return is_feature && (out_dtype == dtype || out_dtype == DType::kFloat32);
-}
-
-bool AreSizesValid(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  return m > 0 && n > 0 && k > 0 && m <= kMax && n <= kMax && k <= kMax;
+// Whether A and D are matrices that have a product.
+bool AreValid(const ConstRows& a, const ConstRows& d) {
+  const bool is_feature = a.dtype == DType::kFloat32 || a.dtype == DType::kFloat16 || a.dtype == DType::kBfloat16;
+  return is_feature && (d.dtype == a.dtype || d.dtype == DType::kFloat32) && a.channels > 0 && d.channels > 0 &&
+         d.capacity > 0 && d.capacity <= std::numeric_limits<int32_t>::max();
 }
 
 uint32_t AlignmentOf(uint64_t bits) {
@@ -71,8 +68,9 @@ uint32_t AlignmentOf(uint64_t bits) {
 }
 uint32_t AlignmentOf(const void* pointer) { return AlignmentOf(reinterpret_cast<uintptr_t>(pointer)); }
 // Of every row of every matrix.
-uint32_t AlignmentOf(const void* pointer, int64_t pitch_bytes, int64_t stride_bytes) {
-  return AlignmentOf(reinterpret_cast<uintptr_t>(pointer) | static_cast<uint64_t>(pitch_bytes | stride_bytes));
+uint32_t AlignmentOf(const ConstRows& rows, int64_t stride) {
+  return AlignmentOf(reinterpret_cast<uintptr_t>(rows.data) |
+                     static_cast<uint64_t>(rows.pitch_bytes() | stride * SizeOf(rows.dtype)));
 }
 
 // `count` products D = activation(A B + residual + bias) of one shape.
@@ -140,14 +138,14 @@ struct Description {
 
   cudaError_t Init(const Product& wanted, cublasComputeType_t compute_type) {
     const FusedMultiplyParams& params = wanted.of_one;
-    const cudaDataType_t type = DataTypeOf(params.dtype), out_type = DataTypeOf(params.out_dtype);
-    const auto rows = static_cast<uint64_t>(params.m), n = static_cast<uint64_t>(params.n),
-               k = static_cast<uint64_t>(params.k);
-    const int64_t residual_pitch = params.residual == nullptr ? params.d_pitch : params.residual_pitch;
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&b, type, n, k, params.b_pitch));
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&a, type, k, rows, params.a_pitch));
+    const cudaDataType_t type = DataTypeOf(params.a.dtype), out_type = DataTypeOf(params.d.dtype);
+    const auto rows = static_cast<uint64_t>(params.d.capacity), n = static_cast<uint64_t>(params.d.channels),
+               k = static_cast<uint64_t>(params.a.channels);
+    const int64_t residual_pitch = params.residual.data == nullptr ? params.d.pitch : params.residual.pitch;
+    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&b, type, n, k, params.b.pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&a, type, k, rows, params.a.pitch));
     VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&residual, out_type, n, rows, residual_pitch));
-    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&d, out_type, n, rows, params.d_pitch));
+    VOXSERVE_RETURN_IF_CUBLAS(cublasLtMatrixLayoutInit(&d, out_type, n, rows, params.d.pitch));
     if (wanted.count > 1) {
       VOXSERVE_RETURN_IF_CUDA(SetCount(b, wanted.count, wanted.b_stride));
       VOXSERVE_RETURN_IF_CUDA(SetCount(a, wanted.count, wanted.a_stride));
@@ -180,20 +178,19 @@ struct Description {
 Product PackedProduct(const Product& wanted, const ProductKey& key) {
   Product packed = wanted;
   FusedMultiplyParams& params = packed.of_one;
-  const int64_t value_bytes = SizeOf(params.dtype), out_bytes = SizeOf(params.out_dtype);
-  const auto pitch = [](int64_t channels, int64_t bytes, uint32_t alignment) {
-    const int64_t step = std::max<int64_t>(alignment / bytes, 1);
+  const auto pitch = [](int64_t channels, DType dtype, uint32_t alignment) {
+    const int64_t step = std::max<int64_t>(alignment / SizeOf(dtype), 1);
     return (channels + step - 1) / step * step;
   };
-  params.m = key.m;
+  params.d.capacity = key.m;
   packed.count = key.count;
-  params.a_pitch = pitch(params.k, value_bytes, key.a_alignment);
-  params.b_pitch = pitch(params.n, value_bytes, key.b_alignment);
-  params.d_pitch = params.residual_pitch =
-      pitch(params.n, out_bytes, std::min(key.d_alignment, key.residual_alignment));
-  packed.a_stride = params.m * params.a_pitch;
-  packed.b_stride = params.k * params.b_pitch;
-  packed.d_stride = params.m * params.d_pitch;
+  params.a.pitch = pitch(key.k, key.dtype, key.a_alignment);
+  params.b.pitch = pitch(key.n, key.dtype, key.b_alignment);
+  params.d.pitch = params.residual.pitch =
+      pitch(key.n, key.out_dtype, std::min(key.d_alignment, key.residual_alignment));
+  packed.a_stride = key.m * params.a.pitch;
+  packed.b_stride = key.k * params.b.pitch;
+  packed.d_stride = key.m * params.d.pitch;
   return packed;
 }
 
@@ -233,24 +230,15 @@ cudaError_t ChooseAlgorithm(cublasLtHandle_t cublaslt, const Product& wanted, co
 }
 
 Product ProductOf(const MultiplyParams& params) {
-  return {.of_one = {.dtype = params.dtype,
-                     .out_dtype = params.out_dtype,
-                     .m = params.m,
-                     .n = params.n,
-                     .k = params.k,
-                     .a = params.a,
-                     .a_pitch = params.a_pitch,
+  return {.of_one = {.a = params.a,
                      .b = params.b,
-                     .b_pitch = params.b_pitch,
-                     .residual = params.accumulate ? params.c : nullptr,
-                     .residual_pitch = params.c_pitch,
-                     .d = params.c,
-                     .d_pitch = params.c_pitch},
+                     .residual = params.accumulate ? ConstRows(params.c) : ConstRows{},
+                     .d = params.c},
           .count = params.count,
           .a_stride = params.a_stride,
           .b_stride = params.b_stride,
           .d_stride = params.c_stride,
-          .rounded_m = Gemm::RoundedRows(params.m)};
+          .rounded_m = Gemm::RoundedRows(params.c.capacity)};
 }
 
 }  // namespace
@@ -281,38 +269,33 @@ struct Gemm::Impl {
 
 cudaError_t Gemm::Impl::Choose(const Product& wanted, Algorithm* chosen) const {
   const FusedMultiplyParams& params = wanted.of_one;
-  const int64_t value_bytes = SizeOf(params.dtype), out_bytes = SizeOf(params.out_dtype);
-  // The strides of a single product are of no matter.
-  const int64_t stride_bytes = wanted.count > 1 ? value_bytes : 0, out_stride_bytes = wanted.count > 1 ? out_bytes : 0;
-  const cublasComputeType_t compute_type = ComputeType(params.dtype);
-  const bool has_residual = params.residual != nullptr;
+  const cublasComputeType_t compute_type = ComputeType(params.a.dtype);
+  const bool has_residual = params.residual.data != nullptr;
   ProductKey key{.device = device,
-                 .dtype = params.dtype,
-                 .out_dtype = params.out_dtype,
+                 .dtype = params.a.dtype,
+                 .out_dtype = params.d.dtype,
                  .tf32 = compute_type == CUBLAS_COMPUTE_32F_FAST_TF32,
                  .bias = params.bias != nullptr,
                  .relu = params.relu,
                  .residual = has_residual,
                  .deterministic = is_deterministic,
                  .m = wanted.rounded_m,
-                 .n = params.n,
-                 .k = params.k,
+                 .n = params.d.channels,
+                 .k = params.a.channels,
                  .count = wanted.count};
-  key.a_alignment = AlignmentOf(params.a, params.a_pitch * value_bytes, wanted.a_stride * stride_bytes);
-  key.b_alignment = AlignmentOf(params.b, params.b_pitch * value_bytes, wanted.b_stride * stride_bytes);
-  key.d_alignment = AlignmentOf(params.d, params.d_pitch * out_bytes, wanted.d_stride * out_stride_bytes);
-  key.residual_alignment =
-      has_residual ? AlignmentOf(params.residual, params.residual_pitch * out_bytes, wanted.d_stride * out_stride_bytes)
-                   : key.d_alignment;
+  // Where a group begins depends on those before it. Whole rows are aligned all the same. The strides of a single
+  // product are of no matter.
+  const auto alignment = [&](ConstRows rows, int64_t stride) {
+    if (is_deterministic) rows.data = nullptr;
+    return AlignmentOf(rows, is_deterministic || wanted.count == 1 ? 0 : stride);
+  };
+  key.a_alignment = alignment(params.a, wanted.a_stride);
+  key.b_alignment = alignment(params.b, wanted.b_stride);
+  key.d_alignment = alignment(params.d, wanted.d_stride);
+  key.residual_alignment = has_residual ? alignment(params.residual, wanted.d_stride) : key.d_alignment;
   if (is_deterministic) {
     key.m = kDeterministicRows;
     key.count = 1;
-    // Where a group begins depends on those before it. Whole rows are aligned all the same.
-    key.a_alignment = AlignmentOf(nullptr, params.a_pitch * value_bytes, 0);
-    key.b_alignment = AlignmentOf(nullptr, params.b_pitch * value_bytes, 0);
-    key.d_alignment = AlignmentOf(nullptr, params.d_pitch * out_bytes, 0);
-    key.residual_alignment =
-        has_residual ? AlignmentOf(nullptr, params.residual_pitch * out_bytes, 0) : key.d_alignment;
   }
   AlgorithmTable& table = AlgorithmTable::OfProcess();
   if (const std::optional<Algorithm> found = table.Find(key)) {
@@ -327,14 +310,14 @@ cudaError_t Gemm::Impl::Choose(const Product& wanted, Algorithm* chosen) const {
 cudaError_t Gemm::Impl::Run(const Product& wanted, const Algorithm& algorithm) const {
   if (!algorithm.exists) return cudaErrorNotSupported;
   const FusedMultiplyParams& params = wanted.of_one;
-  const bool has_residual = params.residual != nullptr;
+  const bool has_residual = params.residual.data != nullptr;
   Description description;
-  VOXSERVE_RETURN_IF_CUDA(description.Init(wanted, ComputeType(params.dtype)));
+  VOXSERVE_RETURN_IF_CUDA(description.Init(wanted, ComputeType(params.a.dtype)));
   const float alpha = 1, beta = has_residual ? 1 : 0;
   const cublasStatus_t status =
-      cublasLtMatmul(cublaslt, &description.product, &alpha, params.b, &description.b, params.a, &description.a, &beta,
-                     has_residual ? params.residual : params.d, &description.residual, params.d, &description.d,
-                     &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
+      cublasLtMatmul(cublaslt, &description.product, &alpha, params.b.data, &description.b, params.a.data,
+                     &description.a, &beta, has_residual ? params.residual.data : params.d.data, &description.residual,
+                     params.d.data, &description.d, &algorithm.algorithm, workspace, kWorkspaceBytes, stream);
   // The algorithm was chosen for other rows and pitches than these; it refuses before it launches.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return cudaErrorNotSupported;
   VOXSERVE_RETURN_IF_CUBLAS(status);
@@ -343,13 +326,13 @@ cudaError_t Gemm::Impl::Run(const Product& wanted, const Algorithm& algorithm) c
 
 cudaError_t Gemm::Impl::RunByCublas(const MultiplyParams& params) const {
   const float alpha = 1, beta = params.accumulate ? 1 : 0;
-  const cudaDataType_t type = DataTypeOf(params.dtype), out_type = DataTypeOf(params.out_dtype);
-  const cublasComputeType_t compute_type = ComputeType(params.dtype);
+  const cudaDataType_t type = DataTypeOf(params.a.dtype), out_type = DataTypeOf(params.c.dtype);
+  const cublasComputeType_t compute_type = ComputeType(params.a.dtype);
   // Column-major: C^T [n, m] = B^T [n, k] A^T [k, m].
   VOXSERVE_RETURN_IF_CUBLAS(cublasGemmStridedBatchedEx_64(
-      cublas, CUBLAS_OP_N, CUBLAS_OP_N, params.n, params.m, params.k, &alpha, params.b, type, params.b_pitch,
-      params.b_stride, params.a, type, params.a_pitch, params.a_stride, &beta, params.c, out_type, params.c_pitch,
-      params.c_stride, params.count, compute_type, CUBLAS_GEMM_DEFAULT));
+      cublas, CUBLAS_OP_N, CUBLAS_OP_N, params.c.channels, params.c.capacity, params.a.channels, &alpha, params.b.data,
+      type, params.b.pitch, params.b_stride, params.a.data, type, params.a.pitch, params.a_stride, &beta, params.c.data,
+      out_type, params.c.pitch, params.c_stride, params.count, compute_type, CUBLAS_GEMM_DEFAULT));
   return LaunchStatus(stream);
 }
 
@@ -384,10 +367,8 @@ int64_t Gemm::RoundedRows(int64_t rows) {
 }
 
 cudaError_t Gemm::Multiply(const MultiplyParams& params) {
-  if (params.m == 0 || params.n == 0 || params.count == 0) return cudaSuccess;
-  if (!AreSizesValid(params.m, params.n, params.k) || !AreTypesValid(params.dtype, params.out_dtype)) {
-    return cudaErrorInvalidValue;
-  }
+  if (params.c.capacity == 0 || params.c.channels == 0 || params.count == 0) return cudaSuccess;
+  if (!AreValid(params.a, params.c)) return cudaErrorInvalidValue;
   const NvtxRange range("Multiply");
   const Product wanted = ProductOf(params);
   Algorithm algorithm;
@@ -397,10 +378,8 @@ cudaError_t Gemm::Multiply(const MultiplyParams& params) {
 }
 
 cudaError_t Gemm::Prepare(const MultiplyParams& params) {
-  if (params.m == 0 || params.n == 0 || params.count == 0) return cudaSuccess;
-  if (!AreSizesValid(params.m, params.n, params.k) || !AreTypesValid(params.dtype, params.out_dtype)) {
-    return cudaErrorInvalidValue;
-  }
+  if (params.c.capacity == 0 || params.c.channels == 0 || params.count == 0) return cudaSuccess;
+  if (!AreValid(params.a, params.c)) return cudaErrorInvalidValue;
   Algorithm algorithm;
   VOXSERVE_RETURN_IF_CUDA(impl_->Choose(ProductOf(params), &algorithm));
   if (!AlgorithmTable::OfProcess().IsFirstRun(impl_->device, algorithm)) return cudaSuccess;
@@ -408,15 +387,13 @@ cudaError_t Gemm::Prepare(const MultiplyParams& params) {
 }
 
 cudaError_t Gemm::MultiplyFused(const FusedMultiplyParams& params) {
-  if (params.m == 0 || params.n == 0) return cudaSuccess;
-  if (!AreSizesValid(params.m, params.n, params.k) || !AreTypesValid(params.dtype, params.out_dtype)) {
-    return cudaErrorInvalidValue;
-  }
+  if (params.d.capacity == 0 || params.d.channels == 0) return cudaSuccess;
+  if (!AreValid(params.a, params.d)) return cudaErrorInvalidValue;
   // Epilogues read the bias in whole words.
   if (params.bias != nullptr && AlignmentOf(params.bias) < kMaxAlignmentBytes) return cudaErrorNotSupported;
   const NvtxRange range("MultiplyFused");
   const Product wanted{.of_one = params,
-                       .rounded_m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(params.m)))};
+                       .rounded_m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(params.d.capacity)))};
   Algorithm algorithm;
   VOXSERVE_RETURN_IF_CUDA(impl_->Choose(wanted, &algorithm));
   return impl_->Run(wanted, algorithm);

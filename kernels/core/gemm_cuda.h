@@ -15,23 +15,15 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
+#include "kernels/core/rows.h"
 
 namespace voxserve::kernels::cuda {
 
 // `count` products of one shape; the i-th's matrices lie i strides further on.
 struct MultiplyParams {
-  DType dtype = DType::kFloat32;      // of A and B
-  DType out_dtype = DType::kFloat32;  // of C: dtype, or float32
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  const void* a = nullptr;
-  int64_t a_pitch = 0;  // values from a row to the next, as for b and c
-  const void* b = nullptr;
-  int64_t b_pitch = 0;
-  void* c = nullptr;
-  int64_t c_pitch = 0;
+  ConstRows a;              // [m, k]
+  ConstRows b;              // [k, n], of A's type
+  Rows c;                   // [m, n], of A's type or float32
   bool accumulate = false;  // add to C instead of overwriting it
   int64_t count = 1;
   int64_t a_stride = 0;  // values from a matrix to the next, as for b and c
@@ -42,21 +34,12 @@ static_assert(std::is_trivially_copyable_v<MultiplyParams>);
 
 // D = activation(A B + residual + bias), in one launch.
 struct FusedMultiplyParams {
-  DType dtype = DType::kFloat32;      // of A and B
-  DType out_dtype = DType::kFloat32;  // of D, bias and residual: dtype, or float32
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  const void* a = nullptr;
-  int64_t a_pitch = 0;  // values, as for the others
-  const void* b = nullptr;
-  int64_t b_pitch = 0;
-  const void* bias = nullptr;      // [n]; null: none
-  const void* residual = nullptr;  // [m, n]; null: none; may be D
-  int64_t residual_pitch = 0;
+  ConstRows a;                 // [m, k]
+  ConstRows b;                 // [k, n], of A's type
+  const void* bias = nullptr;  // [n] of D's type; null: none
+  ConstRows residual;          // [m, n] of D's type; null data: none; may be D
   bool relu = false;
-  void* d = nullptr;
-  int64_t d_pitch = 0;
+  Rows d;  // [m, n], of A's type or float32
 };
 static_assert(std::is_trivially_copyable_v<FusedMultiplyParams>);
 

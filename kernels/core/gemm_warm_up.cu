@@ -14,6 +14,8 @@ cudaError_t WarmUpGemm(const GemmWarmUpParams& params, Gemm& gemm) {
   if (params.in_channels == 0 || params.out_channels == 0) return cudaSuccess;
   const NvtxRange range("WarmUpGemm");
   const int64_t value_bytes = SizeOf(params.dtype);
+  const auto in_channels = static_cast<int32_t>(params.in_channels);
+  const auto out_channels = static_cast<int32_t>(params.out_channels);
   const int64_t weight_values = params.in_channels * params.out_channels;
   char* const memory = static_cast<char*>(params.memory);
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
@@ -24,21 +26,14 @@ cudaError_t WarmUpGemm(const GemmWarmUpParams& params, Gemm& gemm) {
       const int64_t gathered_begin = products_begin + aligned(count * rows * params.out_channels * value_bytes);
       const int64_t end = gathered_begin + count * rows * params.in_channels * value_bytes;
       if (count * rows > kMostProductRows || end > params.memory_bytes) break;
-      VOXSERVE_RETURN_IF_CUDA(gemm.Prepare({.dtype = params.dtype,
-                                            .out_dtype = params.dtype,
-                                            .m = rows,
-                                            .n = params.out_channels,
-                                            .k = params.in_channels,
-                                            .a = memory + gathered_begin,
-                                            .a_pitch = params.in_channels,
-                                            .b = memory,
-                                            .b_pitch = params.out_channels,
-                                            .c = memory + products_begin,
-                                            .c_pitch = params.out_channels,
-                                            .count = count,
-                                            .a_stride = rows * params.in_channels,
-                                            .b_stride = weight_values,
-                                            .c_stride = rows * params.out_channels}));
+      VOXSERVE_RETURN_IF_CUDA(
+          gemm.Prepare({.a = ConstRows::Packed(memory + gathered_begin, params.dtype, rows, in_channels),
+                        .b = ConstRows::Packed(memory, params.dtype, in_channels, out_channels),
+                        .c = Rows::Packed(memory + products_begin, params.dtype, rows, out_channels),
+                        .count = count,
+                        .a_stride = rows * in_channels,
+                        .b_stride = weight_values,
+                        .c_stride = rows * out_channels}));
     }
   }
   return cudaSuccess;

@@ -46,7 +46,7 @@ struct RowsOf {
     chunks.ForEach([&](int64_t row, int32_t chunk) { visit(row, chunk * kCount); });
   }
 
-  // Of rows of values of T, or of another type.
+  // Reads values of a row that holds T, or another type.
   template <typename Value = T>
   __device__ void Load(const ConstRows& in, int64_t row, int32_t channel, float (&values)[kCount]) const {
     const Pack<Value, kCount> read = LoadPack<kCount>(static_cast<const Value*>(in.data) + row * in.pitch + channel);

@@ -25,8 +25,18 @@ struct ConstRows {
   static constexpr ConstRows Packed(const void* data, DType dtype, int64_t capacity, int32_t channels) {
     return {.data = data, .dtype = dtype, .channels = channels, .pitch = channels, .capacity = capacity};
   }
+  // A row of float32 values.
   const float* floats(int64_t row = 0) const { return static_cast<const float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
+  // Rows [begin, end).
+  ConstRows RowRange(int64_t begin, int64_t end) const {
+    return {.data = static_cast<const char*>(data) + begin * pitch_bytes(),
+            .dtype = dtype,
+            .channels = channels,
+            .pitch = pitch,
+            .capacity = end - begin};
+  }
+  // Columns [first, first + count).
   ConstRows Columns(int32_t first, int32_t count) const {
     return {.data = data == nullptr ? nullptr : static_cast<const char*>(data) + first * SizeOf(dtype),
             .dtype = dtype,
@@ -50,6 +60,13 @@ struct Rows {
   }
   float* floats(int64_t row = 0) const { return static_cast<float*>(data) + row * pitch; }
   int64_t pitch_bytes() const { return pitch * SizeOf(dtype); }
+  Rows RowRange(int64_t begin, int64_t end) const {
+    return {.data = static_cast<char*>(data) + begin * pitch_bytes(),
+            .dtype = dtype,
+            .channels = channels,
+            .pitch = pitch,
+            .capacity = end - begin};
+  }
   operator ConstRows() const {  // NOLINT(google-explicit-constructor): whoever may write may read
     return {.data = data, .dtype = dtype, .channels = channels, .pitch = pitch, .capacity = capacity};
   }

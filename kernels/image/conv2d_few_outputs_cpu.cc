@@ -60,16 +60,16 @@ class GroupedConvolution {
     const int64_t num_positions = (in_end - in_begin) * params_.in_columns;
     scratch.products.resize(static_cast<size_t>(num_positions * num_cells_ * group_out_));
     scratch.sums.resize(static_cast<size_t>(out_columns_));
+    const int32_t num_products = group_out_ * num_cells_;  // of a position
+    const auto* weights = static_cast<const float*>(params_.weights) + int64_t{group} * num_products * group_in_;
+    const int64_t first_position = (image * params_.in_rows + in_begin) * params_.in_columns;
     Gemm(
-        {.m = int64_t{group_out_} * num_cells_,
-         .n = num_positions,
-         .k = group_in_,
-         .a = static_cast<const float*>(params_.weights) + int64_t{group} * group_out_ * num_cells_ * group_in_,
-         .a_pitch = group_in_,
-         .b = params_.in.floats((image * params_.in_rows + in_begin) * params_.in_columns) + int64_t{group} * group_in_,
-         .b_pitch = params_.in.pitch,
-         .c = scratch.products.data(),
-         .c_pitch = std::max<int64_t>(1, num_positions),
+        {.a = ConstRows::Packed(weights, DType::kFloat32, num_products, group_in_),
+         .b = params_.in.RowRange(first_position, first_position + num_positions).Columns(group * group_in_, group_in_),
+         .c = {.data = scratch.products.data(),
+               .channels = static_cast<int32_t>(num_positions),
+               .pitch = std::max<int64_t>(1, num_positions),
+               .capacity = num_products},
          .is_b_transposed = true});
 
     const int64_t out_begin = (image * out_rows_ + row_begin) * out_columns_;

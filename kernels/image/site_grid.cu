@@ -90,7 +90,7 @@ cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream) 
       return LaunchStatus(stream);
     }));
   }
-  // Of several cells a thread loads one value at a time, whatever it stores.
+  // A thread that fills several cells loads one value at a time, whatever it stores.
   const bool is_folded = params.depth > 1;
   const ConstRows in = is_folded ? ConstRows{.dtype = params.in.dtype} : params.in;
   return LaunchRows("FillCells", in, params.out, CommonAlignment(),

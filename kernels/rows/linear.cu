@@ -6,6 +6,10 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
+ConstRows WeightsOf(const LinearParams& params) {
+  return ConstRows::Packed(params.weights, params.in.dtype, params.in.channels, params.out.channels);
+}
+
 // out = activation(out (+ bias)).
 cudaError_t FinishInPlace(const LinearParams& params, const void* bias, cudaStream_t stream) {
   return ScaleShift({.in = params.out,
@@ -28,18 +32,8 @@ cudaError_t LinearBySteps(const LinearParams& params, Gemm& gemm, cudaStream_t s
                                         .epilogue = {.bias = params.epilogue.bias}},
                                        stream));
   }
-  VOXSERVE_RETURN_IF_CUDA(gemm.Multiply({.dtype = params.in.dtype,
-                                         .out_dtype = params.out.dtype,
-                                         .m = params.out.capacity,
-                                         .n = params.out.channels,
-                                         .k = params.in.channels,
-                                         .a = params.in.data,
-                                         .a_pitch = params.in.pitch,
-                                         .b = params.weights,
-                                         .b_pitch = params.out.channels,
-                                         .c = params.out.data,
-                                         .c_pitch = params.out.pitch,
-                                         .accumulate = has_residual}));
+  VOXSERVE_RETURN_IF_CUDA(
+      gemm.Multiply({.a = params.in, .b = WeightsOf(params), .c = params.out, .accumulate = has_residual}));
   const void* const bias = bias_comes_first ? nullptr : params.epilogue.bias;
   if (bias == nullptr && params.epilogue.activation.function == ActivationFunction::kNone) return cudaSuccess;
   return FinishInPlace(params, bias, stream);
@@ -54,21 +48,12 @@ cudaError_t Linear(const LinearParams& params, Gemm& gemm, cudaStream_t stream) 
   const Epilogue& epilogue = params.epilogue;
   const ActivationFunction function = epilogue.activation.function;
   if (epilogue.residual.data == nullptr || params.in.dtype == params.out.dtype) {
-    const cudaError_t error = gemm.MultiplyFused({.dtype = params.in.dtype,
-                                                  .out_dtype = params.out.dtype,
-                                                  .m = params.out.capacity,
-                                                  .n = params.out.channels,
-                                                  .k = params.in.channels,
-                                                  .a = params.in.data,
-                                                  .a_pitch = params.in.pitch,
-                                                  .b = params.weights,
-                                                  .b_pitch = params.out.channels,
+    const cudaError_t error = gemm.MultiplyFused({.a = params.in,
+                                                  .b = WeightsOf(params),
                                                   .bias = epilogue.bias,
-                                                  .residual = epilogue.residual.data,
-                                                  .residual_pitch = epilogue.residual.pitch,
+                                                  .residual = epilogue.residual,
                                                   .relu = function == ActivationFunction::kRelu,
-                                                  .d = params.out.data,
-                                                  .d_pitch = params.out.pitch});
+                                                  .d = params.out});
     // The library knows ReLU alone.
     const bool is_finished = function == ActivationFunction::kNone || function == ActivationFunction::kRelu;
     if (error == cudaSuccess && !is_finished) return FinishInPlace(params, /*bias=*/nullptr, stream);

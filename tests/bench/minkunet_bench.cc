@@ -35,7 +35,7 @@ kernels::ThreadPool& Pool() {
 
 // C = A B for 2048 x 2048, rows split over the pool: what the machine can do at best. GFLOP/s, best of 5.
 double MeasureSgemm() {
-  constexpr int64_t kSize = 2048;
+  constexpr int32_t kSize = 2048;
   const std::vector<float> a(kSize * kSize, 0.5f), b(kSize * kSize, 0.25f);
   std::vector<float> c(kSize * kSize);
   double best = 0;
@@ -43,15 +43,11 @@ double MeasureSgemm() {
     const absl::Time start = absl::Now();
     const int64_t rows = kSize / Pool().num_threads();
     Pool().ParallelFor(kSize, rows, [&](int64_t begin, int64_t end) {
-      kernels::cpu::Gemm({.m = end - begin,
-                          .n = kSize,
-                          .k = kSize,
-                          .a = a.data() + begin * kSize,
-                          .a_pitch = kSize,
-                          .b = b.data(),
-                          .b_pitch = kSize,
-                          .c = c.data() + begin * kSize,
-                          .c_pitch = kSize});
+      using kernels::DType;
+      kernels::cpu::Gemm(
+          {.a = kernels::ConstRows::Packed(a.data() + begin * kSize, DType::kFloat32, end - begin, kSize),
+           .b = kernels::ConstRows::Packed(b.data(), DType::kFloat32, kSize, kSize),
+           .c = kernels::Rows::Packed(c.data() + begin * kSize, DType::kFloat32, end - begin, kSize)});
     });
     best = std::max(best, 2e-9 * kSize * kSize * kSize / absl::ToDoubleSeconds(absl::Now() - start));
   }
@@ -87,9 +83,9 @@ T OrDie(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
-void PointsToLabels(benchmark::State& state, const std::string& scan_path, Dataflow dataflow) {
+void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   const LoadedModel model = OrDie(LoadMinkUNetModel());
-  const Program program = Compile(model.graph, {.fallback = {.dataflow = dataflow}}, {});
+  const Program program = Compile(model.graph, Plan(), {});
   const PointCloud cloud = OrDie(support::ReadScan(support::ScanFormat::kKitti, scan_path));
   ExecutionContext context{.device = "cpu", .pool = &Pool()};
   CpuExecutor executor(&context);
@@ -127,14 +123,10 @@ void Register(const std::string& name, const std::string& path) {
     std::cerr << "skipped " << name << ": no " << path << std::endl;
     return;
   }
-  for (const Dataflow dataflow : {Dataflow::kFetchOnDemand, Dataflow::kGatherGemmScatter}) {
-    const std::string flow = dataflow == Dataflow::kFetchOnDemand ? "fetch_on_demand" : "gather_gemm_scatter";
-    benchmark::RegisterBenchmark((name + "/" + flow).c_str(),
-                                 [=](benchmark::State& state) { PointsToLabels(state, path, dataflow); })
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime()
-        ->MinTime(5.0);
-  }
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { PointsToLabels(state, path); })
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime()
+      ->MinTime(5.0);
 }
 
 }  // namespace

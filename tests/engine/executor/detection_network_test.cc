@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "engine/compiler/buffer_placement.h"
 #include "engine/executor/batch_checks.h"
 #include "engine/ops/boxes/decode_boxes.h"
 #include "engine/ops/boxes/nms.h"

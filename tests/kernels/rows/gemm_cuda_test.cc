@@ -64,25 +64,9 @@ TEST_F(GemmTest, Float32IsNotRoundedToTensorFloat32UnlessAllowed) {
       SCOPED_TRACE(testing::Message() << "allowed " << allow << ", fused " << fused);
       const DeviceMatrix c(Device::kCuda, DType::kFloat32, Matrix(kM, kN, {}, nullptr));
       if (fused) {
-        ExpectCudaSuccess((*gemm).MultiplyFused({.m = kM,
-                                                 .n = kN,
-                                                 .k = kK,
-                                                 .a = device_a.data(),
-                                                 .a_pitch = kK,
-                                                 .b = device_b.data(),
-                                                 .b_pitch = kN,
-                                                 .d = c.data(),
-                                                 .d_pitch = kN}));
+        ExpectCudaSuccess((*gemm).MultiplyFused({.a = device_a.View(), .b = device_b.View(), .d = c.View()}));
       } else {
-        ExpectCudaSuccess((*gemm).Multiply({.m = kM,
-                                            .n = kN,
-                                            .k = kK,
-                                            .a = device_a.data(),
-                                            .a_pitch = kK,
-                                            .b = device_b.data(),
-                                            .b_pitch = kN,
-                                            .c = c.data(),
-                                            .c_pitch = kN}));
+        ExpectCudaSuccess((*gemm).Multiply({.a = device_a.View(), .b = device_b.View(), .c = c.View()}));
       }
       ExpectNear(c.ToHost(), expected, allow ? DType::kFloat16 : DType::kFloat32);
       if (allow) {
@@ -100,15 +84,9 @@ TEST_F(GemmTest, BatchesStepByTheirStridesAndAccumulate) {
   const DeviceArray<float> a(Device::kCuda, {1, 2, 99, 3, 4, 99}), b(Device::kCuda, {5, 6, 99, 7, 8, 99});
   const DeviceArray<float> c(Device::kCuda, {100, 99, 200, 99});
   for (const bool accumulate : {true, false}) {
-    ExpectCudaSuccess((*gemm).Multiply({.m = 1,
-                                        .n = 1,
-                                        .k = 2,
-                                        .a = a.data(),
-                                        .a_pitch = 2,
-                                        .b = b.data(),
-                                        .b_pitch = 1,
-                                        .c = c.data(),
-                                        .c_pitch = 1,
+    ExpectCudaSuccess((*gemm).Multiply({.a = ConstRows::Packed(a.data(), DType::kFloat32, 1, 2),
+                                        .b = ConstRows::Packed(b.data(), DType::kFloat32, 2, 1),
+                                        .c = Rows::Packed(c.data(), DType::kFloat32, 1, 1),
                                         .accumulate = accumulate,
                                         .count = 2,
                                         .a_stride = 3,
@@ -121,23 +99,17 @@ TEST_F(GemmTest, BatchesStepByTheirStridesAndAccumulate) {
 TEST_F(GemmTest, WrongSizesTypesAndStreamsAreRefused) {
   const TestGemm gemm;
   const DeviceArray<float> values(Device::kCuda, 16);
-  cuda::MultiplyParams params{.m = int64_t{1} << 31,
-                              .n = 1,
-                              .k = 1,
-                              .a = values.data(),
-                              .a_pitch = 1,
-                              .b = values.data(),
-                              .b_pitch = 1,
-                              .c = values.data(),
-                              .c_pitch = 1};
+  const Rows one = Rows::Packed(values.data(), DType::kFloat32, 1, 1);
+  cuda::MultiplyParams params{.a = one, .b = one, .c = one};
+  params.c.capacity = int64_t{1} << 31;
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
-  params.m = 1;
-  params.out_dtype = DType::kFloat16;
+  params.c.capacity = 1;
+  params.c.dtype = DType::kFloat16;
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
-  params.out_dtype = DType::kFloat32;
-  params.k = 0;
+  params.c.dtype = DType::kFloat32;
+  params.a.channels = 0;
   EXPECT_EQ((*gemm).Multiply(params), cudaErrorInvalidValue);
-  params.m = 0;
+  params.c.capacity = 0;
   EXPECT_EQ((*gemm).Multiply(params), cudaSuccess);
   EXPECT_EQ(cuda::Linear({.in = {.channels = 1}, .out = {.channels = 1, .capacity = 1}}, *gemm, nullptr),
             cudaErrorInvalidValue);
