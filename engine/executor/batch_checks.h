@@ -1,6 +1,6 @@
 #pragma once
 
-// What both executors do with a batch's samples, whatever the device.
+// The steps that both executors take with a batch's samples, whatever the device.
 
 #include <cstdint>
 #include <vector>
@@ -21,7 +21,8 @@ absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput&
 // RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfHostMemory();
 
-// What became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not be cut.
+// Counts what became of each sample's points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not
+// be cut.
 void TakeVoxelCounts(const BatchCounts& counts, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output);
 // INVALID_ARGUMENT (COORDINATE_LIMITS) for samples whose levels are not whole.

@@ -23,13 +23,13 @@ class CpuExecutor final : public Executor {
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
-  // Of the batch that ran last; for tests and benchmarks.
+  // The geometry of the batch that ran last; for tests and benchmarks.
   const BatchGeometry& geometry() const { return geometry_; }
 
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
-  // Of one segment. context: null for the first one.
+  // Makes the maps of one segment. context: null for the first one.
   absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
                             const RunLimits& limits, const RunOptions& options, BatchOutput& output);
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,

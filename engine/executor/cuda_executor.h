@@ -32,7 +32,7 @@ class CudaExecutor final : public Executor {
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
-  // Of the batch that ran last; for tests and benchmarks.
+  // The geometry of the batch that ran last; for tests and benchmarks.
   const DeviceGeometry& geometry() const { return geometry_; }
 
  private:
@@ -40,7 +40,7 @@ class CudaExecutor final : public Executor {
                         BatchOutput& output);
   absl::Status BeginGeometry(const Program& program);
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
-  // Of a segment behind the first, and waits for their sizes.
+  // Makes the maps of a segment behind the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -50,7 +50,7 @@ class CudaExecutor final : public Executor {
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
   absl::Status EndStage(Stage stage);
-  // Of stages [first, last], whose ends have been waited for.
+  // Takes the times of stages [first, last]. The host has waited for their ends.
   void TakeStageTimes(Stage first, Stage last, BatchOutput& output) const;
 
   ExecutionContext* const context_;

@@ -23,7 +23,7 @@
 
 namespace voxserve {
 
-// What the model's configuration says about running it.
+// The model's limits, from its configuration.
 struct RunLimits {
   int ignore_label = 255;
   int64_t max_voxels = 0;                                                           // per sample; 0: no limit
@@ -32,7 +32,7 @@ struct RunLimits {
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 
-// What one batch takes of a GPU's memory. Zeros on the CPU, whose memory has no limit of ours.
+// The memory of a GPU that one batch takes. Zeros on the CPU, whose memory has no limit of ours.
 struct BatchBytes {
   int64_t fixed = 0;     // whatever its size
   int64_t points = 0;    // grows with its points: clouds, levels, maps
@@ -44,7 +44,8 @@ struct BatchBytes {
 struct RunOptions {
   const PlanTable* plans = nullptr;  // of the program; null: its default_plans
   bool times_convs = false;          // BatchOutput::conv_times
-  // Of a GPU's batch whose maps do not fit; else, and of a program with several segments, RESOURCE_EXHAUSTED.
+  // True: maps of a GPU's batch that do not fit are made on the CPU. Else, and always for a program with several
+  // segments, such a batch gets RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
   BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
 };
@@ -53,7 +54,7 @@ struct BatchOutput {
   // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
   // max_batch_voxels together, and each by itself may run.
   absl::Status status;
-  std::vector<InferResult> samples;  // by task; the worker's part is left to it
+  std::vector<InferResult> samples;  // by task; the worker's fields are not set
   std::vector<StageTime> stages;     // of the whole batch
   int64_t grid_fallbacks = 0;
   // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those

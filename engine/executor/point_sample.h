@@ -20,7 +20,7 @@ namespace voxserve {
 // and z or that samples for itself. Whether that many points are valid is known once they are read.
 absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task);
 
-// What the batch's samples select. point_begin: [samples + 1]; samples without points select none.
+// Lays out what the batch's samples select. point_begin: [samples + 1]; samples without points select none.
 void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     PointSampling& sampling);
 

@@ -38,25 +38,27 @@ class BatchOutputs {
   BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results);
 
   size_t num_samples() const { return tasks_.size(); }
-  // The first so many points of a sample are answered; of all samples.
+  // Returns how many points of a sample are answered: its first ones.
   int64_t num_answers(size_t sample) const { return num_answers_[sample]; }
+  // The same of all samples together.
   int64_t num_answers() const;
 
   // ---- on the CPU
 
   bool IsWanted(size_t sample, const Spec& spec) const;
-  // Memory for the sample's rows of an output of points.
+  // Adds an output of points to the sample's result, and returns the memory for its rows.
   char* AddRows(size_t sample, const Spec& spec);
-  // Adds those of the rows that are boxes; none where the sample has no voxels. pitch: values from row to row.
+  // Adds an output with the rows that are boxes; with none where the sample has no voxels. pitch: values from row to
+  // row.
   void AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch);
 
   // ---- on a GPU
 
-  // Memory that has room for the outputs of all steps (Step::OutputBytes): on the device, and pinned.
+  // Sets the memory for the outputs of all steps (Step::OutputBytes), on the device and pinned.
   void SetMemory(char* device_rows, char* host_rows);
-  // Where on the device the next output's rows are made.
+  // Returns where on the device the next output's rows are made.
   char* next_rows() const { return device_rows_ + queued_bytes_; }
-  // Starts the copy of the rows that were made there, num_rows in all.
+  // Starts the copy of the num_rows rows that were made there.
   absl::Status Queue(const StepContext& context, const Spec& spec, int64_t num_rows);
   // Writes all that was queued into the results.
   void Distribute();

@@ -113,8 +113,8 @@ class Step {
   // number and buffers, and may be called before there is anything else.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Of BatchOutputs' memory on a GPU, for a step that makes outputs. It may be called early, as ScratchBytes of
-  // samples, where there are no outputs yet.
+  // Bytes of BatchOutputs' memory that a step needs on a GPU for the output that it makes. It may be called early, as
+  // ScratchBytes of samples, when there are no outputs yet.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   std::string name;  // of the graph's node that it began as

@@ -15,12 +15,12 @@
 namespace voxserve {
 namespace {
 
-// What it waited for its stream's turn it waited for the engine too.
+// The wait for its stream's turn counts as a wait for the engine.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
 }
 
-// Of all samples; 0 where one of them failed.
+// Returns the voxels of all samples; 0 where one of them failed.
 int64_t NumVoxels(const BatchOutput& output) {
   int64_t voxels = 0;
   for (const InferResult& sample : output.samples) {
@@ -161,7 +161,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     }
   }
   if (voxels == 0) return {};
-  // What a sample takes, and leaves of the points, tells nothing of the network's time and memory.
+  // The time of a sample, and the points that it leaves, tell nothing of the network's time and memory.
   const bool has_sample =
       std::any_of(batch.begin(), batch.end(), [](const InferTask* task) { return task->sample.has_value(); });
   if (has_sample) return {};

@@ -1,8 +1,8 @@
 #pragma once
 
-// One answer of the engine: named outputs and what there is to say of them. The executor makes it, the worker adds the
-// model's facts, and the codec moves the outputs' bytes into the response. So rows are written once, into the buffer
-// that is sent; only boxes, which the wire has as messages, are converted there, once.
+// One answer of the engine: named outputs, and what belongs to them. The executor makes it, the worker adds the model's
+// facts, and the codec moves the outputs' bytes into the response. So rows are written once, into the buffer that is
+// sent. Boxes are messages on the wire: the codec converts their rows, once.
 
 #include <cstdint>
 #include <string>
@@ -42,13 +42,13 @@ struct InferResult {
   // INVALID_ARGUMENT where the sample alone, of its batch, is at fault (missing field, too many voxels): then there are
   // counts at most. InferTask::done gets this error, or a result that is OK.
   absl::Status status;
-  // Those that the model has and the request asked for, of the cloud's points; of several sweeps: of the newest one's.
-  // An output without rows is there too.
+  // The outputs that the model has and the request asked for; one without rows is there too. Rows of points are those
+  // of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
   PointCounts counts;                   // of all points that ran: those of every sweep
   std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
 
-  // From here on the worker's.
+  // The worker sets the fields below.
   std::string model;
   int64_t version = 0;
   std::string device;  // "cpu", "cuda:0"
@@ -63,7 +63,7 @@ struct InferResult {
     return const_cast<NamedOutput*>(static_cast<const InferResult*>(this)->Find(name));
   }
 
-  // What the outputs say; empty where they are not there.
+  // The outputs' values; empty where there is no such output.
   absl::Span<const uint8_t> labels() const;  // bytes: two a label of uint16
   absl::Span<const float> scores() const;
   std::vector<Box> boxes() const;  // in the network's order

@@ -41,9 +41,9 @@ struct InferTask {
   // Called exactly once, from the caller's thread (refusals) or one of the engine's. Must not block.
   std::function<void(absl::StatusOr<InferResult>)> done;
 
-  // All points that run.
+  // Returns the number of points that run, of all sweeps.
   int64_t num_points() const { return static_cast<int64_t>(sweeps.empty() ? cloud.num_points() : NumPoints(sweeps)); }
-  // The first so many of them are answered.
+  // Returns how many of them are answered: the first ones.
   int64_t num_answers() const {
     return static_cast<int64_t>(sweeps.empty() ? cloud.num_points() : sweeps.front().sweep->cloud.num_points());
   }

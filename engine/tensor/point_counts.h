@@ -1,6 +1,6 @@
 #pragma once
 
-// What became of a request's points, those of every sweep where several were run. All but `voxels` add up to them.
+// The fates of a request's points, those of every sweep where several were run. All but `voxels` add up to the points.
 
 #include <cstdint>
 

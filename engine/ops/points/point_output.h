@@ -23,7 +23,7 @@ class PointOutputStep final : public Step {
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
   BatchOutputs::Spec SpecOf(const kernels::Rows& in) const;
-  // Of the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
+  // The parameters for the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
   kernels::VoxelToPointParams ParamsOf(const StepContext& context, const int32_t* point_to_voxel, int64_t begin,
                                        int64_t num_points, void* points) const;
 

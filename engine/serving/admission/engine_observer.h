@@ -19,11 +19,11 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
 
-  // A stage of a batch ended; of kQueue: of a request.
+  // A stage of a batch ended. Stage::kQueue is told of every request.
   virtual void OnStage(std::string_view model, Stage stage, absl::Duration duration) = 0;
   // A batch ran.
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
-  // What became of a request's points.
+  // The fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
