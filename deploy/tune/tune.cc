@@ -37,7 +37,7 @@ constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // of the bar in a 
 
 struct Scans {
   std::vector<std::string> files;
-  std::vector<PointCloud> clouds;
+  std::vector<InferTask> tasks;  // a cloud each
 };
 
 // A bar that redraws itself in a terminal, a line for each stage elsewhere.
@@ -145,9 +145,9 @@ absl::StatusOr<Scans> ReadScans(const Options& options, const std::vector<client
       continue;
     }
     scans.files.push_back(file);
-    scans.clouds.push_back(*std::move(cloud));
+    scans.tasks.push_back({.cloud = *std::move(cloud)});
   }
-  if (!scans.clouds.empty()) return scans;
+  if (!scans.tasks.empty()) return scans;
   return absl::InvalidArgumentError(absl::StrCat("none of ", count, " scans can be used"));
 }
 
@@ -158,16 +158,13 @@ absl::StatusOr<SearchResult> Search(const Options& options, const Loaded& loaded
     if (context.cuda != nullptr) RETURN_IF_ERROR(context.cuda->MakeCurrent());
   }
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
-  const RunScan run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
-    SampleInput input = scan;
-    input.return_scores = wanted.return_scores;
-    return executor->Run(loaded.program, {&input, 1}, loaded.limits,
-                         {.plans = &plans, .times_convs = wanted.times_convs});
+  const RunScan run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
+    InferTask task = scan;
+    task.return_scores = wanted.return_scores;
+    return executor->Run(loaded.program, task, loaded.limits, {.plans = &plans, .times_convs = wanted.times_convs});
   };
   ProgressReport report(surroundings);
-  std::vector<SampleInput> inputs;
-  for (const PointCloud& cloud : scans.clouds) inputs.push_back({.cloud = &cloud});
-  return SearchPlan(loaded.program, run, inputs,
+  return SearchPlan(loaded.program, run, scans.tasks,
                     {.may_be_nondeterministic = options.may_be_nondeterministic,
                      .repeats = static_cast<int>(options.repeats),
                      .time_limit = options.time_limit,

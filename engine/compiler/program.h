@@ -84,7 +84,7 @@ struct Program {
   // steps that make them.
   int64_t sample_bytes = 0;
   std::vector<std::unique_ptr<Step>> steps;
-  int first_head_step = 0;  // steps from here on are the head, timed as the stage "head": labels, boxes and outputs
+  int first_head_step = 0;  // steps from here on are the head, timed as Stage::kHead: labels, boxes and outputs
   bool allow_tf32 = false;
   bool is_deterministic = false;  // on a GPU: a sample's bytes do not depend on its batch
   int num_classes = 0;

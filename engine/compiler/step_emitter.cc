@@ -6,24 +6,25 @@
 #include "engine/ops/points/devoxelize.h"
 #include "engine/ops/points/point_output.h"
 #include "engine/ops/rows/scale_shift.h"
+#include "engine/tensor/infer_result.h"
 
 namespace voxserve {
 
 void StepEmitter::EmitOutputs() {
-  EmitPointOutput(graph_.labels_output, {.is_for_all = true});
-  EmitPointOutput(graph_.scores_output, {.is_for_scores = true});
+  EmitPointOutput(NamedOutput::kLabels, graph_.labels_output, {.is_for_all = true});
+  EmitPointOutput(NamedOutput::kScores, graph_.scores_output, {.is_for_scores = true});
   if (graph_.boxes_output < 0) return;
   const int boxes = layers_.LayerOf(graph_.boxes_output);
   Push(boxes, std::make_unique<BoxOutputStep>(Touch(boxes)));
 }
 
 // What a voxel_to_point copies is taken from where it copies it.
-void StepEmitter::EmitPointOutput(int node, Layer flags) {
+void StepEmitter::EmitPointOutput(std::string_view name, int node, Layer flags) {
   if (node < 0) return;
   flags.first_node = node;
   const bool is_of_voxels = std::holds_alternative<VoxelToPointOp>(Node(node).op);
   const BufferSlice in = TouchOutput(flags, is_of_voxels ? Node(node).inputs[0] : node);
-  PushFor(flags, std::make_unique<PointOutputStep>(in, Node(node).is_labels));
+  PushFor(flags, std::make_unique<PointOutputStep>(in, name));
 }
 
 BufferSlice StepEmitter::TouchOutput(const Layer& reader, int node) {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,7 @@ class StepEmitter {
 
  private:
   void PushFor(const Layer& layer, std::unique_ptr<Step> step);
-  void EmitPointOutput(int node, Layer flags);  // flags: of the step
+  void EmitPointOutput(std::string_view name, int node, Layer flags);  // flags: of the step
   // As TouchNode, for a value that the reader takes out of the network: converted to float32 first where it is not.
   BufferSlice TouchOutput(const Layer& reader, int node);
   static void AddLevel(int level, std::vector<int>& levels);

@@ -26,30 +26,18 @@ absl::Status BeyondLimits(int64_t sites, int32_t dimension) {
 
 }  // namespace
 
-absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin) {
-  if (inputs.size() > static_cast<size_t>(kernels::kMaxSamples)) {
+  if (tasks.size() > static_cast<size_t>(kernels::kMaxSamples)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a batch of ", inputs.size(), " samples; the limit is ", kernels::kMaxSamples));
+        absl::StrCat("a batch of ", tasks.size(), " samples; the limit is ", kernels::kMaxSamples));
   }
   point_begin.assign(1, 0);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    output.samples[i].status = CheckInput(program.voxelize, inputs[i]);
-    point_begin.push_back(point_begin.back() + (output.samples[i].status.ok() ? inputs[i].num_points() : 0));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    output.samples[i].status = CheckInput(program.voxelize, *tasks[i]);
+    point_begin.push_back(point_begin.back() + (output.samples[i].status.ok() ? tasks[i]->num_points() : 0));
   }
   return absl::OkStatus();
-}
-
-std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
-                                      BatchOutput& output) {
-  std::vector<OutputRequest> requests;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    // A sample that failed has no points.
-    const int64_t num_answers = point_begin[i] == point_begin[i + 1] ? 0 : inputs[i].num_answers();
-    requests.push_back(
-        {.return_scores = inputs[i].return_scores, .num_answers = num_answers, .output = &output.samples[i]});
-  }
-  return requests;
 }
 
 absl::Status OutOfHostMemory() {
@@ -60,7 +48,7 @@ absl::Status OutOfHostMemory() {
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,
                      BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
-    SampleOutput& sample = output.samples[i];
+    InferResult& sample = output.samples[i];
     if (!sample.status.ok()) continue;
     PointCounts& counts = sample.counts;
     counts.voxels = counted.sample_begin[i + 1] - counted.sample_begin[i];
@@ -76,7 +64,7 @@ void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& poi
 
 void RefuseBeyondLimits(const BatchCounts& counted, int32_t dimension, BatchOutput& output) {
   for (size_t i = 0; i < output.samples.size(); ++i) {
-    SampleOutput& sample = output.samples[i];
+    InferResult& sample = output.samples[i];
     const int64_t beyond = counted.num_beyond_limits[i];
     if (sample.status.ok() && beyond > 0) sample.status = BeyondLimits(beyond, dimension);
   }
@@ -97,11 +85,11 @@ std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets) {
 }
 
 bool HasGoodSample(const BatchOutput& output) {
-  return std::any_of(output.samples.begin(), output.samples.end(), [](const SampleOutput& s) { return s.status.ok(); });
+  return std::any_of(output.samples.begin(), output.samples.end(), [](const InferResult& s) { return s.status.ok(); });
 }
 
-bool WantsScores(absl::Span<const SampleInput> inputs) {
-  return std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& input) { return input.return_scores; });
+bool WantsScores(BatchTasks tasks) {
+  return std::any_of(tasks.begin(), tasks.end(), [](const InferTask* task) { return task->return_scores; });
 }
 
 }  // namespace voxserve

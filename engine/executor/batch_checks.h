@@ -9,17 +9,14 @@
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_counts.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
 // Sets each sample's status by what it brings (CheckInput), and point_begin [samples + 1]: a sample that failed has no
 // points. INVALID_ARGUMENT for more samples than a key can number.
-absl::Status LayOutPoints(const Program& program, absl::Span<const SampleInput> inputs, BatchOutput& output,
+absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
-
-// What the steps see of the samples. point_begin: as above.
-std::vector<OutputRequest> RequestsOf(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
-                                      BatchOutput& output);
 
 // RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
 absl::Status OutOfHostMemory();
@@ -43,7 +40,7 @@ inline const PlanTable& PlansOf(const Program& program, const RunOptions& option
 std::vector<int64_t> SizesOf(const int64_t* offset_begin, int32_t num_offsets);
 
 bool HasGoodSample(const BatchOutput& output);
-bool WantsScores(absl::Span<const SampleInput> inputs);
+bool WantsScores(BatchTasks tasks);
 
 // True for a step that the batch needs.
 inline bool IsWanted(const Step& step, bool wants_scores) {

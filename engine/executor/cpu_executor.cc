@@ -12,15 +12,16 @@
 #include "engine/executor/point_reader.h"
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
+#include "engine/ops/batch_outputs.h"
 
 namespace voxserve {
 
-BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                              const RunOptions& options) {
   BatchOutput output;
-  output.samples.resize(inputs.size());
+  output.samples.resize(tasks.size());
   try {
-    output.status = RunBatch(program, inputs, limits, options, output);
+    output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
     output.status = OutOfHostMemory();
   }
@@ -28,13 +29,13 @@ BatchOutput CpuExecutor::Run(const Program& program, absl::Span<const SampleInpu
   return output;
 }
 
-absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
-                                   const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, BatchOutput& output) {
   {
-    const StageTimer timer("copy_in", output.stages);
-    RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
-    RETURN_IF_ERROR(points_.Read(program.voxelize, inputs, point_begin_, *context_));
-    LayOutSampling(program, inputs, point_begin_, sampling_);
+    const StageTimer timer(Stage::kCopyIn, output.stages);
+    RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
+    RETURN_IF_ERROR(points_.Read(program.voxelize, tasks, point_begin_, *context_));
+    LayOutSampling(program, tasks, point_begin_, sampling_);
   }
   kernels::VoxelizeParams points = FixedVoxelizeParams(program, point_begin_);
   points.point_begin = point_begin_.data();
@@ -42,23 +43,23 @@ absl::Status CpuExecutor::RunBatch(const Program& program, absl::Span<const Samp
   points.is_valid = points_.is_valid();
   {
     std::optional<StageTimer> timer;
-    if (!sampling_.is_empty()) timer.emplace("sample", output.stages);
+    if (!sampling_.is_empty()) timer.emplace(Stage::kSample, output.stages);
     geometry_.SamplePoints(sampling_, &points);
   }
   {
-    const StageTimer timer("voxelize", output.stages);
+    const StageTimer timer(Stage::kVoxelize, output.stages);
     RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits)));
     TakeVoxelCounts(geometry_, point_begin_, limits, output);
-    TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
+    TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
   }
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
-  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), inputs.size(), limits));
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), tasks.size(), limits));
   {
-    const StageTimer timer("geometry", output.stages);
+    const StageTimer timer(Stage::kGeometry, output.stages);
     RETURN_IF_ERROR(MakeGeometry(program, program.segments.front(), /*context=*/nullptr, limits, options, output));
   }
   if (!HasGoodSample(output)) return absl::OkStatus();
-  return RunSteps(program, inputs, limits, options, output);
+  return RunSteps(program, tasks, limits, options, output);
 }
 
 absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegment& segment,
@@ -74,12 +75,13 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegm
   return absl::OkStatus();
 }
 
-absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
-                                   const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                   const RunOptions& options, BatchOutput& output) {
   std::vector<int64_t> num_sites(program.levels.size());
   num_sites[0] = geometry_.num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
   if (later_features_.size() < program.segments.size() - 1) later_features_.resize(program.segments.size() - 1);
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
   StepContext context{.execution = context_,
                       .geometry = &geometry_,
                       .plans = &PlansOf(program, options).ForVoxels(geometry_.num_sites(0)),
@@ -88,9 +90,9 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
                       .buffer_data = &buffer_data,
                       .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
-                      .requests = RequestsOf(inputs, point_begin_, output),
-                      .ignore_label = limits.ignore_label};
-  const bool wants_scores = WantsScores(inputs);
+                      .ignore_label = limits.ignore_label,
+                      .outputs = &outputs};
+  const bool wants_scores = WantsScores(tasks);
   const auto first_head_step = static_cast<size_t>(program.first_head_step);
   std::vector<absl::Duration> step_times(program.steps.size());
   const auto run = [&](size_t begin, size_t end) -> absl::Status {
@@ -103,13 +105,13 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
     return absl::OkStatus();
   };
   {
-    const StageTimer timer("features", output.stages);
+    const StageTimer timer(Stage::kFeatures, output.stages);
     for (size_t i = 0; i < program.segments.size(); ++i) {
       const ProgramSegment& segment = program.segments[i];
       if (i > 0) RETURN_IF_ERROR(MakeGeometry(program, segment, &context, limits, options, output));
       for (const int level : segment.levels) num_sites[static_cast<size_t>(level)] = geometry_.num_sites(level);
       const BufferPlaces places =
-          PlaceBuffers(program, segment, num_sites, static_cast<int64_t>(inputs.size()), point_begin_.back());
+          PlaceBuffers(program, segment, num_sites, static_cast<int64_t>(tasks.size()), point_begin_.back());
       Arena& memory = i == 0 ? context_->features : later_features_[i - 1];
       RETURN_IF_ERROR(memory.Reserve(places.bytes));
       places.SetData(memory.data(), buffer_data);
@@ -126,7 +128,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, absl::Span<const Samp
       output.conv_times.push_back(step_times[static_cast<size_t>(conv.step)]);
     }
   }
-  const StageTimer timer("head", output.stages);
+  const StageTimer timer(Stage::kHead, output.stages);
   return run(first_head_step, program.steps.size());
 }
 

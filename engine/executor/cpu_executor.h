@@ -10,6 +10,7 @@
 #include "engine/executor/executor.h"
 #include "engine/executor/host_points.h"
 #include "engine/geometry/batch_geometry.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -18,7 +19,7 @@ class CpuExecutor final : public Executor {
   explicit CpuExecutor(ExecutionContext* context) : context_(context), geometry_(context->pool) {}
 
   using Executor::Run;
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
@@ -26,13 +27,13 @@ class CpuExecutor final : public Executor {
   const BatchGeometry& geometry() const { return geometry_; }
 
  private:
-  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   // Makes the levels and rulebooks of one segment. context: null for the first one.
   absl::Status MakeGeometry(const Program& program, const ProgramSegment& segment, const StepContext* context,
                             const RunLimits& limits, const RunOptions& options, BatchOutput& output);
-  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
 
   ExecutionContext* const context_;
   BatchGeometry geometry_;

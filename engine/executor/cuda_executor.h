@@ -18,6 +18,8 @@
 #include "engine/executor/executor.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
+#include "engine/tensor/infer_task.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 
@@ -26,7 +28,7 @@ class CudaExecutor final : public Executor {
   explicit CudaExecutor(ExecutionContext* context) : context_(context) {}
 
   using Executor::Run;
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
 
@@ -34,24 +36,24 @@ class CudaExecutor final : public Executor {
   const DeviceGeometry& geometry() const { return geometry_; }
 
  private:
-  absl::Status RunBatch(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   absl::Status BeginGeometry(const Program& program);
   // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
-  // Makes that of a segment behind the first, and waits for its sizes.
+  // Makes the levels and rulebooks of a segment behind the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
   // Makes the only segment's on the CPU, after the device's memory has been given back.
-  absl::Status MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  BatchOutput& output);
-  absl::Status RunSteps(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
-                        const RunOptions& options, BatchOutput& output);
+  absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                        BatchOutput& output);
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
-  absl::Status EndStage(int stage);
+  absl::Status EndStage(Stage stage);
   // Reads the times of stages [first, last], whose ends have been waited for.
-  void TakeStageTimes(int first, int last, BatchOutput& output) const;
+  void TakeStageTimes(Stage first, Stage last, BatchOutput& output) const;
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;

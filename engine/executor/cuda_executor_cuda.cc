@@ -16,27 +16,27 @@
 #include "engine/executor/point_sample.h"
 #include "engine/executor/stage_timer.h"
 #include "engine/geometry/uploaded_geometry.h"
-#include "engine/ops/output.h"
+#include "engine/ops/batch_outputs.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
 namespace {
 
-// The stages that events part; stage_ends[0] is the start of the first.
-enum Stage { kCopyIn = 1, kSample, kVoxelize, kGeometry, kFeatures, kHead };
-constexpr const char* kStageNames[] = {"", "copy_in", "sample", "voxelize", "geometry", "features", "head"};
-static_assert(CudaContext::kNumStages == kHead);
+// Events part the stages from kCopyIn to kHead. Returns where CudaContext::stage_ends has the end of one; the start of
+// the first is at 0.
+constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
+static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
 bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
 
 }  // namespace
 
-BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                               const RunOptions& options) {
   BatchOutput output;
-  output.samples.resize(inputs.size());
+  output.samples.resize(tasks.size());
   try {
-    output.status = RunBatch(program, inputs, limits, options, output);
+    output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
     output.status = OutOfHostMemory();
   }
@@ -62,8 +62,8 @@ BatchOutput CudaExecutor::Run(const Program& program, absl::Span<const SampleInp
   return output;
 }
 
-absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const SampleInput> inputs,
-                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                    const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const PlanTable& plans = PlansOf(program, options);
   for (const auto& [arena, expected] :
@@ -72,37 +72,37 @@ absl::Status CudaExecutor::RunBatch(const Program& program, absl::Span<const Sam
     arena->Reserve(expected);
     arena->ResetPeak();
   }
-  RETURN_IF_ERROR(EndStage(0));
-  RETURN_IF_ERROR(LayOutPoints(program, inputs, output, point_begin_));
-  LayOutSampling(program, inputs, point_begin_, sampling_);
+  RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
+  RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
+  LayOutSampling(program, tasks, point_begin_, sampling_);
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
   RETURN_IF_ERROR(
-      points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
-  RETURN_IF_ERROR(EndStage(kCopyIn));
+      points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
+  RETURN_IF_ERROR(EndStage(Stage::kCopyIn));
   absl::Status made = MakeGeometry(program, limits, plans);
   if (made.ok()) {
-    RETURN_IF_ERROR(EndStage(kGeometry));
+    RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     made = geometry_.TakeSizes();
   }
   const bool may_make_maps_on_cpu = options.may_make_maps_on_cpu && program.segments.size() == 1;
   if (IsOutOfMemory(made) && may_make_maps_on_cpu) {
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
   } else {
     RETURN_IF_ERROR(made);
   }
-  TakeStageTimes(kCopyIn, kGeometry, output);
+  TakeStageTimes(Stage::kCopyIn, Stage::kGeometry, output);
   output.grid_fallbacks = geometry_.num_grid_fallbacks();
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
-  TakeSampledPoints(sampling_, geometry_, inputs, point_begin_, output);
+  TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
   if (!HasGoodSample(output)) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], inputs.size(), limits));
-  absl::Status ran = RunSteps(program, inputs, limits, options, output);
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
+  absl::Status ran = RunSteps(program, tasks, limits, options, output);
   if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, inputs, limits, output));
-    ran = RunSteps(program, inputs, limits, options, output);
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
+    ran = RunSteps(program, tasks, limits, options, output);
   }
   return ran;
 }
@@ -127,9 +127,9 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
   params.is_valid = points_.is_valid();
   RETURN_IF_ERROR(geometry_.SamplePoints(sampling_, points_.words(), MostPoints(point_begin_), &params));
-  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
-  RETURN_IF_ERROR(EndStage(kVoxelize));
+  RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
   const auto guessed = static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back()));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
@@ -153,8 +153,8 @@ absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const Progr
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<const SampleInput> inputs,
-                                             const RunLimits& limits, BatchOutput& output) {
+absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                             BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   if (!std::exchange(logged_cpu_fallback_, true)) {
     Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
@@ -166,28 +166,28 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, absl::Span<
   cuda.ReleaseMemory();
   HostPoints host_points;  // rare: its memory is not kept, nor that of what is made of them
   UploadedGeometry maker(context_->pool, &geometry_);
-  RETURN_IF_ERROR(host_points.Read(program.voxelize, inputs, point_begin_, *context_));
+  RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = point_begin_.data();
   params.axes = PointRows(program.voxelize, host_points.points(), params.num_points);
   params.is_valid = host_points.is_valid();
   maker.on_host().SamplePoints(sampling_, &params);
-  RETURN_IF_ERROR(EndStage(kSample));
+  RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(maker.on_host().Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
 
-  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, inputs, point_begin_, {.keeps_sweeps = false}, *context_));
+  RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program));
-  RETURN_IF_ERROR(EndStage(kVoxelize));
+  RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   const PlanTable plans(program, {{.plan = {.fallback = kDefaultCudaConvPlan}}});  // the steps will read pairs
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
                            {.plans = &plans, .max_grid_bytes = limits.max_grid_bytes}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
-  RETURN_IF_ERROR(EndStage(kGeometry));
+  RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
 }
 
-absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const SampleInput> inputs,
-                                    const RunLimits& limits, const RunOptions& options, BatchOutput& output) {
+absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                    const RunOptions& options, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   const int64_t num_voxels = geometry_.num_sites()[0];
   voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
@@ -196,6 +196,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
   const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
@@ -205,9 +206,9 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
                       .buffer_data = &buffer_data,
                       .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
-                      .requests = RequestsOf(inputs, point_begin_, output),
-                      .ignore_label = limits.ignore_label};
-  const bool wants_scores = WantsScores(inputs);
+                      .ignore_label = limits.ignore_label,
+                      .outputs = &outputs};
+  const bool wants_scores = WantsScores(tasks);
   cuda.features.Reset();
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
@@ -229,20 +230,20 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
     ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
     ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
     if (is_last) {
-      ASSIGN_OR_RETURN(context.output_rows, cuda.features.Take(output_bytes));
+      ASSIGN_OR_RETURN(char* const output_rows, cuda.features.Take(output_bytes));
       RETURN_IF_ERROR(cuda.download.Reserve(output_bytes));
-      context.host_output_rows = cuda.download.data();
+      outputs.SetMemory(output_rows, cuda.download.data());
     }
     places.SetData(block, buffer_data);
     for (size_t i = first_step; i < end_step; ++i) {
-      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(kFeatures));
+      if (i == static_cast<size_t>(program.first_head_step)) RETURN_IF_ERROR(EndStage(Stage::kFeatures));
       if (!IsWanted(*program.steps[i], wants_scores)) continue;
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i));
       RETURN_IF_ERROR(program.steps[i]->Run(context));
       if (options.times_convs) RETURN_IF_ERROR(RecordStep(i + 1));
     }
   }
-  RETURN_IF_ERROR(EndStage(kHead));
+  RETURN_IF_ERROR(EndStage(Stage::kHead));
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   if (options.times_convs) {
     output.conv_times.resize(program.convs.size());
@@ -258,10 +259,10 @@ absl::Status CudaExecutor::RunSteps(const Program& program, absl::Span<const Sam
       output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
     }
   }
-  TakeStageTimes(kFeatures, kHead, output);
+  TakeStageTimes(Stage::kFeatures, Stage::kHead, output);
 
-  const StageTimer timer("copy_out", output.stages);
-  TakeOutputs(context);
+  const StageTimer timer(Stage::kCopyOut, output.stages);
+  outputs.Distribute();
   return absl::OkStatus();
 }
 
@@ -273,16 +274,16 @@ absl::Status CudaExecutor::RecordStep(size_t index) {
   return step_ends_[index].Record(context_->cuda->stream.view());
 }
 
-absl::Status CudaExecutor::EndStage(int stage) {
-  return context_->cuda->stage_ends[static_cast<size_t>(stage)].Record(context_->cuda->stream.view());
+absl::Status CudaExecutor::EndStage(Stage stage) {
+  return context_->cuda->stage_ends[EndOf(stage)].Record(context_->cuda->stream.view());
 }
 
-void CudaExecutor::TakeStageTimes(int first, int last, BatchOutput& output) const {
+void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
-  for (auto stage = static_cast<size_t>(first); stage <= static_cast<size_t>(last); ++stage) {
-    if (stage == kSample && sampling_.is_empty()) continue;
-    const absl::StatusOr<absl::Duration> duration = ends[stage].Since(ends[stage - 1]);
-    if (duration.ok()) output.stages.push_back({kStageNames[stage], *duration});
+  for (Stage stage = first; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
+    if (stage == Stage::kSample && sampling_.is_empty()) continue;
+    const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
+    if (duration.ok()) output.stages.push_back({stage, *duration});
   }
 }
 

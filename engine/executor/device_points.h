@@ -13,10 +13,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/executor/sample_input.h"
+#include "engine/executor/cloud_part.h"
 #include "engine/model/graph.h"
 #include "engine/runtime/device_copies.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -30,8 +31,8 @@ class DevicePoints {
   // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
   // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes
   // of it, the host waits for the stream before the next call, and before ReleaseSweeps.
-  absl::Status CopyIn(const VoxelizeOp& op, absl::Span<const SampleInput> inputs,
-                      const std::vector<int64_t>& point_begin, const Options& options, ExecutionContext& context);
+  absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                      const Options& options, ExecutionContext& context);
 
   // The batch has ended: neither the sweeps nor their copies are needed any more.
   void ReleaseSweeps();
@@ -56,7 +57,7 @@ class DevicePoints {
     size_t source = 0;
   };
 
-  void ListParts(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin, bool keeps_sweeps);
+  void ListParts(BatchTasks tasks, const std::vector<int64_t>& point_begin, bool keeps_sweeps);
   absl::Status FindKept(CudaContext& cuda);
   absl::Status Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                       ExecutionContext& context);

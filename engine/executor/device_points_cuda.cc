@@ -20,12 +20,11 @@ int64_t BytesOf(const PointCloud& cloud) { return static_cast<int64_t>(cloud.byt
 
 }  // namespace
 
-absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, absl::Span<const SampleInput> inputs,
-                                  const std::vector<int64_t>& point_begin, const Options& options,
-                                  ExecutionContext& context) {
+absl::Status DevicePoints::CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                                  const Options& options, ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
   ReleaseSweeps();
-  ListParts(inputs, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
+  ListParts(tasks, point_begin, options.keeps_sweeps && cuda.copies != nullptr);
   RETURN_IF_ERROR(FindKept(cuda));
   RETURN_IF_ERROR(Upload(point_begin, options.words, context));
   const int64_t num_columns = NumPointColumns(op);
@@ -41,12 +40,11 @@ void DevicePoints::ReleaseSweeps() {
   source_of_sweep_.clear();
 }
 
-void DevicePoints::ListParts(absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
-                             bool keeps_sweeps) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
+void DevicePoints::ListParts(BatchTasks tasks, const std::vector<int64_t>& point_begin, bool keeps_sweeps) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
     if (point_begin[i] == point_begin[i + 1]) continue;
     int64_t first_point = point_begin[i];
-    for (const CloudPart& cloud : PartsOf(inputs[i])) {
+    for (const CloudPart& cloud : PartsOf(*tasks[i])) {
       if (cloud.num_points() == 0) continue;
       size_t source = sources_.size();
       if (cloud.placed != nullptr)

@@ -15,15 +15,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/compiler/program.h"
-#include "engine/executor/sample_input.h"
 #include "engine/model/model_config.h"
 #include "engine/runtime/execution_context.h"
-#include "engine/tensor/point_counts.h"
-#include "engine/tensor/sample_output.h"
+#include "engine/tensor/infer_result.h"
+#include "engine/tensor/infer_task.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 
-// What the model's configuration says about running it.
+// The model's limits, from its configuration.
 struct RunLimits {
   int ignore_label = 255;
   int64_t max_voxels = 0;                                                           // per sample; 0: no limit
@@ -32,7 +32,7 @@ struct RunLimits {
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 
-// What one batch takes of a GPU's memory. Zeros on the CPU, whose memory has no limit of ours.
+// The memory of a GPU that one batch takes. Zeros on the CPU, whose memory has no limit of ours.
 struct BatchBytes {
   int64_t fixed = 0;     // whatever its size
   int64_t points = 0;    // grows with its points: clouds, levels, maps
@@ -44,7 +44,8 @@ struct BatchBytes {
 struct RunOptions {
   const PlanTable* plans = nullptr;  // of the program; null: its default_plans
   bool times_convs = false;          // BatchOutput::conv_times
-  // Of a GPU's batch whose maps do not fit; else, and of a program with several segments, RESOURCE_EXHAUSTED.
+  // True: maps of a GPU's batch that do not fit are made on the CPU. Else, and always for a program with several
+  // segments, such a batch gets RESOURCE_EXHAUSTED.
   bool may_make_maps_on_cpu = true;
   BatchBytes expected;  // that the context makes ready in one piece; zeros: it takes what it needs as it goes
 };
@@ -53,8 +54,8 @@ struct BatchOutput {
   // The whole batch failed (memory, limits): samples is empty. OUT_OF_RANGE: its samples have more voxels than
   // max_batch_voxels together, and each by itself may run.
   absl::Status status;
-  std::vector<SampleOutput> samples;  // one per input
-  std::vector<StageTime> stages;      // of the whole batch
+  std::vector<InferResult> samples;  // by task; the worker's fields are not set
+  std::vector<StageTime> stages;     // of the whole batch
   int64_t grid_fallbacks = 0;
   // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
   // that were made as pairs).
@@ -75,10 +76,12 @@ class Executor {
   // of a convolution of images does not, but for one of a single cell, which is a matrix product); so are scores and
   // boxes, and where rounding decides, at a threshold, so are the sites that a prune leaves and which boxes there are.
   // A program that is_deterministic gives the same bytes.
-  virtual BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  virtual BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                           const RunOptions& options) = 0;
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits) {
-    return Run(program, inputs, limits, {});
+  BatchOutput Run(const Program& program, const InferTask& task, const RunLimits& limits,
+                  const RunOptions& options = {}) {
+    const InferTask* const tasks[] = {&task};
+    return Run(program, tasks, limits, options);
   }
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
-#include "engine/executor/sample_input.h"
 #include "engine/model/graph.h"
 #include "engine/runtime/execution_context.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -20,7 +19,7 @@ class HostPoints {
  public:
   // Reads the points of all samples, by the threads of the context's pool. point_begin: [samples + 1]; samples without
   // points in it are passed over. RESOURCE_EXHAUSTED for memory.
-  absl::Status Read(const VoxelizeOp& op, absl::Span<const SampleInput> inputs, const std::vector<int64_t>& point_begin,
+  absl::Status Read(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     ExecutionContext& context);
 
   const float* points() const { return points_; }               // [num_points, NumPointColumns]

@@ -138,12 +138,12 @@ absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::str
                     error_reason::kMissingField);
 }
 
-absl::Status CheckInput(const VoxelizeOp& op, const SampleInput& input) {
-  RETURN_IF_ERROR(CheckSample(op, input));
-  if (input.sweeps.empty()) return CheckFields(op, *input.cloud);
-  RETURN_IF_ERROR(CheckSweeps(op, input.age_feature));
-  for (const PlacedSweep& placed : input.sweeps) {
-    RETURN_IF_ERROR(CheckFields(op, placed.sweep->cloud, input.age_feature));
+absl::Status CheckInput(const VoxelizeOp& op, const InferTask& task) {
+  RETURN_IF_ERROR(CheckSample(op, task));
+  if (task.sweeps.empty()) return CheckFields(op, task.cloud);
+  RETURN_IF_ERROR(CheckSweeps(op, task.age_feature));
+  for (const PlacedSweep& placed : task.sweeps) {
+    RETURN_IF_ERROR(CheckFields(op, placed.sweep->cloud, task.age_feature));
   }
   return absl::OkStatus();
 }

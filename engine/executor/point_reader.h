@@ -7,8 +7,9 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "engine/executor/sample_input.h"
+#include "engine/executor/cloud_part.h"
 #include "engine/model/graph.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/point_cloud.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/points/decode_points.h"
@@ -19,10 +20,10 @@ namespace voxserve {
 // age feature, if any, does not come from the cloud.
 absl::Status CheckFields(const VoxelizeOp& op, const PointCloud& cloud, std::string_view age_feature = {});
 
-// Whether the sample is one for the network: the fields of every cloud; and of sweeps, INVALID_ARGUMENT (BAD_SWEEPS)
+// Whether the task is one for the network: the fields of every cloud; and of sweeps, INVALID_ARGUMENT (BAD_SWEEPS)
 // for a network whose axes are not x, y and z, or that has no such age feature (naming those that it has). A sample of
 // its points: CheckSample.
-absl::Status CheckInput(const VoxelizeOp& op, const SampleInput& input);
+absl::Status CheckInput(const VoxelizeOp& op, const InferTask& task);
 
 // Columns of the matrix: the axes as the cloud has them, then the features as the network reads them.
 inline int32_t NumPointColumns(const VoxelizeOp& op) {
@@ -34,7 +35,7 @@ inline kernels::ConstRows PointRows(const VoxelizeOp& op, const void* points, in
   return kernels::ConstRows::Packed(points, kernels::DType::kFloat32, num_points, NumPointColumns(op));
 }
 
-// points: [num_points, NumPointColumns]; is_valid: [num_points], 0 where a column is NaN or infinite. The sample has
+// points: [num_points, NumPointColumns]; is_valid: [num_points], 0 where a column is NaN or infinite. The task has
 // passed CheckInput. A sweep is read into the newest one's coordinates (tensor/sweep.h); features that are x, y or z
 // follow.
 void ReadPoints(const VoxelizeOp& op, const CloudPart& part, float* points, uint8_t* is_valid,

@@ -19,48 +19,48 @@ absl::Status BadSample(const Args&... what) {
 
 }  // namespace
 
-absl::Status CheckSample(const VoxelizeOp& op, const SampleInput& input) {
-  if (!input.sample) return absl::OkStatus();
-  const FarthestPoints& sample = *input.sample;
+absl::Status CheckSample(const VoxelizeOp& op, const InferTask& task) {
+  if (!task.sample) return absl::OkStatus();
+  const FarthestPoints& sample = *task.sample;
   if (op.sample) {
     return BadSample("the model takes a sample of its own, of ", op.sample->num_points, " farthest points");
   }
-  if (!input.sweeps.empty()) {
-    return BadSample("farthest points are sampled of one cloud; these are ", input.sweeps.size(), " sweeps");
+  if (!task.sweeps.empty()) {
+    return BadSample("farthest points are sampled of one cloud; these are ", task.sweeps.size(), " sweeps");
   }
   if (!BeginsWithSpatialAxes(op)) {
     return BadSample("farthest points are sampled where a model's axes are x, y and z; this one's are ",
                      absl::StrJoin(op.axes, ", "));
   }
   if (sample.num_points == 0) return BadSample("sample.num_points is 0; it must be 1 or more");
-  RETURN_IF_ERROR(CheckFarthestPoints(kName, sample, input.num_points()));
+  RETURN_IF_ERROR(CheckFarthestPoints(kName, sample, task.num_points()));
   if (sample.num_points > kMaxSampledPoints) {
     return BadSample("sample.num_points is ", sample.num_points, "; at most ", kMaxSampledPoints, " are possible");
   }
   return absl::OkStatus();
 }
 
-void LayOutSampling(const Program& program, absl::Span<const SampleInput> inputs,
-                    const std::vector<int64_t>& point_begin, PointSampling& sampling) {
-  sampling.Begin(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    sampling.Set(i, program.voxelize.sample ? program.voxelize.sample : inputs[i].sample,
+void LayOutSampling(const Program& program, BatchTasks tasks, const std::vector<int64_t>& point_begin,
+                    PointSampling& sampling) {
+  sampling.Begin(tasks.size());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    sampling.Set(i, program.voxelize.sample ? program.voxelize.sample : tasks[i]->sample,
                  point_begin[i + 1] - point_begin[i]);
   }
 }
 
-void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, absl::Span<const SampleInput> inputs,
+void TakeSampledPoints(const PointSampling& sampling, const BatchCounts& counted, BatchTasks tasks,
                        const std::vector<int64_t>& point_begin, BatchOutput& output) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
     const int64_t begin = sampling.selected_begin(i), end = sampling.selected_begin(i + 1);
-    SampleOutput& sample = output.samples[i];
+    InferResult& sample = output.samples[i];
     if (begin == end || !sample.status.ok()) continue;
     const int64_t num_points = point_begin[i + 1] - point_begin[i], num_valid = counted.num_valid[i];
-    if (inputs[i].sample) {
-      sample.status = CheckNumValid(kName, *inputs[i].sample, num_valid, num_points);
+    if (tasks[i]->sample) {
+      sample.status = CheckNumValid(kName, *tasks[i]->sample, num_valid, num_points);
       if (!sample.status.ok()) continue;
       sample.sampled_points.assign(counted.selected_points.begin() + begin, counted.selected_points.begin() + end);
-      if (!inputs[i].sample->restricts_network) continue;
+      if (!tasks[i]->sample->restricts_network) continue;
     }
     if (end - begin > num_valid) continue;  // the network saw all
     // Voxelize counts all that it was not to see as invalid.

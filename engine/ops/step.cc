@@ -27,12 +27,6 @@ const int32_t* StepContext::PointToVoxel() const {
   return cuda() != nullptr ? device_geometry->point_to_voxel() : geometry->point_to_voxel.data();
 }
 
-int64_t StepContext::num_answers() const {
-  int64_t count = 0;
-  for (const OutputRequest& request : requests) count += request.num_answers;
-  return count;
-}
-
 kernels::Epilogue FusedEpilogue::In(const StepContext& context) const {
   return {.bias = bias.data(), .residual = context.At(residual), .activation = activation};
 }

@@ -20,11 +20,12 @@
 #include "engine/ops/weights.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/dtype.h"
-#include "engine/tensor/sample_output.h"
 #include "kernels/core/epilogue.h"
 #include "kernels/core/rows.h"
 
 namespace voxserve {
+
+class BatchOutputs;
 
 // Memory of the feature pass. Sizes follow from the batch, so the executor places buffers for each batch; two whose
 // [first_step, last_step] do not meet may share memory.
@@ -50,24 +51,6 @@ struct BufferSlice {
   int32_t channels = 0;
 };
 
-// One sample of the batch, as the steps that write outputs see it.
-struct OutputRequest {
-  bool return_scores = false;
-  int64_t num_answers = 0;  // its first so many points get outputs
-  SampleOutput* output = nullptr;
-};
-
-enum class OutputKind { kLabels, kScores, kBoxes };
-
-// An output of the batch on its way from a GPU to host memory.
-struct QueuedOutput {
-  OutputKind kind = OutputKind::kLabels;
-  int64_t row_bytes = 0;
-  int64_t rows_per_sample = 0;  // of boxes; else every sample has as many as it has answers
-  int64_t num_rows = 0;         // of the batch
-  const char* rows = nullptr;   // [num_rows, row_bytes], once the stream has been waited for
-};
-
 // The batch under way. Valid during one Executor::Run.
 struct StepContext {
   ExecutionContext* execution = nullptr;
@@ -82,11 +65,8 @@ struct StepContext {
 
   kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
-  std::vector<OutputRequest> requests;                // [samples]
   int ignore_label = 255;
-  char* output_rows = nullptr;                            // on a GPU: where outputs are made, and pinned memory for
-  char* host_output_rows = nullptr;                       // them, OutputBytes of all steps each
-  mutable std::vector<QueuedOutput> queued_outputs = {};  // by the steps that made them, one behind the other
+  BatchOutputs* outputs = nullptr;  // that the steps which make outputs write into
 
   // No data where the slice is none, or memory is not placed yet (then the shape alone is of meaning).
   kernels::Rows At(const BufferSlice& slice) const;
@@ -102,7 +82,6 @@ struct StepContext {
   CudaContext* cuda() const { return execution->cuda.get(); }
   cudaStream_t stream() const { return execution->cuda->stream.view().get(); }
   int64_t num_points() const { return point_begin->back(); }
-  int64_t num_answers() const;  // of all samples
 };
 
 // What a step does with its sums before it stores them.
@@ -134,7 +113,8 @@ class Step {
   // number and buffers, and may be called before there is anything else.
   virtual bool has_scratch_of_samples() const { return false; }
 
-  // Of StepContext::output_rows, for a step that makes outputs. As ScratchBytes of samples, it may be called early.
+  // Bytes of BatchOutputs' memory that a step needs on a GPU for the output that it makes. It may be called early, as
+  // ScratchBytes of samples, when there are no outputs yet.
   virtual int64_t OutputBytes(const StepContext&) const { return 0; }
 
   std::string name;  // of the graph's node that it began as

@@ -113,7 +113,7 @@ class EngineImpl final : public Engine {
     return ticket;
   }
 
-  bool Cancel(uint64_t ticket, const char* fate) override { return batcher_.Cancel(ticket, fate); }
+  bool Cancel(uint64_t ticket, DropReason reason) override { return batcher_.Cancel(ticket, reason); }
 
   uint64_t Tune(TuneTask task) override {
     const uint64_t ticket = next_ticket_.fetch_add(1);
@@ -150,7 +150,7 @@ class EngineImpl final : public Engine {
     const InferTask& task = queued.task;
     ASSIGN_OR_RETURN(queued.model, models_.Find(task.model, task.version));
     const ServedModel& model = *queued.model;
-    if (task.num_points() > static_cast<uint64_t>(model.info.max_points)) {
+    if (task.num_points() > model.info.max_points) {
       const std::string what =
           task.sweeps.empty() ? "the cloud has " : absl::StrCat("the ", task.sweeps.size(), " sweeps have ");
       return WithReason(
@@ -158,11 +158,9 @@ class EngineImpl final : public Engine {
                                                   "\" is ", model.info.max_points)),
           error_reason::kTooManyPoints);
     }
-    RETURN_IF_ERROR(CheckInput(
-        model.program().voxelize,
-        {.cloud = &task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature, .sample = task.sample}));
+    RETURN_IF_ERROR(CheckInput(model.program().voxelize, task));
     RETURN_IF_ERROR(CheckOutputs(model.info, task.return_scores));
-    PlanTuner::Scan scan;  // shares the clouds' bytes
+    InferTask scan;  // shares the clouds' bytes
     if (tuner_->is_collecting()) scan = {.cloud = task.cloud, .sweeps = task.sweeps, .age_feature = task.age_feature};
     const ModelHandle handle = queued.model;
     RETURN_IF_ERROR(batcher_.Push(queued));

@@ -17,11 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
-#include "engine/serving/admission/infer_task.h"
 #include "engine/serving/admission/model_version_info.h"
 #include "engine/serving/models/load_task.h"
 #include "engine/serving/models/tune_task.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -68,8 +69,8 @@ class Engine {
   virtual uint64_t Submit(InferTask task) = 0;
 
   // Takes a task that has not started out of the queue; its `done` gets CANCELLED. False where it has started or ended.
-  // fate: what OnDropped says of it.
-  virtual bool Cancel(uint64_t ticket, const char* fate = "cancelled") = 0;
+  // reason: what OnDropped says of it.
+  virtual bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled) = 0;
 
   // Searches a plan for a model on the scans that it serves, in the background, and swaps it in. Returns at once.
   // task.done gets: NOT_FOUND and UNAVAILABLE as in Submit, FAILED_PRECONDITION (ALREADY_TUNING) while a search of the

@@ -10,38 +10,40 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/serving/models/warm_up.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 namespace {
 
-// What it waited for its stream's turn it waited for the engine too.
+// The wait for its stream's turn counts as a wait for the engine.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
 }
 
-InferResult MakeResult(const QueuedTask& task, SampleOutput&& sample, const std::vector<StageTime>& stages,
-                       absl::Duration queued, const std::string& device) {
-  const ServedModel& model = *task.model;
-  const ModelVersionInfo& info = model.info;
-  InferResult result{.model = info.name,
-                     .version = info.version,
-                     .device = device,
-                     .has_labels = info.has_labels,
-                     .labels = std::move(sample.labels),
-                     .bytes_per_label = static_cast<int>(SizeOf(model.program().label_dtype)),
-                     .ignore_label = model.limits.ignore_label,
-                     .num_classes = model.program().num_classes,
-                     .scores = std::move(sample.scores),
-                     .has_boxes = info.has_boxes,
-                     .boxes = std::move(sample.boxes),
-                     .counts = sample.counts,
-                     .sampled_points = std::move(sample.sampled_points)};
-  if (info.has_boxes) {
-    for (const ClassInfo& named : info.classes) result.class_names.push_back(named.name);
+// Returns the voxels of all samples; 0 where one of them failed.
+int64_t NumVoxels(const BatchOutput& output) {
+  int64_t voxels = 0;
+  for (const InferResult& sample : output.samples) {
+    if (!sample.status.ok()) return 0;
+    voxels += sample.counts.voxels;
   }
-  result.stages.push_back({"queue", queued});
+  return voxels;
+}
+
+// Adds to an answer what the executor does not know.
+void Complete(const QueuedTask& task, const std::vector<StageTime>& stages, absl::Duration queued,
+              const std::string& device, InferResult& result) {
+  const ServedModel& model = *task.model;
+  result.model = model.info.name;
+  result.version = model.info.version;
+  result.device = device;
+  result.ignore_label = model.limits.ignore_label;
+  result.num_classes = model.program().num_classes;
+  if (model.info.has_boxes) {
+    for (const ClassInfo& named : model.info.classes) result.class_names.push_back(named.name);
+  }
+  result.stages = {{Stage::kQueue, queued}};
   result.stages.insert(result.stages.end(), stages.begin(), stages.end());
-  return result;
 }
 
 }  // namespace
@@ -101,27 +103,26 @@ void Worker::SettleMemory() {
   }
 }
 
-BatchOutput Worker::RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs,
-                                    int64_t num_points) {
+BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const auto run = [&](const RunOptions& options) {
-    BatchOutput output = executor_->Run(model.programs[options_.device], inputs, model.limits, options);
+    BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     SettleMemory();
     return output;
   };
   DeviceArbiter& arbiter = *options_.arbiter;
-  if (inputs.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
+  if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
   const BatchBytes expected =
-      model.memory[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(inputs.size()));
+      model.memory[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(tasks.size()));
   return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
-BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points) {
+BatchOutput Worker::RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   BatchOutput output;
   if (failed_.ok()) {
-    output = RunWithinMemory(model, inputs, num_points);
+    output = RunWithinMemory(model, tasks, num_points);
     if (ReasonOf(output.status) == error_reason::kDeviceFailed) failed_ = output.status;
   } else {
     output.status = failed_;
@@ -131,17 +132,13 @@ BatchOutput Worker::RunOrRefuse(const ServedModel& model, const std::vector<Samp
 
 Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   const ServedModel& model = *tasks.front().model;
-  std::vector<SampleInput> inputs;
+  std::vector<const InferTask*> batch;
   int64_t num_points = 0;
   for (const QueuedTask& task : tasks) {
-    num_points += static_cast<int64_t>(task.task.num_points());
-    inputs.push_back({.cloud = &task.task.cloud,
-                      .return_scores = task.task.return_scores,
-                      .sweeps = task.task.sweeps,
-                      .age_feature = task.task.age_feature,
-                      .sample = task.task.sample});
+    num_points += task.task.num_points();
+    batch.push_back(&task.task);
   }
-  BatchOutput output = RunOrRefuse(model, inputs, num_points);
+  BatchOutput output = RunOrRefuse(model, batch, num_points);
   if (!output.status.ok() && failed_.ok() && tasks.size() > 1) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
@@ -152,30 +149,25 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     return both;
   }
   Report(tasks, output, started);
+  const int64_t voxels = NumVoxels(output);
   for (size_t i = 0; i < tasks.size(); ++i) {
     QueuedTask& task = tasks[i];
     const absl::Status& status = output.status.ok() ? output.samples[i].status : output.status;
     if (!status.ok()) {
       task.task.done(status);
     } else {
-      task.task.done(
-          MakeResult(task, std::move(output.samples[i]), output.stages, TimeInQueue(task, started), context_.device));
+      Complete(task, output.stages, TimeInQueue(task, started), context_.device, output.samples[i]);
+      task.task.done(std::move(output.samples[i]));
     }
   }
-  if (!output.status.ok()) return {};
-  int64_t voxels = 0;
-  for (const SampleOutput& sample : output.samples) {
-    if (!sample.status.ok()) return {};
-    voxels += sample.counts.voxels;
-  }
   if (voxels == 0) return {};
-  // What a sample takes, and leaves of the points, tells nothing of the network's time and memory.
+  // The time of a sample, and the points that it leaves, tell nothing of the network's time and memory.
   const bool has_sample =
-      std::any_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return i.sample.has_value(); });
+      std::any_of(batch.begin(), batch.end(), [](const InferTask* task) { return task->sample.has_value(); });
   if (has_sample) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) {
-    model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(inputs.size()));
+    model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));
   }
   return {.num_voxels = voxels};
 }
@@ -185,16 +177,16 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
   if (observer == nullptr) return;
   const std::string& model = tasks.front().model->info.name;
   for (const QueuedTask& task : tasks) {
-    observer->OnStage(model, "queue", TimeInQueue(task, started));
+    observer->OnStage(model, Stage::kQueue, TimeInQueue(task, started));
   }
   absl::Duration busy;
-  for (const StageTime& stage : output.stages) {
-    observer->OnStage(model, stage.name, stage.duration);
-    busy += stage.duration;
+  for (const StageTime& time : output.stages) {
+    observer->OnStage(model, time.stage, time.duration);
+    busy += time.duration;
   }
   observer->OnDeviceBusy(context_.device, absl::StrCat(options_.stream), busy);
   int64_t points = 0, voxels = 0;
-  for (const SampleOutput& sample : output.samples) {
+  for (const InferResult& sample : output.samples) {
     const PointCounts& counts = sample.counts;
     points += counts.used + counts.invalid + counts.out_of_range + counts.dropped + counts.unsampled;
     voxels += counts.voxels;

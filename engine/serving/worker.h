@@ -25,6 +25,7 @@
 #include "engine/runtime/execution_context.h"
 #include "engine/serving/admission/batcher.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -58,8 +59,8 @@ class Worker {
   // Answers the tasks of a batch. A batch that fails as a whole, for lack of memory or beyond a limit, runs again in
   // halves, so that no task fails because of others.
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
-  BatchOutput RunWithinMemory(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
-  BatchOutput RunOrRefuse(const ServedModel& model, const std::vector<SampleInput>& inputs, int64_t num_points);
+  BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
+  BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
   void SettleMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);

@@ -21,4 +21,7 @@ struct Box {
   float velocity_y = 0;
 };
 
+// Reads a row as kernels make them (kernels/boxes/box_rows.h).
+Box BoxOf(const float* row);
+
 }  // namespace voxserve

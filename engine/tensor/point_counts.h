@@ -1,15 +1,11 @@
 #pragma once
 
-// What a request reports beside its labels.
+// The fates of a request's points, those of every sweep where several were run. All but `voxels` add up to the points.
 
 #include <cstdint>
-#include <string>
-
-#include "absl/time/time.h"
 
 namespace voxserve {
 
-// What became of a request's points, those of every sweep where several were run: the fates add up to them.
 struct PointCounts {
   int64_t used = 0;
   int64_t invalid = 0;       // NaN or infinite
@@ -17,12 +13,6 @@ struct PointCounts {
   int64_t dropped = 0;       // lost to the voxel limit
   int64_t unsampled = 0;     // valid, not in the sample that the network was to see
   int64_t voxels = 0;        // occupied voxels
-};
-
-// A stage of the path: queue, copy_in, sample, voxelize, geometry, features, head, copy_out.
-struct StageTime {
-  std::string name;
-  absl::Duration duration;
 };
 
 }  // namespace voxserve

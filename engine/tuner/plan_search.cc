@@ -27,7 +27,7 @@ constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;
 constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
 
 struct SizedScan {
-  const SampleInput* input = nullptr;
+  const InferTask* input = nullptr;
   int64_t num_voxels = 0;
   RulebookSizes sizes;
 };
@@ -72,9 +72,9 @@ std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans) {
 // What the stages of one bucket know.
 struct BucketState {
   NetworkPlan defaults;
-  std::vector<const SampleInput*> scans;  // that are measured
+  std::vector<const InferTask*> scans;  // that are measured
   const SizedScan* middle = nullptr;
-  SampleOutput expected;                           // the default's result on the middle scan
+  InferResult expected;                            // the default's result on the middle scan
   std::vector<NetworkPlan> shortlist;              // by convolution
   std::vector<NetworkPlan> measured;               // by convolution: the default and what is left of the shortlist
   std::vector<std::vector<absl::Duration>> times;  // of those, sums over the scans
@@ -88,7 +88,7 @@ class PlanSearch {
         timer_(program, run,
                {.time_limit = options.time_limit, .on_progress = options.on_progress, .now = options.now}) {}
 
-  absl::StatusOr<SearchResult> Run(absl::Span<const SampleInput> scans) {
+  absl::StatusOr<SearchResult> Run(absl::Span<const InferTask> scans) {
     ASSIGN_OR_RETURN(std::vector<SizedScan> sized, MeasureSizes(scans));
     std::vector<ScanBucket> buckets = CutIntoBuckets(std::move(sized));
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -121,7 +121,7 @@ class PlanSearch {
     return swap_of >= 0 ? static_cast<size_t>(swap_of) : index;
   }
 
-  absl::StatusOr<std::vector<SizedScan>> MeasureSizes(absl::Span<const SampleInput> scans);
+  absl::StatusOr<std::vector<SizedScan>> MeasureSizes(absl::Span<const InferTask> scans);
   absl::Status SearchBucket(const ScanBucket& bucket);
 
   absl::Status MakeShortlist(BucketState& state);
@@ -153,7 +153,7 @@ class PlanSearch {
   double bucket_begin_ = 0, bucket_share_ = 1;
 };
 
-absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const SampleInput> scans) {
+absl::StatusOr<std::vector<SizedScan>> PlanSearch::MeasureSizes(absl::Span<const InferTask> scans) {
   if (scans.empty()) return absl::InvalidArgumentError("there is no scan to search a plan with");
   timer_.BeginStage("sizes", kSizesEnd, static_cast<int64_t>(scans.size()));
   std::vector<SizedScan> sized;
@@ -494,7 +494,7 @@ void PlanSearch::KeepDefault(size_t bucket) {
 }
 
 absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets) {
-  std::vector<const SampleInput*> scans;
+  std::vector<const InferTask*> scans;
   std::vector<PlanTable::Bucket> found;
   for (size_t i = 0; i < buckets.size(); ++i) {
     scans.push_back(buckets[i].scans[buckets[i].scans.size() / 2].input);
@@ -522,7 +522,7 @@ absl::Status PlanSearch::ConfirmTogether(const std::vector<ScanBucket>& buckets)
 
 }  // namespace
 
-absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const SampleInput> scans,
+absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const InferTask> scans,
                                         const SearchOptions& options) {
   return PlanSearch(program, run, options).Run(scans);
 }

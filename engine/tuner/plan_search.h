@@ -32,7 +32,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/compiler/program.h"
-#include "engine/executor/sample_input.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_timer.h"
 #include "engine/tuner/tuned_plan.h"
 
@@ -70,7 +70,7 @@ struct SearchResult {
 
 // The program's default_plans are what is compared with. INVALID_ARGUMENT without a scan, or where none can be run;
 // CANCELLED; UNAVAILABLE (DEVICE_FAILED).
-absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const SampleInput> scans,
+absl::StatusOr<SearchResult> SearchPlan(const Program& program, const RunScan& run, absl::Span<const InferTask> scans,
                                         const SearchOptions& options);
 
 }  // namespace voxserve

@@ -4,16 +4,16 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/string_view.h"
 #include "engine/base/error_reason.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 namespace {
 
-absl::Duration StagesOf(const BatchOutput& output, std::initializer_list<absl::string_view> names) {
+absl::Duration TimeOf(const BatchOutput& output, std::initializer_list<Stage> stages) {
   absl::Duration total;
-  for (const StageTime& stage : output.stages) {
-    if (std::find(names.begin(), names.end(), stage.name) != names.end()) total += stage.duration;
+  for (const StageTime& time : output.stages) {
+    if (std::find(stages.begin(), stages.end(), time.stage) != stages.end()) total += time.duration;
   }
   return total;
 }
@@ -28,8 +28,8 @@ struct ScanSamples {
   std::vector<std::vector<absl::Duration>> convs;  // by convolution
 
   void Add(const BatchOutput& output) {
-    network.push_back(StagesOf(output, {"voxelize", "geometry", "features", "head"}));
-    geometry.push_back(StagesOf(output, {"geometry"}));
+    network.push_back(TimeOf(output, {Stage::kVoxelize, Stage::kGeometry, Stage::kFeatures, Stage::kHead}));
+    geometry.push_back(TimeOf(output, {Stage::kGeometry}));
     convs.resize(output.conv_times.size());
     for (size_t c = 0; c < convs.size(); ++c) convs[c].push_back(output.conv_times[c]);
   }
@@ -83,7 +83,7 @@ bool PlanTimer::is_out_of_time() const {
   return options_.time_limit != absl::InfiniteDuration() && elapsed() >= options_.time_limit * stage_end_;
 }
 
-absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const SampleInput& scan,
+absl::StatusOr<BatchOutput> PlanTimer::Run(const PlanTable& plans, const InferTask& scan,
                                            const ScanRunOptions& options) {
   const double share = static_cast<double>(std::min(stage_done_, stage_runs_)) / static_cast<double>(stage_runs_);
   const double fraction = stage_begin_ + share * (stage_end_ - stage_begin_);
@@ -102,7 +102,7 @@ PlanTable PlanTimer::TableOf(const NetworkPlan& plan) const {
 }
 
 absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<NetworkPlan>& plans,
-                                                       const std::vector<const SampleInput*>& scans, int repeats,
+                                                       const std::vector<const InferTask*>& scans, int repeats,
                                                        bool times_convs) {
   std::vector<PlanTable> tables;
   for (const NetworkPlan& plan : plans) tables.push_back(TableOf(plan));
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<Network
 }
 
 absl::StatusOr<std::vector<PlanTimes>> PlanTimer::Time(const std::vector<PlanTable>& tables,
-                                                       const std::vector<const SampleInput*>& scans, int repeats,
+                                                       const std::vector<const InferTask*>& scans, int repeats,
                                                        bool times_convs) {
   std::vector<std::vector<ScanSamples>> samples(tables.size(), std::vector<ScanSamples>(scans.size()));
   std::vector<bool> has_failed(tables.size(), false);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/executor/executor.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_candidates.h"
 
 namespace voxserve {
@@ -26,7 +27,7 @@ struct ScanRunOptions {
 };
 
 // Runs one scan as a batch of its own. Whether its scores are wanted the options say.
-using RunScan = std::function<BatchOutput(const PlanTable&, const SampleInput&, const ScanRunOptions&)>;
+using RunScan = std::function<BatchOutput(const PlanTable&, const InferTask&, const ScanRunOptions&)>;
 
 struct SearchProgress {
   std::string stage;
@@ -62,17 +63,17 @@ class PlanTimer {
   bool is_out_of_time() const;
 
   // CANCELLED, or the error of a device that failed. Any other failure is the output's (WhyFailed).
-  absl::StatusOr<BatchOutput> Run(const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& options);
+  absl::StatusOr<BatchOutput> Run(const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options);
   // One bucket for all sizes.
   PlanTable TableOf(const NetworkPlan& plan) const;
 
   // By table.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<PlanTable>& tables,
-                                              const std::vector<const SampleInput*>& scans, int repeats,
+                                              const std::vector<const InferTask*>& scans, int repeats,
                                               bool times_convs);
   // By plan, each for all sizes.
   absl::StatusOr<std::vector<PlanTimes>> Time(const std::vector<NetworkPlan>& plans,
-                                              const std::vector<const SampleInput*>& scans, int repeats,
+                                              const std::vector<const InferTask*>& scans, int repeats,
                                               bool times_convs);
 
   int64_t num_runs() const { return num_runs_; }

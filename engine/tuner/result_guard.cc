@@ -15,7 +15,7 @@ constexpr float kMaxBoxScoreError = 0.05f;
 constexpr float kMaxBoxDistance = 0.2f;   // m
 constexpr double kMaxChangedBoxes = 0.1;  // of the boxes
 
-std::string WhyScoresDeviate(const std::vector<float>& expected, const std::vector<float>& result) {
+std::string WhyScoresDeviate(absl::Span<const float> expected, absl::Span<const float> result) {
   double largest = 0, largest_error = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     if (!std::isfinite(expected[i])) continue;
@@ -27,7 +27,7 @@ std::string WhyScoresDeviate(const std::vector<float>& expected, const std::vect
   return absl::StrFormat("a score is off by %.3g, where the largest is %.3g", largest_error, largest);
 }
 
-std::string WhyLabelsDeviate(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& result,
+std::string WhyLabelsDeviate(absl::Span<const uint8_t> expected, absl::Span<const uint8_t> result,
                              size_t bytes_per_label) {
   const size_t num_points = expected.size() / bytes_per_label;
   size_t num_changed = 0;
@@ -56,27 +56,23 @@ std::string WhyBoxesDeviate(const std::vector<Box>& expected, const std::vector<
   return absl::StrFormat("%d of %d boxes have no like", num_changed, num_boxes);
 }
 
-template <typename T>
-bool HaveSameBytes(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
 }  // namespace
 
-std::string WhyDeviates(const Program& program, const SampleOutput& expected, const SampleOutput& result) {
-  if (expected.scores.size() != result.scores.size() || expected.labels.size() != result.labels.size()) {
+std::string WhyDeviates(const Program& program, const InferResult& expected, const InferResult& result) {
+  if (expected.scores().size() != result.scores().size() || expected.labels().size() != result.labels().size()) {
     return "its result has another size";
   }
   if (program.has_boxes) {
-    std::string why = WhyBoxesDeviate(expected.boxes, result.boxes);
+    std::string why = WhyBoxesDeviate(expected.boxes(), result.boxes());
     if (!why.empty() || !program.has_labels) return why;
   }
-  if (!expected.scores.empty()) return WhyScoresDeviate(expected.scores, result.scores);
-  return WhyLabelsDeviate(expected.labels, result.labels, static_cast<size_t>(SizeOf(program.label_dtype)));
+  if (!expected.scores().empty()) return WhyScoresDeviate(expected.scores(), result.scores());
+  return WhyLabelsDeviate(expected.labels(), result.labels(), static_cast<size_t>(SizeOf(program.label_dtype)));
 }
 
-bool HaveSameBytes(const SampleOutput& a, const SampleOutput& b) {
-  return a.labels == b.labels && HaveSameBytes(a.scores, b.scores) && HaveSameBytes(a.boxes, b.boxes);
+bool HaveSameBytes(const InferResult& a, const InferResult& b) {
+  return std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(),
+                    [](const NamedOutput& x, const NamedOutput& y) { return x.name == y.name && x.bytes == y.bytes; });
 }
 
 }  // namespace voxserve

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/tensor/box.h"
 
 namespace voxserve {
 namespace {
@@ -51,17 +52,18 @@ v1::ModelState EncodeState(ModelState state) {
   return v1::MODEL_STATE_FAILED;
 }
 
-void EncodeSegmentation(const InferResult& result, v1::Segmentation* segmentation) {
-  segmentation->set_labels(result.labels.data(), result.labels.size());
-  segmentation->set_bytes_per_label(result.bytes_per_label);
+void EncodeSegmentation(InferResult& result, NamedOutput& labels, v1::Segmentation* segmentation) {
+  segmentation->set_bytes_per_label(static_cast<uint32_t>(labels.row_bytes()));
+  segmentation->set_labels(std::move(labels.bytes));
   segmentation->set_ignore_label(result.ignore_label);
   segmentation->set_num_classes(result.num_classes);
-  if (result.scores.empty()) return;
-  segmentation->set_scores(result.scores.data(), result.scores.size() * sizeof(float));
+  NamedOutput* const scores = result.Find(NamedOutput::kScores);
+  if (scores != nullptr) segmentation->set_scores(std::move(scores->bytes));
 }
 
-void EncodeDetections(const InferResult& result, v1::Detections* detections) {
-  for (const Box& box : result.boxes) {
+void EncodeDetections(const InferResult& result, const NamedOutput& boxes, v1::Detections* detections) {
+  for (int64_t i = 0; i < boxes.num_rows(); ++i) {
+    const Box box = BoxOf(boxes.values<float>().data() + i * boxes.columns);
     v1::Box& out = *detections->add_boxes();
     out.set_class_id(box.class_id);
     out.set_score(box.score);
@@ -132,6 +134,18 @@ absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& messa
   }
 }
 
+absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud) {
+  InferTask task{.model = message.model(),
+                 .version = message.version(),
+                 .cloud = std::move(cloud),
+                 .return_scores = message.return_scores(),
+                 .priority = PriorityOf(message.priority())};
+  if (message.has_sample()) {
+    ASSIGN_OR_RETURN(task.sample, DecodeSample(message.sample()));
+  }
+  return task;
+}
+
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message) {
   StreamSession::Config config;
   config.model = message.model();
@@ -192,13 +206,17 @@ Pose DecodePose(const v1::Pose& message) {
           .qz = message.qz()};
 }
 
-void EncodeResult(const InferResult& result, v1::InferResponse* response) {
+void EncodeResult(InferResult& result, v1::InferResponse* response) {
   response->set_model(result.model);
   response->set_version(result.version);
   response->set_device(result.device);
 
-  if (result.has_labels) EncodeSegmentation(result, response->mutable_segmentation());
-  if (result.has_boxes) EncodeDetections(result, response->mutable_detections());
+  if (NamedOutput* labels = result.Find(NamedOutput::kLabels)) {
+    EncodeSegmentation(result, *labels, response->mutable_segmentation());
+  }
+  if (const NamedOutput* boxes = result.Find(NamedOutput::kBoxes)) {
+    EncodeDetections(result, *boxes, response->mutable_detections());
+  }
 
   v1::PointCounts& counts = *response->mutable_counts();
   counts.set_used(result.counts.used);
@@ -209,13 +227,13 @@ void EncodeResult(const InferResult& result, v1::InferResponse* response) {
   counts.set_unsampled(result.counts.unsampled);
   response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
 
-  for (const StageTime& stage : result.stages) AppendStage(stage.name.c_str(), stage.duration, response);
+  for (const StageTime& time : result.stages) AppendStage(time, response);
 }
 
-void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response) {
+void AppendStage(const StageTime& time, v1::InferResponse* response) {
   v1::StageDuration& stage = *response->add_stages();
-  stage.set_name(name);
-  stage.set_microseconds(absl::ToDoubleMicroseconds(duration));
+  stage.set_name(std::string(NameOf(time.stage)));
+  stage.set_microseconds(absl::ToDoubleMicroseconds(time.duration));
 }
 
 void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message) {

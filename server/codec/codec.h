@@ -8,7 +8,10 @@
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/streams/stream_session.h"
+#include "engine/tensor/infer_result.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/point_cloud.h"
+#include "engine/tensor/stage.h"
 #include "engine/tensor/sweep.h"
 #include "voxserve/v1/inference.pb.h"
 #include "voxserve/v1/point_cloud.pb.h"
@@ -29,6 +32,10 @@ int PriorityOf(uint32_t priority);
 // INVALID_ARGUMENT (BAD_SAMPLE) for a use that there is not. What the cloud can have is the engine's to know.
 absl::StatusOr<FarthestPoints> DecodeSample(const v1::FarthestPointSample& message);
 
+// All that the request asks of its cloud, as DecodeCloud has made it; the deadline and `done` are the caller's to set.
+// INVALID_ARGUMENT (BAD_SAMPLE) as above.
+absl::StatusOr<InferTask> DecodeRequest(const v1::InferRequest& message, PointCloud cloud);
+
 // INVALID_ARGUMENT, reason BAD_STREAM (BAD_SAMPLE as above), naming the field, its value and what is allowed. Models
 // are the engine's to know.
 absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig& message);
@@ -37,10 +44,11 @@ absl::StatusOr<StreamSession::Config> DecodeStreamConfig(const v1::StreamConfig&
 Pose DecodePose(const v1::Pose& message);
 
 // Fills everything but request_id and the server's own stages, which the caller puts around. Labels and boxes that the
-// model has are there even where they are none; what it has not is absent.
-void EncodeResult(const InferResult& result, v1::InferResponse* response);
+// model has are there even where they are none; what it has not is absent. Takes the bytes of labels and scores out of
+// the result, so that they are not copied; boxes are messages, and made from their rows.
+void EncodeResult(InferResult& result, v1::InferResponse* response);
 
-void AppendStage(const char* name, absl::Duration duration, v1::InferResponse* response);
+void AppendStage(const StageTime& time, v1::InferResponse* response);
 
 void EncodeModel(const ModelVersionInfo& info, v1::ModelVersion* message);
 

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "engine/tensor/stage.h"
 #include "server/http/status_page_assets.h"
 
 namespace voxserve {
@@ -70,18 +72,18 @@ std::string Sparkline(const std::vector<int64_t>& history) {
       width, kHeight, kHeight, points, width, kHeight, points, peak);
 }
 
-std::string Stages(const std::vector<std::pair<std::string, Distribution>>& stages) {
+std::string Stages(const std::vector<std::pair<Stage, Distribution>>& stages) {
   double longest = 0;
-  for (const auto& [name, seconds] : stages) longest = std::max(longest, seconds.mean);
+  for (const auto& [stage, seconds] : stages) longest = std::max(longest, seconds.mean);
   if (longest == 0) return "";
   std::string html =
       "<h3>Time of each stage</h3><table class=\"num\"><tr><th></th><th class=\"wide\"></th><th>mean</th><th>p50</th>"
       "<th>p95</th><th>p99</th></tr>";
-  for (const auto& [name, seconds] : stages) {
+  for (const auto& [stage, seconds] : stages) {
     absl::StrAppendFormat(&html,
                           "<tr><td>%s</td><td class=\"wide\"><div class=\"bar\" style=\"width:%.1f%%\"></div></td>"
                           "<td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>",
-                          HtmlEscaped(name), 100 * seconds.mean / longest, Milliseconds(seconds.mean),
+                          HtmlEscaped(NameOf(stage)), 100 * seconds.mean / longest, Milliseconds(seconds.mean),
                           Milliseconds(seconds.p50), Milliseconds(seconds.p95), Milliseconds(seconds.p99));
   }
   return html + "</table>";
@@ -97,8 +99,8 @@ std::string Refusals(const ModelStatistics& statistics) {
   if (!statistics.dropped.empty()) {
     absl::StrAppend(&html, "<h3>Did not run, by reason (in the last minute)</h3><div class=\"chips\">");
     for (const ModelStatistics::Dropped& dropped : statistics.dropped) {
-      absl::StrAppend(&html,
-                      Chip(dropped.reason, absl::StrCat(Count(dropped.total), " (", Count(dropped.last_minute), ")")));
+      absl::StrAppend(&html, Chip(NameOf(dropped.reason),
+                                  absl::StrCat(Count(dropped.total), " (", Count(dropped.last_minute), ")")));
     }
     absl::StrAppend(&html, "</div>");
   }

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "server/metrics/recent_rate.h"
 
 namespace voxserve {
@@ -19,15 +21,15 @@ using prometheus::BuildHistogram;
 
 constexpr std::string_view kUnknown = "_unknown";
 
-// Why a cloud did not run. Each has a series from the start, so that rates see the first event.
-constexpr std::string_view kDropReasons[] = {"superseded", "unmeetable", "given_up", "expired",
-                                             "cancelled",  "queue_full", "draining"};
-
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
   for (const auto& label : metric.label) {
     if (label.name == name) return label.value;
   }
   return "";
+}
+
+std::string Listed(absl::Span<const std::string_view> names) {
+  return absl::StrJoin(names, ", ", [](std::string* out, std::string_view name) { out->append(name); });
 }
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
@@ -53,12 +55,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                        .Name("voxserve_boxes_total")
                        .Help("Boxes in answers of models that have boxes")
                        .Register(registry_)),
-      frames_dropped_total_(
-          BuildCounter()
-              .Name("voxserve_frames_dropped_total")
-              .Help("Point clouds that did not run, by reason: superseded, unmeetable, given_up, expired, "
-                    "cancelled, queue_full, draining")
-              .Register(registry_)),
+      frames_dropped_total_(BuildCounter()
+                                .Name("voxserve_frames_dropped_total")
+                                .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
+                                .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
                                      .Help("Point clouds whose stamp lies in the future: clocks disagree")
@@ -93,8 +93,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                     .Register(registry_)),
       stage_duration_seconds_(BuildHistogram()
                                   .Name("voxserve_stage_duration_seconds")
-                                  .Help("Time of each stage: queue, decode, copy_in, sample, voxelize, geometry, "
-                                        "features, head, copy_out, encode")
+                                  .Help("Time of each stage: " + Listed(kStageNames))
                                   .Register(registry_)),
       frame_age_seconds_(BuildHistogram()
                              .Name("voxserve_frame_age_seconds")
@@ -189,7 +188,7 @@ void Metrics::AddStreams(std::string_view model, int64_t change) {
   if (metrics.streams != nullptr) metrics.streams->Set(static_cast<double>(metrics.open_streams));
 }
 
-void Metrics::OnStage(std::string_view model, std::string_view stage, absl::Duration duration) {
+void Metrics::OnStage(std::string_view model, Stage stage, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
   StageMetrics& metrics = StageOf(Of(model), stage);
   metrics.total.Observe(absl::ToDoubleSeconds(duration));
@@ -234,16 +233,11 @@ void Metrics::OnBoxes(std::string_view model, int64_t boxes) {
   metrics.boxes->Increment(static_cast<double>(boxes));
 }
 
-void Metrics::OnDropped(std::string_view model, std::string_view reason) {
+void Metrics::OnDropped(std::string_view model, DropReason reason) {
   absl::MutexLock lock(&mutex_);
-  ModelMetrics& metrics = Of(model);
-  auto found = metrics.dropped.find(reason);
-  if (found == metrics.dropped.end()) {
-    prometheus::Counter& total = frames_dropped_total_.Add({{"model", metrics.label}, {"reason", std::string(reason)}});
-    found = metrics.dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}}).first;
-  }
-  found->second.total.Increment();
-  found->second.recent.Add(now_());
+  ModelMetrics::Dropped& dropped = Of(model).dropped[static_cast<size_t>(reason)];
+  dropped.total.Increment();
+  dropped.recent.Add(now_());
 }
 
 void Metrics::OnQueueDepth(std::string_view model, int64_t tasks) {
@@ -401,20 +395,18 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .batch_points = batch_points_.Add({{"model", label}}, SizeBuckets()),
                    .batch_voxels = batch_voxels_.Add({{"model", label}}, SizeBuckets()),
                    .prediction_error = latency_prediction_error_ratio_.Add({{"model", label}}, ErrorRatioBuckets())});
-  for (const std::string_view reason : kDropReasons) {
-    prometheus::Counter& total = frames_dropped_total_.Add({{"model", label}, {"reason", std::string(reason)}});
-    metrics->dropped.emplace(reason, ModelMetrics::Dropped{.total = total, .recent = {}});
+  for (const std::string_view reason : kDropReasonNames) {
+    metrics->dropped.push_back(
+        {.total = frames_dropped_total_.Add({{"model", label}, {"reason", std::string(reason)}})});
   }
   return *models_.emplace(label, std::move(metrics)).first->second;
 }
 
-StageMetrics& Metrics::StageOf(ModelMetrics& metrics, std::string_view stage) {
-  for (StageMetrics& one : metrics.stages) {
-    if (one.name == stage) return one;
-  }
+StageMetrics& Metrics::StageOf(ModelMetrics& metrics, Stage stage) {
+  if (const auto found = metrics.stages.find(stage); found != metrics.stages.end()) return found->second;
   prometheus::Histogram& total =
-      stage_duration_seconds_.Add({{"model", metrics.label}, {"stage", std::string(stage)}}, DurationBuckets());
-  return metrics.stages.emplace_back(StageMetrics{.name = std::string(stage), .total = total});
+      stage_duration_seconds_.Add({{"model", metrics.label}, {"stage", std::string(NameOf(stage))}}, DurationBuckets());
+  return metrics.stages.emplace(stage, StageMetrics{.total = total}).first->second;
 }
 
 }  // namespace voxserve

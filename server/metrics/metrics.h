@@ -28,7 +28,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/tensor/stage.h"
 #include "server/metrics/model_metrics.h"
 
 namespace voxserve {
@@ -67,11 +69,11 @@ class Metrics : public EngineObserver {
   void OnStreamClosed(std::string_view model);
 
   // Also for the server's own stages: decode, encode.
-  void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) override;
+  void OnStage(std::string_view model, Stage stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
   void OnPoints(std::string_view model, const PointCounts& counts) override;
   void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) override;
-  void OnDropped(std::string_view model, std::string_view reason) override;
+  void OnDropped(std::string_view model, DropReason reason) override;
   void OnQueueDepth(std::string_view model, int64_t tasks) override;
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
   void OnModelRemoved(std::string_view model, int64_t version) override;
@@ -98,7 +100,7 @@ class Metrics : public EngineObserver {
   ModelMetrics& Of(std::string_view model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of a request with that status.
   ModelMetrics& Of(std::string_view model, absl::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  StageMetrics& StageOf(ModelMetrics& metrics, std::string_view stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StageMetrics& StageOf(ModelMetrics& metrics, Stage stage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsListed(std::string_view model, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddStreams(std::string_view model, int64_t change);
   // Plans may be told before their version is listed, or after it is gone.

@@ -1,23 +1,9 @@
 #include "server/metrics/model_metrics.h"
 
-#include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
-#include <string_view>
 
 namespace voxserve {
-namespace {
-
-// A request meets them in this order; others come after them.
-int StageRank(std::string_view stage) {
-  constexpr std::string_view kStages[] = {"decode",   "queue",    "copy_in", "sample",   "voxelize",
-                                          "geometry", "features", "head",    "copy_out", "encode"};
-  return static_cast<int>(std::find(std::begin(kStages), std::end(kStages), stage) - std::begin(kStages));
-}
-
-}  // namespace
-
 // Seconds, from 0.1 ms, six to seven a decade: percentiles read off them are within about a tenth.
 const prometheus::Histogram::BucketBoundaries& DurationBuckets() {
   static const auto* buckets = new prometheus::Histogram::BucketBoundaries{
@@ -52,12 +38,10 @@ ModelStatistics ModelMetrics::Statistics(absl::Time now) const {
   statistics.frames_history = recent_frames.History(now);
   statistics.latency_seconds = recent_latency.Summarize(now);
   statistics.refusal_seconds = recent_refusals.Summarize(now);
-  for (const StageMetrics& stage : stages) {
-    const Distribution recent = stage.recent.Summarize(now);
-    if (recent.count > 0) statistics.stage_seconds.emplace_back(stage.name, recent);
+  for (const auto& [stage, metrics] : stages) {
+    const Distribution recent = metrics.recent.Summarize(now);
+    if (recent.count > 0) statistics.stage_seconds.emplace_back(stage, recent);
   }
-  std::stable_sort(statistics.stage_seconds.begin(), statistics.stage_seconds.end(),
-                   [](const auto& a, const auto& b) { return StageRank(a.first) < StageRank(b.first); });
   statistics.frame_age_seconds = recent_frame_age.Summarize(now);
   statistics.negative_ages = std::llround(negative_ages.Value());
   statistics.batch_requests = recent_batch_requests.Summarize(now);
@@ -65,12 +49,13 @@ ModelStatistics ModelMetrics::Statistics(absl::Time now) const {
   statistics.batch_voxels = recent_batch_voxels.Summarize(now);
   statistics.prediction_error = recent_prediction_error.Summarize(now);
   statistics.failures.assign(failures.begin(), failures.end());
-  for (const auto& [reason, counts] : dropped) {
-    const auto total = std::llround(counts.total.Value());
+  for (size_t i = 0; i < dropped.size(); ++i) {
+    const auto total = std::llround(dropped[i].total.Value());
     if (total == 0) continue;
-    const std::vector<int64_t> history = counts.recent.History(now);
-    statistics.dropped.push_back(
-        {.reason = reason, .total = total, .last_minute = std::accumulate(history.begin(), history.end(), int64_t{0})});
+    const std::vector<int64_t> history = dropped[i].recent.History(now);
+    statistics.dropped.push_back({.reason = static_cast<DropReason>(i),
+                                  .total = total,
+                                  .last_minute = std::accumulate(history.begin(), history.end(), int64_t{0})});
   }
   return statistics;
 }

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
+#include "engine/tensor/stage.h"
 #include "server/metrics/recent_histogram.h"
 #include "server/metrics/recent_rate.h"
 
@@ -29,7 +31,7 @@ const prometheus::Histogram::BucketBoundaries& ErrorRatioBuckets();  // |predict
 // started.
 struct ModelStatistics {
   struct Dropped {
-    std::string reason;
+    DropReason reason = DropReason::kCancelled;
     int64_t total = 0;
     int64_t last_minute = 0;
   };
@@ -42,12 +44,12 @@ struct ModelStatistics {
   int64_t frames = 0;
   int64_t boxes = 0;
   int64_t queue_depth = 0;
-  int64_t streams = 0;                                              // open now
-  std::vector<int64_t> frames_history;                              // per second of the last minute, oldest first
-  Distribution latency_seconds;                                     // from request to answer, of those answered with OK
-  Distribution refusal_seconds;                                     // from request to status, of those not let in
-  std::vector<std::pair<std::string, Distribution>> stage_seconds;  // in the order in which a request meets them
-  Distribution frame_age_seconds;                                   // of clouds with a stamp
+  int64_t streams = 0;                                        // open now
+  std::vector<int64_t> frames_history;                        // per second of the last minute, oldest first
+  Distribution latency_seconds;                               // from request to answer, of those answered with OK
+  Distribution refusal_seconds;                               // from request to status, of those not let in
+  std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order in which a request meets them
+  Distribution frame_age_seconds;                             // of clouds with a stamp
   int64_t negative_ages = 0;
   Distribution batch_requests;
   Distribution batch_points;
@@ -59,7 +61,6 @@ struct ModelStatistics {
 };
 
 struct StageMetrics {
-  std::string name;
   prometheus::Histogram& total;
   RecentHistogram recent{&DurationBuckets()};
 };
@@ -67,7 +68,7 @@ struct StageMetrics {
 struct ModelMetrics {
   struct Dropped {
     prometheus::Counter& total;
-    RecentRate recent;
+    RecentRate recent = {};
   };
 
   std::string label;
@@ -85,8 +86,8 @@ struct ModelMetrics {
   prometheus::Histogram& batch_points;
   prometheus::Histogram& batch_voxels;
   prometheus::Histogram& prediction_error;
-  std::map<std::string, Dropped, std::less<>> dropped = {};  // by reason
-  std::vector<StageMetrics> stages = {};
+  std::vector<Dropped> dropped = {};  // by reason; each has a series from the start, so that rates see the first event
+  std::map<Stage, StageMetrics> stages = {};
   prometheus::Counter* boxes = nullptr;  // of a model that has answered with boxes, or with none where it could
 
   // Without a series while the model is not listed.

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/streams/stream_session.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
@@ -166,7 +167,7 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     session_of_reader_ = StreamSession::Create(
         *std::move(config),
         {.submit = [engine](InferTask task) { return engine->Submit(std::move(task)); },
-         .cancel = [engine](uint64_t ticket, const char* fate) { return engine->Cancel(ticket, fate); },
+         .cancel = [engine](uint64_t ticket, DropReason reason) { return engine->Cancel(ticket, reason); },
          .observer = streams_->options_.metrics});
     streams_->options_.metrics->OnStreamOpened(model_);
     bool is_draining = false;
@@ -247,7 +248,7 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     message.set_frame_id(frame_id);
     absl::Status status = result.status();
     if (result.ok()) {
-      const absl::StatusOr<int64_t> bytes = telemetry->Answer(*result, message.mutable_response());
+      const absl::StatusOr<int64_t> bytes = telemetry->Answer(*std::move(result), message.mutable_response());
       status = bytes.status();
       if (bytes.ok()) outgoing.bytes = *bytes;
     } else {

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
 
@@ -32,7 +33,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     const absl::Status accepted = service_->limits_.AcceptCall();
     accepted_ = accepted.ok();
     if (!accepted_) {
-      service_->metrics_->OnDropped(request_->model(), absl::IsUnavailable(accepted) ? "draining" : "queue_full");
+      if (const auto reason = DropReasonOf(accepted)) service_->metrics_->OnDropped(request_->model(), *reason);
       return Fail(accepted);
     }
     if (!request_->has_cloud()) {
@@ -40,20 +41,11 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     }
     absl::StatusOr<PointCloud> cloud = telemetry_.Decode(request_->mutable_cloud());
     if (!cloud.ok()) return Fail(cloud.status());
-    InferTask task;
-    task.model = request_->model();
-    task.version = request_->version();
-    task.cloud = *std::move(cloud);
-    task.return_scores = request_->return_scores();
-    task.priority = PriorityOf(request_->priority());
-    if (request_->has_sample()) {
-      const absl::StatusOr<FarthestPoints> sample = DecodeSample(request_->sample());
-      if (!sample.ok()) return Fail(sample.status());
-      task.sample = *sample;
-    }
-    task.deadline = deadline_;
-    task.done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); };
-    ticket_ = service_->engine_->Submit(std::move(task));
+    absl::StatusOr<InferTask> task = DecodeRequest(*request_, *std::move(cloud));
+    if (!task.ok()) return Fail(task.status());
+    task->deadline = deadline_;
+    task->done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); };
+    ticket_ = service_->engine_->Submit(*std::move(task));
     submitted_ = true;
   }
 
@@ -81,7 +73,7 @@ class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
     if (!result.ok()) return Fail(result.status());
 
     response_->set_request_id(request_->request_id());
-    const absl::StatusOr<int64_t> bytes = telemetry_.Answer(*result, response_);
+    const absl::StatusOr<int64_t> bytes = telemetry_.Answer(*std::move(result), response_);
     if (!bytes.ok()) return End(ToGrpcStatus(bytes.status(), context_));
     answer_bytes_ = *bytes;
     End(grpc::Status::OK);

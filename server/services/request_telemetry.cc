@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
 
 namespace voxserve {
@@ -43,9 +44,9 @@ absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message) {
   return cloud;
 }
 
-absl::StatusOr<int64_t> RequestTelemetry::Answer(const InferResult& result, v1::InferResponse* response) {
+absl::StatusOr<int64_t> RequestTelemetry::Answer(InferResult result, v1::InferResponse* response) {
   const absl::Time encode_start = absl::Now();
-  AppendStage("decode", decode_time_, response);
+  AppendStage({Stage::kDecode, decode_time_}, response);
   EncodeResult(result, response);
   const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
   absl::Status refused;
@@ -64,13 +65,13 @@ absl::StatusOr<int64_t> RequestTelemetry::Answer(const InferResult& result, v1::
   }
   const absl::Time now = absl::Now();
   const absl::Duration encode_time = now - encode_start;
-  AppendStage("encode", encode_time, response);
+  AppendStage({Stage::kEncode, encode_time}, response);
 
   Metrics& metrics = *options_.metrics;
-  metrics.OnStage(result.model, "decode", decode_time_);
-  metrics.OnStage(result.model, "encode", encode_time);
+  metrics.OnStage(result.model, Stage::kDecode, decode_time_);
+  metrics.OnStage(result.model, Stage::kEncode, encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
-  if (result.has_boxes) metrics.OnBoxes(result.model, static_cast<int64_t>(result.boxes.size()));
+  if (response->has_detections()) metrics.OnBoxes(result.model, response->detections().boxes_size());
   if (stamp_ != absl::InfinitePast()) metrics.OnFrameAge(result.model, now - stamp_);
   Log(LogLevel::kDebug, "answered",
       {{"model", result.model},

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "engine/base/log_limiter.h"
 #include "engine/serving/engine.h"
+#include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
 #include "server/metrics/metrics.h"
 #include "server/services/call_limits.h"
@@ -49,7 +50,7 @@ class RequestTelemetry {
 
   // Fills the response, but for request_id, and holds its bytes. Returns their number; the caller releases them when
   // the answer has left. Fails where the response is too large, or too many bytes are held, and returns that error.
-  absl::StatusOr<int64_t> Answer(const InferResult& result, v1::InferResponse* response);
+  absl::StatusOr<int64_t> Answer(InferResult result, v1::InferResponse* response);
 
   // Counts and logs the error that the request gets.
   void Fail(const absl::Status& status) const;

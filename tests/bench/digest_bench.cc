@@ -39,11 +39,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "engine/base/status_macros.h"
 #include "engine/compiler/plan.h"
 #include "engine/executor/executor.h"
 #include "engine/model/model_version.h"
 #include "engine/runtime/cuda_devices.h"
+#include "engine/tensor/infer_result.h"
+#include "engine/tensor/infer_task.h"
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/core/thread_pool.h"
 #include "tests/bench/network_cases.h"
@@ -307,7 +310,7 @@ class Fnv1a {
     AddBytes(&value, sizeof(value));
   }
   template <typename T>
-  void AddArray(const std::vector<T>& values) {
+  void AddArray(absl::Span<const T> values) {
     AddValue<uint64_t>(values.size());
     AddBytes(values.data(), values.size() * sizeof(T));
   }
@@ -318,11 +321,12 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-void AddOutput(const SampleOutput& output, Fnv1a& hash) {
-  hash.AddArray(output.labels);
-  hash.AddArray(output.scores);
-  hash.AddValue<uint64_t>(output.boxes.size());
-  for (const Box& box : output.boxes) {
+void AddOutput(const InferResult& output, Fnv1a& hash) {
+  hash.AddArray(output.labels());
+  hash.AddArray(output.scores());
+  const std::vector<Box> boxes = output.boxes();
+  hash.AddValue<uint64_t>(boxes.size());
+  for (const Box& box : boxes) {
     hash.AddValue(box.class_id);
     for (const float number :
          {box.score, box.x, box.y, box.z, box.length, box.width, box.height, box.yaw, box.velocity_x, box.velocity_y}) {
@@ -334,7 +338,7 @@ void AddOutput(const SampleOutput& output, Fnv1a& hash) {
        {counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.unsampled, counts.voxels}) {
     hash.AddValue(count);
   }
-  hash.AddArray(output.sampled_points);
+  hash.AddArray(absl::MakeConstSpan(output.sampled_points));
 }
 
 absl::StatusOr<uint64_t> DigestOf(const Case& c, DeviceRunner& runner) {
@@ -345,17 +349,17 @@ absl::StatusOr<uint64_t> DigestOf(const Case& c, DeviceRunner& runner) {
   }
   ASSIGN_OR_RETURN(const LoadedModel model, c.load());
   ASSIGN_OR_RETURN(const Program program, runner.Compile(model.graph, c.variant, model.config.bytes_per_label()));
-  std::vector<SampleInput> inputs;
+  std::vector<InferTask> tasks;
   for (const PointCloud& cloud : clouds) {
-    inputs.push_back({.cloud = &cloud, .return_scores = program.has_scores, .sample = c.sample});
+    tasks.push_back({.cloud = cloud, .return_scores = program.has_scores, .sample = c.sample});
   }
   const RunLimits limits = {.ignore_label = model.config.ignore_label,
                             .max_voxels = model.config.max_voxels,
                             .voxel_overflow = model.config.voxel_overflow};
-  const BatchOutput output = runner.executor().Run(program, inputs, limits);
+  const BatchOutput output = runner.Run(program, tasks, limits);
   RETURN_IF_ERROR(output.status);
   Fnv1a hash;
-  for (const SampleOutput& sample : output.samples) {
+  for (const InferResult& sample : output.samples) {
     RETURN_IF_ERROR(sample.status);
     AddOutput(sample, hash);
   }

@@ -206,9 +206,9 @@ double ServedGeometryMs(const Case& c) {
     if (run < kWarmUpRuns) continue;
     ms.push_back(0);
     int num_found = 0;
-    for (const StageTime& stage : output.stages) {
-      if (stage.name != "voxelize" && stage.name != "geometry") continue;
-      ms.back() += absl::ToDoubleMilliseconds(stage.duration);
+    for (const StageTime& time : output.stages) {
+      if (time.stage != Stage::kVoxelize && time.stage != Stage::kGeometry) continue;
+      ms.back() += absl::ToDoubleMilliseconds(time.duration);
       ++num_found;
     }
     if (num_found != 2 || output.geometry_on_cpu) Fail("the engine did not make its geometry on the GPU");

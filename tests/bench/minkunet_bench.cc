@@ -91,14 +91,15 @@ void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   CpuExecutor executor(&context);
   std::map<std::string, double> stage_ms;
   int64_t voxels = 0;
+  const InferTask task{.cloud = cloud};
   for (auto _ : state) {
-    const BatchOutput output = executor.Run(program, {{.cloud = &cloud}}, RunLimits());
+    const BatchOutput output = executor.Run(program, task, RunLimits());
     if (!output.status.ok()) {
       state.SkipWithError(output.status.ToString().c_str());
       return;
     }
-    for (const StageTime& stage : output.stages) {
-      stage_ms[stage.name + "_ms"] += absl::ToDoubleMilliseconds(stage.duration);
+    for (const StageTime& time : output.stages) {
+      stage_ms[std::string(NameOf(time.stage)) + "_ms"] += absl::ToDoubleMilliseconds(time.duration);
     }
     voxels = output.samples[0].counts.voxels;
   }

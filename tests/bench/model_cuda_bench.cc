@@ -28,7 +28,8 @@
 namespace voxserve::bench {
 namespace {
 
-constexpr const char* kStages[] = {"copy_in", "voxelize", "geometry", "features", "head", "copy_out"};
+constexpr Stage kStages[] = {Stage::kCopyIn,   Stage::kVoxelize, Stage::kGeometry,
+                             Stage::kFeatures, Stage::kHead,     Stage::kCopyOut};
 
 struct Options {
   std::string model;
@@ -64,8 +65,8 @@ double Median(std::vector<double> values) {
 void PrintHeader() {
   std::string row = "| model | scan | plan | batch | points | voxels | boxes | p50 ms | p99 ms |";
   std::string dashes = "|---|---|---|--:|--:|--:|--:|--:|--:|";
-  for (const char* stage : kStages) {
-    row += absl::StrFormat(" %s |", stage);
+  for (const Stage stage : kStages) {
+    row += absl::StrFormat(" %s |", std::string(NameOf(stage)));
     dashes += "--:|";
   }
   std::printf("%s\n%s\n", row.c_str(), dashes.c_str());
@@ -73,13 +74,12 @@ void PrintHeader() {
 
 // For this scan.
 PlanTable TunedPlans(const Program& program, const PointCloud& cloud, DeviceRunner& runner) {
-  const RunScan run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
-    SampleInput input = scan;
+  const RunScan run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
+    InferTask input = scan;
     input.return_scores = wanted.return_scores;
-    return runner.executor().Run(program, {&input, 1}, RunLimits(),
-                                 {.plans = &plans, .times_convs = wanted.times_convs});
+    return runner.executor().Run(program, input, RunLimits(), {.plans = &plans, .times_convs = wanted.times_convs});
   };
-  const SampleInput input{.cloud = &cloud};
+  const InferTask input{.cloud = cloud};
   const SearchResult found = OrDie(SearchPlan(program, run, {&input, 1}, {.time_limit = absl::Seconds(60)}));
   return PlanTable(program, {found.buckets[0].bucket});
 }
@@ -105,22 +105,21 @@ int Run(const Options& options) {
   };
   for (int i = 0; i < 20; ++i) run();
   std::vector<double> ms;
-  std::map<std::string, std::vector<double>> stage_ms;
+  std::map<Stage, std::vector<double>> stage_ms;
   BatchOutput last;
   for (int i = 0; i < options.runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     last = run();
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-    for (const StageTime& stage : last.stages)
-      stage_ms[stage.name].push_back(absl::ToDoubleMilliseconds(stage.duration));
+    for (const StageTime& time : last.stages) stage_ms[time.stage].push_back(absl::ToDoubleMilliseconds(time.duration));
   }
   std::sort(ms.begin(), ms.end());
-  const SampleOutput& sample = last.samples[0];
+  const InferResult& sample = last.samples[0];
   std::string row =
       absl::StrFormat("| %s | %s | %s | %d | %d | %d | %d | %.3f | %.3f |", model.graph.name, options.scan,
                       options.is_tuned ? "tuned" : "default", options.batch, cloud.num_points(), sample.counts.voxels,
-                      sample.boxes.size(), Median(ms), ms[ms.size() * 99 / 100]);
-  for (const char* stage : kStages) {
+                      sample.boxes().size(), Median(ms), ms[ms.size() * 99 / 100]);
+  for (const Stage stage : kStages) {
     const std::vector<double>& times = stage_ms[stage];
     row += times.empty() ? " |" : absl::StrFormat(" %.3f |", Median(times));
   }

@@ -168,8 +168,8 @@ void Accuracy() {
       std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
       std::exit(1);
     }
-    const SampleOutput& sample = output.samples[0];
-    if (sample.labels.size() != voxels.size() || sample.scores.size() != voxels.size() * classes) {
+    const InferResult& sample = output.samples[0];
+    if (sample.labels().size() != voxels.size() || sample.scores().size() != voxels.size() * classes) {
       std::cerr << kScan << ": other sizes than the golden ones" << std::endl;
       std::exit(1);
     }
@@ -178,10 +178,10 @@ void Accuracy() {
     for (size_t i = 0; i < voxels.size(); ++i) {
       const float* const golden = scan.LogitsOf(voxels[i]);
       for (size_t c = 0; c < classes; ++c) {
-        const float error = std::abs(sample.scores[i * classes + c] - golden[c]);
+        const float error = std::abs(sample.scores()[i * classes + c] - golden[c]);
         largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
       }
-      num_equal += sample.labels[i] == scan.labels[i] ? 1 : 0;
+      num_equal += sample.labels()[i] == scan.labels[i] ? 1 : 0;
     }
     std::puts(absl::StrFormat("| %s | %.2g | %d | %d | %.3f%% |", NameOf(precision), largest_error, num_equal,
                               scan.num_points(),

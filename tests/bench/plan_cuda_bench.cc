@@ -78,10 +78,10 @@ class Workload {
                                               .precision = ModelConfig::Precision::kFloat16,
                                               .plan = DefaultCudaConvPlan(DType::kFloat16, /*allow_tf32=*/false)}));
     scan_ = OrDie(support::ReadScan(dataset.scan.format, dataset.scan.path()));
-    run_ = [this](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
-      SampleInput input = scan;
+    run_ = [this](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
+      InferTask input = scan;
       input.return_scores = wanted.return_scores;
-      return runner_->executor().Run(program_, {&input, 1}, RunLimits(),
+      return runner_->executor().Run(program_, input, RunLimits(),
                                      {.plans = &plans, .times_convs = wanted.times_convs});
     };
   }
@@ -90,7 +90,7 @@ class Workload {
   ~Workload() { program_ = Program(); }
 
   void Search() {
-    const SampleInput input{.cloud = &scan_};
+    const InferTask input{.cloud = scan_};
     found_ = OrDie(SearchPlan(program_, run_, {&input, 1}, {.time_limit = kTimeLimit}));
     num_voxels_ = OrDieRun(nullptr).samples[0].counts.voxels;
   }
@@ -111,7 +111,7 @@ class Workload {
     PlanTimer timer(program_, run_, {.now = absl::Now});
     timer.BeginStage("", 1, 1);
     std::vector<double> ms;
-    const SampleInput input{.cloud = &scan};
+    const InferTask input{.cloud = scan};
     for (const PlanTimes& times : OrDie(timer.Time(plans, {&input}, kTransferRepeats, /*times_convs=*/false))) {
       if (!times.is_whole) {
         std::cerr << name_ << ": a plan cannot be run" << std::endl;
@@ -147,8 +147,8 @@ class Workload {
 
  private:
   BatchOutput OrDieRun(const PlanTable* plans) {
-    const SampleInput input{.cloud = &scan_};
-    BatchOutput output = runner_->executor().Run(program_, {&input, 1}, RunLimits(), {.plans = plans});
+    const InferTask input{.cloud = scan_};
+    BatchOutput output = runner_->executor().Run(program_, input, RunLimits(), {.plans = plans});
     if (const std::string why = WhyFailed(output); !why.empty()) {
       std::cerr << name_ << ": " << why << std::endl;
       std::exit(1);

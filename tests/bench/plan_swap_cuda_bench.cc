@@ -108,8 +108,8 @@ Request Send(Engine& engine, const PointCloud& cloud) {
   if (!result.ok()) {
     std::cerr << result.status() << std::endl;
     request.has_failed = true;
-  } else if (result->labels.size() != cloud.num_points() * result->bytes_per_label) {
-    std::cerr << result->labels.size() << " bytes of labels for " << cloud.num_points() << " points" << std::endl;
+  } else if (result->labels().size() != cloud.num_points()) {
+    std::cerr << result->labels().size() << " bytes of labels for " << cloud.num_points() << " points" << std::endl;
     request.has_failed = true;
   }
   if (result.ok()) request.stages = std::move(result->stages);
@@ -117,8 +117,8 @@ Request Send(Engine& engine, const PointCloud& cloud) {
 }
 
 std::string StagesOf(const Request& request) {
-  return absl::StrJoin(request.stages, ", ", [](std::string* out, const StageTime& stage) {
-    absl::StrAppendFormat(out, "%s %.2f", stage.name, absl::ToDoubleMilliseconds(stage.duration));
+  return absl::StrJoin(request.stages, ", ", [](std::string* out, const StageTime& time) {
+    absl::StrAppendFormat(out, "%s %.2f", std::string(NameOf(time.stage)), absl::ToDoubleMilliseconds(time.duration));
   });
 }
 

@@ -36,9 +36,16 @@ absl::StatusOr<Program> DeviceRunner::Compile(const Graph& graph, const Variant&
 
 BatchOutput DeviceRunner::Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
                               const RunLimits& limits, const RunOptions& options) {
-  std::vector<SampleInput> inputs;
-  for (const PointCloud* cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = return_scores});
-  return executor_->Run(program, inputs, limits, options);
+  std::vector<InferTask> tasks;
+  for (const PointCloud* cloud : clouds) tasks.push_back({.cloud = *cloud, .return_scores = return_scores});
+  return Run(program, tasks, limits, options);
+}
+
+BatchOutput DeviceRunner::Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits,
+                              const RunOptions& options) {
+  std::vector<const InferTask*> batch;
+  for (const InferTask& task : tasks) batch.push_back(&task);
+  return executor_->Run(program, batch, limits, options);
 }
 
 }  // namespace voxserve

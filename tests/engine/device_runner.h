@@ -45,6 +45,8 @@ class DeviceRunner {
 
   BatchOutput Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
                   const RunLimits& limits = {}, const RunOptions& options = {});
+  BatchOutput Run(const Program& program, const std::vector<InferTask>& tasks, const RunLimits& limits = {},
+                  const RunOptions& options = {});
 
  private:
   explicit DeviceRunner(int num_threads) : pool_(num_threads) {}

@@ -67,11 +67,11 @@ std::vector<GoldenVariant> AllVariants() {
   };
 }
 
-void ExpectGolden(const GoldenScan& scan, const SampleOutput& output, const GoldenVariant& allowed) {
+void ExpectGolden(const GoldenScan& scan, const InferResult& output, const GoldenVariant& allowed) {
   ASSERT_TRUE(output.status.ok()) << output.status;
   const auto classes = static_cast<size_t>(scan.num_classes);
-  ASSERT_EQ(output.labels.size(), scan.labels.size());
-  ASSERT_EQ(output.scores.size(), scan.labels.size() * classes);
+  ASSERT_EQ(output.labels().size(), scan.labels.size());
+  ASSERT_EQ(output.scores().size(), scan.labels.size() * classes);
   EXPECT_EQ(output.counts.voxels, scan.num_voxels());
   EXPECT_EQ(output.counts.used, scan.num_points());
   const std::vector<int64_t> voxels = scan.PointToVoxel();
@@ -80,14 +80,14 @@ void ExpectGolden(const GoldenScan& scan, const SampleOutput& output, const Gold
   for (size_t i = 0; i < voxels.size(); ++i) {
     const float* golden = scan.LogitsOf(voxels[i]);
     for (size_t c = 0; golden != nullptr && c < classes; ++c) {
-      const float error = std::abs(output.scores[i * classes + c] - golden[c]);
+      const float error = std::abs(output.scores()[i * classes + c] - golden[c]);
       largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
       ++compared;
     }
     const bool is_clear = scan.margins.at(static_cast<size_t>(voxels[i])) > allowed.clear_margin;
     if (!is_clear) ++doubtful;
-    if (!is_clear && output.labels[i] == scan.labels[i]) ++doubtful_equal;
-    if (is_clear && output.labels[i] != scan.labels[i]) ++wrong;
+    if (!is_clear && output.labels()[i] == scan.labels[i]) ++doubtful_equal;
+    if (is_clear && output.labels()[i] != scan.labels[i]) ++wrong;
   }
   EXPECT_GE(compared, static_cast<int64_t>(scan.logits.size()));  // every logit that is stored, of one point or more
   EXPECT_LE(largest_error, allowed.tolerance);
@@ -151,8 +151,8 @@ TEST(GoldenCudaTest, DeterministicProgramsGiveTheBytesOfTheScanAlone) {
     for (size_t i = 0; i < clouds.size(); ++i) {
       const BatchOutput alone = (*runner)->Run(*program, {clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
-      EXPECT_EQ(alone.samples[0].labels, batch.samples[i].labels) << "sample " << i;
-      EXPECT_TRUE(alone.samples[0].scores == batch.samples[i].scores) << "sample " << i;
+      EXPECT_EQ(alone.samples[0].labels(), batch.samples[i].labels()) << "sample " << i;
+      EXPECT_TRUE(alone.samples[0].scores() == batch.samples[i].scores()) << "sample " << i;
     }
   }
 }
@@ -182,18 +182,19 @@ TEST_P(GoldenBatchTest, MixedSizesAgreeAndEqualTheScanAlone) {
   ExpectGolden(*scan_070, batch.samples[0], {variant});
   ExpectGolden(*scan_063, batch.samples[3], {variant});
   EXPECT_EQ(batch.samples[1].counts.voxels, 1);
-  ASSERT_EQ(batch.samples[1].labels.size(), 1u);
-  EXPECT_LT(batch.samples[1].labels[0], 12);
+  ASSERT_EQ(batch.samples[1].labels().size(), 1u);
+  EXPECT_LT(batch.samples[1].labels()[0], 12);
   EXPECT_TRUE(batch.samples[2].status.ok());
-  EXPECT_TRUE(batch.samples[2].labels.empty());
+  EXPECT_TRUE(batch.samples[2].labels().empty());
 
   for (size_t i = 0; i < clouds.size(); ++i) {
     const BatchOutput alone = (*runner)->Run(*program, {clouds[i]}, true);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
-    EXPECT_EQ(alone.samples[0].labels, batch.samples[i].labels) << "sample " << i;
-    ASSERT_EQ(alone.samples[0].scores.size(), batch.samples[i].scores.size());
-    for (size_t j = 0; j < alone.samples[0].scores.size(); ++j) {
-      ASSERT_NEAR(alone.samples[0].scores[j], batch.samples[i].scores[j], 1e-4f) << "sample " << i << " score " << j;
+    EXPECT_EQ(alone.samples[0].labels(), batch.samples[i].labels()) << "sample " << i;
+    ASSERT_EQ(alone.samples[0].scores().size(), batch.samples[i].scores().size());
+    for (size_t j = 0; j < alone.samples[0].scores().size(); ++j) {
+      ASSERT_NEAR(alone.samples[0].scores()[j], batch.samples[i].scores()[j], 1e-4f)
+          << "sample " << i << " score " << j;
     }
   }
 }
@@ -208,7 +209,7 @@ TEST(GoldenGeometryTest, EveryLevelHasTheSitesOfTheNumPyPass) {
   kernels::ThreadPool pool(2);
   ExecutionContext context{.device = "cpu", .pool = &pool};
   CpuExecutor executor(&context);
-  ASSERT_TRUE(executor.Run(*program, {{.cloud = &scan->cloud}}, {}).status.ok());
+  ASSERT_TRUE(executor.Run(*program, {.cloud = scan->cloud}, {}).status.ok());
   const kernels::CoordinateKey layout(3);
   for (int level = 0; level < 5; ++level) {
     const support::NpyArray& coords = golden->at(absl::StrCat("x", level, "_coords"));
@@ -230,7 +231,8 @@ TEST(GoldenDeterminismTest, ThreadsDoNotChangeABit) {
   for (const int num_threads : {1, 3}) {
     const auto runner = DeviceRunner::Create({.num_threads = num_threads});
     ASSERT_TRUE(runner.ok());
-    scores.push_back((*runner)->Run(*program, {&scan->cloud}, true).samples.at(0).scores);
+    const BatchOutput output = (*runner)->Run(*program, {&scan->cloud}, true);
+    scores.emplace_back(output.samples.at(0).scores().begin(), output.samples.at(0).scores().end());
   }
   EXPECT_EQ(scores[0], scores[1]);
 }
@@ -243,7 +245,9 @@ TEST(GoldenDeterminismTest, ConcurrentLoadDoesNotChangeABit) {
   const auto other = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(model.ok() && scan.ok() && other.ok());
   const auto scores_of = [&](DeviceRunner& runner, const Program& program, const GoldenScan& of) {
-    return runner.Run(program, {&of.cloud}, true).samples.at(0).scores;
+    const BatchOutput output = runner.Run(program, {&of.cloud}, true);
+    const absl::Span<const float> scores = output.samples.at(0).scores();
+    return std::vector<float>(scores.begin(), scores.end());
   };
   const auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
   ASSERT_TRUE(runner.ok()) << runner.status();

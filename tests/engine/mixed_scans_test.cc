@@ -65,20 +65,20 @@ TEST_P(MixedScansTest, EachIsAnsweredAsAlone) {
     SCOPED_TRACE(i);
     const BatchOutput alone = (*runner)->Run(*program, {&scans.clouds[i]}, true);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
-    const SampleOutput &expected = alone.samples[0], &actual = batch.samples[i];
+    const InferResult &expected = alone.samples[0], &actual = batch.samples[i];
     EXPECT_GT(expected.counts.voxels, 10'000);
     EXPECT_EQ(actual.counts.voxels, expected.counts.voxels);
     EXPECT_EQ(actual.counts.used, expected.counts.used);
-    ASSERT_EQ(actual.labels.size(), scans.clouds[i].num_points());
+    ASSERT_EQ(actual.labels().size(), scans.clouds[i].num_points());
     if (variant.is_deterministic) {
-      EXPECT_TRUE(actual.labels == expected.labels);
-      EXPECT_TRUE(actual.scores == expected.scores);
+      EXPECT_TRUE(actual.labels() == expected.labels());
+      EXPECT_TRUE(actual.scores() == expected.scores());
       continue;
     }
-    ASSERT_EQ(actual.scores.size(), expected.scores.size());
+    ASSERT_EQ(actual.scores().size(), expected.scores().size());
     float largest_error = 0;
-    for (size_t j = 0; j < expected.scores.size(); ++j) {
-      const float error = std::abs(actual.scores[j] - expected.scores[j]);
+    for (size_t j = 0; j < expected.scores().size(); ++j) {
+      const float error = std::abs(actual.scores()[j] - expected.scores()[j]);
       largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
     }
     EXPECT_LE(largest_error, tolerance);

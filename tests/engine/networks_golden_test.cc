@@ -73,7 +73,7 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
     golden_ = *std::move(golden);
   }
 
-  SampleOutput Run(const std::string& name, const PointCloud& cloud) {
+  InferResult Run(const std::string& name, const PointCloud& cloud) {
     const auto model = LoadModelVersion(absl::StrCat(support::SourceDir(), "/tests/golden/networks/", name), 1);
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return {};
@@ -89,11 +89,11 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
 
   // The golden boxes, each once, and no others, but for the fraction that the variant leaves.
   void ExpectBoxes(const std::string& name, const std::string& array) {
-    const SampleOutput output = Run(name, scan_.cloud);
+    const InferResult output = Run(name, scan_.cloud);
     const std::vector<BoxRow> golden = RowsOf(golden_.at(array));
     ASSERT_GT(golden.size(), 20u);
-    const BoxMatches matches = MatchBoxes(RowsOf(output.boxes), golden, GetParam().boxes);
-    const double num_boxes = static_cast<double>(std::max(golden.size(), output.boxes.size()));
+    const BoxMatches matches = MatchBoxes(RowsOf(output.boxes()), golden, GetParam().boxes);
+    const double num_boxes = static_cast<double>(std::max(golden.size(), output.boxes().size()));
     EXPECT_GE(matches.num_matched, GetParam().matched_boxes * num_boxes) << matches.ToString();
     RecordProperty("boxes", matches.ToString());
   }
@@ -114,24 +114,24 @@ class NetworksGoldenTest : public testing::TestWithParam<NetworkVariant> {
   void ExpectScores(const std::string& name, const std::string& array, const Points& points, bool is_timed = false) {
     const auto cloud = CloudOf(points, is_timed);
     ASSERT_TRUE(cloud.ok()) << cloud.status();
-    const SampleOutput output = Run(name, *cloud);
+    const InferResult output = Run(name, *cloud);
     const std::vector<float> golden = golden_.at(array).values<float>();
-    ASSERT_EQ(output.scores.size(), golden.size());
+    ASSERT_EQ(output.scores().size(), golden.size());
     const auto classes = static_cast<size_t>(golden_.at(array).shape[1]);
-    ASSERT_EQ(output.labels.size() * classes, golden.size());
+    ASSERT_EQ(output.labels().size() * classes, golden.size());
     float largest = 0, largest_error = 0;
     for (size_t i = 0; i < golden.size(); ++i) {
-      const float error = std::abs(output.scores[i] - golden[i]);
+      const float error = std::abs(output.scores()[i] - golden[i]);
       largest_error = std::isnan(error) ? std::numeric_limits<float>::infinity() : std::max(largest_error, error);
       largest = std::max(largest, std::abs(golden[i]));
     }
     const float allowed = GetParam().score_error * largest;
     EXPECT_LE(largest_error, allowed);
     RecordProperty("largest_error", absl::StrCat(largest_error, " of ", largest));
-    for (size_t i = 0; i < output.labels.size(); ++i) {
-      ASSERT_LT(output.labels[i], classes) << "point " << i;
+    for (size_t i = 0; i < output.labels().size(); ++i) {
+      ASSERT_LT(output.labels()[i], classes) << "point " << i;
       const absl::Span<const float> scores = absl::MakeConstSpan(golden).subspan(i * classes, classes);
-      EXPECT_GE(scores[output.labels[i]], *std::max_element(scores.begin(), scores.end()) - 2 * allowed)
+      EXPECT_GE(scores[output.labels()[i]], *std::max_element(scores.begin(), scores.end()) - 2 * allowed)
           << "point " << i;
     }
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "tests/support/named_outputs.h"
 
 namespace voxserve {
 FakeEngine::FakeEngine(Options options) : options_(options), pause_(options.pause) {
@@ -155,7 +156,7 @@ uint64_t FakeEngine::Submit(InferTask task) {
   return ticket;
 }
 
-bool FakeEngine::Cancel(uint64_t ticket, const char* fate) {
+bool FakeEngine::Cancel(uint64_t ticket, DropReason reason) {
   InferTask cancelled;
   {
     absl::MutexLock lock(&mutex_);
@@ -168,7 +169,7 @@ bool FakeEngine::Cancel(uint64_t ticket, const char* fate) {
     num_waiting_ = static_cast<int64_t>(queue_.size());
     ++num_cancelled_;
   }
-  if (options_.observer != nullptr) options_.observer->OnDropped(cancelled.model, fate);
+  if (options_.observer != nullptr) options_.observer->OnDropped(cancelled.model, reason);
   cancelled.done(WithReason(absl::CancelledError("cancelled"), error_reason::kCancelled));
   return true;
 }
@@ -327,7 +328,7 @@ void FakeEngine::Run() {
     }
     if (result.ok() && options_.observer != nullptr) {
       options_.observer->OnPoints(task.model, result->counts);
-      options_.observer->OnStage(task.model, "features", absl::Milliseconds(2));
+      options_.observer->OnStage(task.model, Stage::kFeatures, absl::Milliseconds(2));
       options_.observer->OnBatch(task.model, 1, result->counts.used, result->counts.voxels);
     }
     task.done(std::move(result));
@@ -341,24 +342,22 @@ absl::StatusOr<InferResult> FakeEngine::Answer(const InferTask& task) const {
   result.version = task.version == 0 ? 2 : task.version;
   result.device = "cpu";
   result.num_classes = static_cast<int>(options_.scores_per_point);
-  result.has_labels = !options_.has_boxes;
-  result.has_boxes = options_.has_boxes;
-  if (options_.has_boxes) result.class_names = {"car"};
+  std::vector<Box> boxes;
+  std::vector<uint8_t> labels;
   for (int64_t i = 0; i < num_points; ++i) {
-    if (options_.has_boxes) {
-      result.boxes.push_back({.class_id = static_cast<int32_t>(i % 3),
-                              .score = 0.5f,
-                              .x = static_cast<float>(i),
-                              .length = 4,
-                              .width = 2,
-                              .height = 1.5f});
-    } else {
-      result.labels.push_back(static_cast<uint8_t>(i % 3));
-    }
+    const auto class_id = static_cast<uint8_t>(i % 3);
+    boxes.push_back(
+        {.class_id = class_id, .score = 0.5f, .x = static_cast<float>(i), .length = 4, .width = 2, .height = 1.5f});
+    labels.push_back(class_id);
   }
-  if (task.return_scores) result.scores.assign(num_points * options_.scores_per_point, 0.5f);
+  if (options_.has_boxes) result.class_names = {"car"};
+  result.outputs = {options_.has_boxes ? BoxesOf(boxes) : LabelsOf(labels)};
+  if (task.return_scores) {
+    result.outputs.push_back(
+        ScoresOf(std::vector<float>(num_points * options_.scores_per_point, 0.5f), options_.scores_per_point));
+  }
   result.counts = {.used = num_points, .voxels = num_points};
-  result.stages = {{"queue", absl::Microseconds(5)}, {"features", absl::Milliseconds(2)}};
+  result.stages = {{Stage::kQueue, absl::Microseconds(5)}, {Stage::kFeatures, absl::Milliseconds(2)}};
   return result;
 }
 

@@ -86,7 +86,7 @@ class FakeEngine final : public Engine {
   ModelCall last_model_call() const;
 
   uint64_t Submit(InferTask task) override;
-  bool Cancel(uint64_t ticket, const char* fate) override;
+  bool Cancel(uint64_t ticket, DropReason reason) override;
   uint64_t Tune(TuneTask task) override;
   void CancelTune(uint64_t ticket) override;
   void Load(LoadTask task) override;

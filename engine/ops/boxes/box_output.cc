@@ -10,13 +10,19 @@ absl::Status BoxOutputStep::Run(const StepContext& context) const {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
   const kernels::Rows boxes = context.At(in_);
-  const int64_t rows_per_sample = boxes.capacity / context.num_samples();
-  for (size_t i = 0; i < context.requests.size(); ++i) {
-    if (!IsAnswered(context.requests[i], OutputKind::kBoxes)) continue;
-    SetBoxes(boxes.floats() + static_cast<int64_t>(i) * rows_per_sample * boxes.pitch, rows_per_sample, boxes.pitch,
-             *context.requests[i].output);
+  const BatchOutputs::Spec spec = SpecOf(context, boxes);
+  for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
+    if (!context.outputs->IsWanted(i, spec)) continue;
+    const float* const rows = boxes.floats() + static_cast<int64_t>(i) * spec.rows_per_sample * boxes.pitch;
+    context.outputs->AddBoxes(i, spec, rows, boxes.pitch);
   }
   return absl::OkStatus();
+}
+
+BatchOutputs::Spec BoxOutputStep::SpecOf(const StepContext& context, const kernels::Rows& boxes) {
+  return {.name = NamedOutput::kBoxes,
+          .columns = kernels::kBoxColumns,
+          .rows_per_sample = boxes.capacity / context.num_samples()};
 }
 
 int64_t BoxOutputStep::OutputBytes(const StepContext& context) const {

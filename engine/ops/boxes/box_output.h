@@ -2,7 +2,8 @@
 
 // An output of the network: boxes, each sample's own.
 
-#include "engine/ops/output.h"
+#include "engine/ops/batch_outputs.h"
+#include "engine/ops/step.h"
 
 namespace voxserve {
 
@@ -16,6 +17,7 @@ class BoxOutputStep final : public Step {
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
+  static BatchOutputs::Spec SpecOf(const StepContext& context, const kernels::Rows& boxes);
 
   const BufferSlice in_;
 };

@@ -11,12 +11,9 @@ absl::Status BoxOutputStep::RunOnCuda(const StepContext& context) const {
   const kernels::Rows boxes = context.At(in_);
   constexpr size_t kRowBytes = kernels::kBoxColumns * sizeof(float);
   RETURN_IF_CUDA_ERROR(
-      cudaMemcpy2DAsync(NextOutputRows(context), kRowBytes, boxes.data, static_cast<size_t>(boxes.pitch_bytes()),
+      cudaMemcpy2DAsync(context.outputs->next_rows(), kRowBytes, boxes.data, static_cast<size_t>(boxes.pitch_bytes()),
                         kRowBytes, static_cast<size_t>(boxes.capacity), cudaMemcpyDeviceToDevice, context.stream()));
-  return QueueOutput(context, {.kind = OutputKind::kBoxes,
-                               .row_bytes = kRowBytes,
-                               .rows_per_sample = boxes.capacity / context.num_samples(),
-                               .num_rows = boxes.capacity});
+  return context.outputs->Queue(context, SpecOf(context, boxes), boxes.capacity);
 }
 
 }  // namespace voxserve

@@ -9,22 +9,24 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) return RunOnCuda(context);
   }
-  const kernels::Rows in = context.At(in_);
-  for (size_t i = 0; i < context.requests.size(); ++i) {
-    SampleOutput& output = *context.requests[i].output;
-    if (!IsAnswered(context.requests[i], kind_)) continue;
-    const int64_t num_points = context.requests[i].num_answers;
-    char* const points = RoomForOutput(kind_, num_points, in.channels * SizeOf(in.dtype), output);
-    kernels::cpu::VoxelToPoint(
-        ParamsOf(context, context.geometry->point_to_voxel.data(), (*context.point_begin)[i], num_points, points),
-        *context.execution->pool);
+  BatchOutputs& outputs = *context.outputs;
+  const BatchOutputs::Spec spec = SpecOf(context.At(in_));
+  for (size_t i = 0; i < outputs.num_samples(); ++i) {
+    if (!outputs.IsWanted(i, spec)) continue;
+    kernels::cpu::VoxelToPoint(ParamsOf(context, context.geometry->point_to_voxel.data(), (*context.point_begin)[i],
+                                        outputs.num_answers(i), outputs.AddRows(i, spec)),
+                               *context.execution->pool);
   }
   return absl::OkStatus();
 }
 
 int64_t PointOutputStep::OutputBytes(const StepContext& context) const {
-  const kernels::Rows in = context.At(in_);
-  return AlignedBytes(context.num_answers() * in.channels * SizeOf(in.dtype));
+  const int64_t num_rows = context.outputs == nullptr ? 0 : context.outputs->num_answers();
+  return AlignedBytes(num_rows * SpecOf(context.At(in_)).row_bytes());
+}
+
+BatchOutputs::Spec PointOutputStep::SpecOf(const kernels::Rows& in) const {
+  return {.name = output_, .dtype = in.dtype, .columns = in.channels, .is_for_all = is_for_all};
 }
 
 kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context, const int32_t* point_to_voxel,
@@ -37,7 +39,7 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
           .rows = static_cast<const char*>(in.data) + (is_on_points ? begin * in.pitch_bytes() : 0),
           .pitch_bytes = in.pitch_bytes(),
           .row_bytes = in.channels * SizeOf(in.dtype),
-          .fill_label = kind_ == OutputKind::kLabels ? context.ignore_label : 0,
+          .fill_label = output_ == NamedOutput::kLabels ? context.ignore_label : 0,
           .points = points};
 }
 

@@ -1,30 +1,34 @@
 #pragma once
 
 // An output of the network: every point that is answered gets its own row, or its voxel's. Points without a voxel get
-// the ignore label, or scores of 0.
+// the ignore label, or values of 0.
 
-#include "engine/ops/output.h"
+#include <string_view>
+
+#include "engine/ops/batch_outputs.h"
+#include "engine/ops/step.h"
 #include "kernels/points/voxel_to_point.h"
 
 namespace voxserve {
 
 class PointOutputStep final : public Step {
  public:
-  // in: on points or on the voxels; labels (one column of uint8 or uint16) or scores (float32).
-  PointOutputStep(const BufferSlice& in, bool is_labels)
-      : in_(in), kind_(is_labels ? OutputKind::kLabels : OutputKind::kScores) {}
+  // in: on points or on the voxels. output: NamedOutput::kLabels (one column of uint8 or uint16), or that of float32
+  // rows.
+  PointOutputStep(const BufferSlice& in, std::string_view output) : in_(in), output_(output) {}
 
   absl::Status Run(const StepContext& context) const override;
   int64_t OutputBytes(const StepContext& context) const override;
 
  private:
   absl::Status RunOnCuda(const StepContext& context) const;
-  // Of the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
+  BatchOutputs::Spec SpecOf(const kernels::Rows& in) const;
+  // The parameters for the batch's points [begin, begin + num_points), with point_to_voxel as the device has it.
   kernels::VoxelToPointParams ParamsOf(const StepContext& context, const int32_t* point_to_voxel, int64_t begin,
                                        int64_t num_points, void* points) const;
 
   const BufferSlice in_;
-  const OutputKind kind_;
+  const std::string_view output_;
 };
 
 }  // namespace voxserve

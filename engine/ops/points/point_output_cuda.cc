@@ -13,9 +13,9 @@ struct PointRange {
 // Those of the batch's points that are answered, in order. One range where every point is.
 std::vector<PointRange> AnsweredPoints(const StepContext& context) {
   std::vector<PointRange> ranges;
-  for (size_t i = 0; i < context.requests.size(); ++i) {
+  for (size_t i = 0; i < context.outputs->num_samples(); ++i) {
     const int64_t begin = (*context.point_begin)[i];
-    const int64_t end = begin + context.requests[i].num_answers;
+    const int64_t end = begin + context.outputs->num_answers(i);
     if (begin == end) continue;
     if (!ranges.empty() && ranges.back().end == begin) {
       ranges.back().end = end;
@@ -29,18 +29,17 @@ std::vector<PointRange> AnsweredPoints(const StepContext& context) {
 }  // namespace
 
 absl::Status PointOutputStep::RunOnCuda(const StepContext& context) const {
-  const kernels::Rows in = context.At(in_);
-  const int64_t row_bytes = in.channels * SizeOf(in.dtype);
-  char* const rows = NextOutputRows(context);
+  const BatchOutputs::Spec spec = SpecOf(context.At(in_));
+  char* const rows = context.outputs->next_rows();
   int64_t num_rows = 0;  // that have been written
   for (const PointRange& points : AnsweredPoints(context)) {
     RETURN_IF_CUDA_ERROR(
         kernels::cuda::VoxelToPoint(ParamsOf(context, context.device_geometry->point_to_voxel(), points.begin,
-                                             points.end - points.begin, rows + num_rows * row_bytes),
+                                             points.end - points.begin, rows + num_rows * spec.row_bytes()),
                                     context.stream()));
     num_rows += points.end - points.begin;
   }
-  return QueueOutput(context, {.kind = kind_, .row_bytes = row_bytes, .num_rows = num_rows});
+  return context.outputs->Queue(context, spec, num_rows);
 }
 
 }  // namespace voxserve

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/drop_reason.h"
 
 namespace voxserve {
 namespace {
@@ -21,16 +22,6 @@ std::string Format(absl::Duration duration) {
 
 absl::Status Unmeetable(std::string message) {
   return WithReason(absl::DeadlineExceededError(message), error_reason::kDeadlineUnmeetable);
-}
-
-// What OnDropped says of a task that was not taken; nullptr: nothing.
-const char* FateOf(const absl::Status& refused) {
-  const std::string reason = ReasonOf(refused);
-  if (reason == error_reason::kDraining) return "draining";
-  if (reason == error_reason::kDeadlineExpired) return "expired";
-  if (reason == error_reason::kDeadlineUnmeetable) return "unmeetable";
-  if (reason == error_reason::kQueueFull) return "queue_full";
-  return nullptr;
 }
 
 }  // namespace
@@ -70,7 +61,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
   }
   Answer(std::move(evicted));
   if (!status.ok() && options_.observer != nullptr) {
-    if (const char* fate = FateOf(status)) options_.observer->OnDropped(task.model->info.name, fate);
+    if (const auto reason = DropReasonOf(status)) options_.observer->OnDropped(task.model->info.name, *reason);
   }
   return status;
 }
@@ -126,7 +117,7 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
   if (absl::Status status = check(stays); !status.ok()) return status;
   while (!check(queue_.OfModel(name)).ok()) {
     evicted.push_back({.task = Remove(queue_.LeastUrgent(name)),
-                       .fate = "queue_full",
+                       .reason = DropReason::kQueueFull,
                        .status = QueueFullError(absl::StrCat("the queue of model \"", name,
                                                              "\" is full: a request of a more urgent level came"))});
   }
@@ -152,7 +143,7 @@ Batcher::Ended Batcher::Expire(WaitingTask* task, absl::Time now) {
                   : absl::StrCat("the request has waited ", waited, " in the queue, the limit of model \"",
                                  task->queued.model->info.name, "\"");
   return {.task = Remove(task),
-          .fate = "expired",
+          .reason = DropReason::kExpired,
           .status = WithReason(absl::DeadlineExceededError(message), error_reason::kDeadlineExpired)};
 }
 
@@ -160,7 +151,7 @@ void Batcher::Answer(std::vector<Ended> ended) {
   if (ended.empty()) return;
   for (Ended& end : ended) {
     const QueuedTask& queued = end.task->queued;
-    if (options_.observer != nullptr) options_.observer->OnDropped(queued.model->info.name, end.fate);
+    if (options_.observer != nullptr) options_.observer->OnDropped(queued.model->info.name, end.reason);
     queued.task.done(end.status);
     end.task.reset();
   }
@@ -168,7 +159,7 @@ void Batcher::Answer(std::vector<Ended> ended) {
   num_unanswered_ -= static_cast<int64_t>(ended.size());
 }
 
-bool Batcher::Cancel(uint64_t ticket, const char* fate) {
+bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
   std::vector<Ended> ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -180,7 +171,7 @@ bool Batcher::Cancel(uint64_t ticket, const char* fate) {
     } else {
       ended.push_back(
           {.task = Remove(task),
-           .fate = fate,
+           .reason = reason,
            .status = WithReason(absl::CancelledError("cancelled before it ran"), error_reason::kCancelled)});
     }
   }
@@ -246,7 +237,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       ended.push_back(Expire(lead, now));
     } else if (end > lead->deadline && !lead->found_idle_worker) {
       ended.push_back({.task = Remove(lead),
-                       .fate = "given_up",
+                       .reason = DropReason::kGivenUp,
                        .status = Unmeetable(absl::StrCat("after ", Format(now - lead->queued.enqueued),
                                                          " in the queue the answer was expected ",
                                                          Format(end - lead->deadline), " after the deadline"))});

@@ -33,12 +33,13 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
-#include "engine/serving/admission/infer_task.h"
 #include "engine/serving/admission/latency_model.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 
@@ -76,8 +77,8 @@ class Batcher {
   absl::Status Push(QueuedTask& task);
 
   // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its time was over.
-  // fate: what OnDropped says of it.
-  bool Cancel(uint64_t ticket, const char* fate = "cancelled");
+  // reason: what OnDropped says of it.
+  bool Cancel(uint64_t ticket, DropReason reason = DropReason::kCancelled);
 
   // Blocks until there is work for the device: others are left to a worker that waits on a device where they are
   // expected to end sooner. An empty batch means that the batcher has stopped and nothing is left. Tasks whose time is
@@ -116,7 +117,7 @@ class Batcher {
   // A task that has left the queue without running, and why.
   struct Ended {
     std::unique_ptr<WaitingTask> task;
-    const char* fate = nullptr;
+    DropReason reason = DropReason::kCancelled;
     absl::Status status;
   };
 

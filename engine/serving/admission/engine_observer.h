@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/tensor/point_counts.h"
+#include "engine/tensor/stage.h"
 
 namespace voxserve {
 
@@ -17,19 +19,16 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
 
-  // A stage of a batch ended: queue, copy_in, sample, voxelize, geometry, features, head, copy_out.
-  virtual void OnStage(std::string_view model, std::string_view stage, absl::Duration duration) = 0;
+  // A stage of a batch ended. Stage::kQueue is told of every request.
+  virtual void OnStage(std::string_view model, Stage stage, absl::Duration duration) = 0;
   // A batch ran.
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
-  // What became of a request's points.
+  // The fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
-  // A task will not run: it left the queue ("expired", "cancelled", "superseded" by a newer frame of its stream,
-  // "given_up": it cannot end before its deadline any more, "queue_full" where a more urgent one took its place) or
-  // never entered it ("queue_full", "draining", "expired", "unmeetable": it cannot end before its deadline). Told once
-  // a task.
-  virtual void OnDropped(std::string_view model, std::string_view reason) = 0;
+  // A task will not run: it left the queue or never entered it. Told once a task.
+  virtual void OnDropped(std::string_view model, DropReason reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;
   // ready = false: loading, failed or gone.
   virtual void OnModelState(std::string_view model, int64_t version, bool ready) = 0;

@@ -24,7 +24,7 @@ int64_t BytesOf(const InferTask& task) {
 
 WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
     : level(task.task.priority),
-      points(static_cast<int64_t>(task.task.num_points())),
+      points(task.task.num_points()),
       bytes(BytesOf(task.task)),
       deadline(task.task.deadline) {
   const ModelConfig::Batching& batching = task.model->batching;

@@ -15,9 +15,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "engine/serving/admission/infer_task.h"
 #include "engine/serving/admission/latency_model.h"
 #include "engine/serving/admission/served_model.h"
+#include "engine/tensor/infer_task.h"
 
 namespace voxserve {
 

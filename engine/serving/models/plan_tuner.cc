@@ -84,8 +84,8 @@ void PlanTuner::CancelAllOf(const ModelHandle& model) {
   changed_.SignalAll();
 }
 
-void PlanTuner::Offer(const ServedModel& model, const Scan& scan) {
-  if (scan.input().num_points() == 0) return;
+void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
+  if (scan.num_points() == 0) return;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
@@ -206,14 +206,14 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
   }
   const ContextRegistration registration(arbiter, context.cuda.get());
   const std::unique_ptr<Executor> executor = Executor::Create(&context);
-  const auto run = [&](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& wanted) {
-    SampleInput input = scan;
-    input.return_scores = wanted.return_scores;
+  const auto run = [&](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
+    InferTask task = scan;
+    task.return_scores = wanted.return_scores;
     absl::Duration busy;
     BatchOutput output =
         arbiter.RunExclusive({.plans = &plans, .times_convs = wanted.times_convs}, [&](const RunOptions& options) {
           const absl::Time start = absl::Now();
-          BatchOutput ran = executor->Run(program, {&input, 1}, model.limits, options);
+          BatchOutput ran = executor->Run(program, task, model.limits, options);
           busy += absl::Now() - start;
           return ran;
         });
@@ -225,9 +225,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunOn(size_t device, Search& search) {
     if (search.task.on_progress) search.task.on_progress({.stage = progress.stage, .fraction = progress.fraction});
     return !search.is_cancelled;
   };
-  std::vector<SampleInput> scans;
-  for (const Scan& scan : search.scans) scans.push_back(scan.input());
-  ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, scans, options));
+  ASSIGN_OR_RETURN(SearchResult found, SearchPlan(program, run, search.scans, options));
 
   auto plan = std::make_shared<TunedPlan>(TunedPlan{.key = model.plan_keys[device], .buckets = found.buckets});
   TuneResult result{.device = (*options_.devices)[device].id, .num_scans = static_cast<int>(search.scans.size())};

@@ -27,13 +27,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/executor/device_arbiter.h"
-#include "engine/executor/sample_input.h"
 #include "engine/runtime/devices.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/tune_task.h"
-#include "engine/tensor/point_cloud.h"
-#include "engine/tensor/sweep.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/core/thread_pool.h"
 
@@ -41,15 +39,6 @@ namespace voxserve {
 
 class PlanTuner {
  public:
-  // The input of a request.
-  struct Scan {
-    PointCloud cloud;
-    std::vector<PlacedSweep> sweeps;
-    std::string age_feature;
-
-    SampleInput input() const { return {.cloud = &cloud, .sweeps = sweeps, .age_feature = age_feature}; }
-  };
-
   // All outlive the tuner.
   struct Options {
     const std::vector<Device>* devices = nullptr;
@@ -71,8 +60,8 @@ class PlanTuner {
 
   // Whether a search waits for scans: others need not be offered.
   bool is_collecting() const { return num_collecting_ > 0; }
-  // Gives the input of a request that was accepted to the search for its model, if there is one.
-  void Offer(const ServedModel& model, const Scan& scan);
+  // Gives the input of a request that was accepted, its cloud or sweeps alone, to the search for its model.
+  void Offer(const ServedModel& model, const InferTask& scan);
 
   // Cancels all searches and takes no more. Waits for the one under way.
   void Stop();
@@ -84,7 +73,7 @@ class PlanTuner {
     std::filesystem::path version_folder;
     TuneTask task;
     absl::Time deadline;  // for its scans
-    std::vector<Scan> scans;
+    std::vector<InferTask> scans;
     std::atomic<bool> is_cancelled{false};
     bool was_told = false;  // that it waits; under the tuner's lock, as the next
     bool has_ended = false;

@@ -106,10 +106,10 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     BatchOutput output;
     absl::Duration time;
     for (const bool return_scores : {program.has_scores, false}) {
-      const SampleInput input{.cloud = &cloud, .return_scores = return_scores};
+      const InferTask task{.cloud = cloud, .return_scores = return_scores};
       output = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
         const absl::Time start = absl::Now();
-        BatchOutput ran = executor.Run(program, {&input, 1}, limits, options);
+        BatchOutput ran = executor.Run(program, task, limits, options);
         time = absl::Now() - start;
         return ran;
       });
@@ -123,11 +123,10 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
     // A request may have a sample. The network sees no more than that here, since it has run.
     const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
                              .restricts_network = true};
-    const SampleInput sampled{.cloud = &cloud, .sample = few};
+    const InferTask sampled{.cloud = cloud, .sample = few};
     if (CheckSample(program.voxelize, sampled).ok()) {
-      const BatchOutput ran = arbiter.TryOnce({.plans = plans}, [&](const RunOptions& options) {
-        return executor.Run(program, {&sampled, 1}, limits, options);
-      });
+      const BatchOutput ran = arbiter.TryOnce(
+          {.plans = plans}, [&](const RunOptions& options) { return executor.Run(program, sampled, limits, options); });
       first_failure.Update(ran.status);
       if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
     }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/serving/admission/drop_reason.h"
 
 namespace voxserve {
 namespace {
@@ -23,9 +24,6 @@ absl::Status Expired(absl::Duration age, const char* what_happened) {
                                                              " after it came ", what_happened)),
                     error_reason::kDeadlineExpired);
 }
-
-// What OnDropped says of frames that end with their stream.
-const char* FateOf(const absl::Status& why) { return absl::IsDeadlineExceeded(why) ? "expired" : "cancelled"; }
 
 }  // namespace
 
@@ -48,11 +46,11 @@ void StreamSession::Push(StreamFrame pushed) {
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_.has_value()) {
-      End(*frame, *cancelled_, FateOf(*cancelled_));
+      End(*frame, *cancelled_);
     } else if (draining_) {
-      End(*frame, Draining(), "draining");
+      End(*frame, Draining());
     } else if (!taken.ok()) {
-      End(*frame, taken, ReasonOf(taken) == error_reason::kQueueFull ? "queue_full" : nullptr);
+      End(*frame, taken);
     } else if (config_.policy == StreamPolicy::kLatest) {
       SupersedeOlder();
     }
@@ -139,7 +137,7 @@ void StreamSession::Cancel(const absl::Status& why) {
     if (cancelled_.has_value()) return;
     cancelled_ = why;
     for (const FramePtr& frame : frames_) {
-      if (frame->state == Frame::State::kWaiting) End(*frame, why, FateOf(why));
+      if (frame->state == Frame::State::kWaiting) End(*frame, why);
     }
   }
   Advance();
@@ -176,23 +174,24 @@ absl::Time StreamSession::NextExpiry() const {
 
 void StreamSession::SupersedeOlder() {
   for (const FramePtr& frame : frames_) {
-    if (frame->state == Frame::State::kWaiting) End(*frame, Superseded(), "superseded");
+    if (frame->state == Frame::State::kWaiting) End(*frame, Superseded());
     if (frame->state == Frame::State::kSubmitted) frame->is_superseded = true;
   }
 }
 
-void StreamSession::End(Frame& frame, const absl::Status& status, const char* fate) {
+void StreamSession::End(Frame& frame, const absl::Status& status) {
   frame.state = Frame::State::kEnded;
   frame.result = status;
   frame.num_sweeps = 0;
-  if (fate != nullptr && options_.observer != nullptr) options_.observer->OnDropped(config_.model, fate);
+  const std::optional<DropReason> reason = DropReasonOf(status);
+  if (reason.has_value() && options_.observer != nullptr) options_.observer->OnDropped(config_.model, *reason);
 }
 
 void StreamSession::EndExpired() {
   const absl::Time now = options_.now();
   for (const FramePtr& frame : frames_) {
     if (frame->state == Frame::State::kWaiting && frame->deadline <= now) {
-      End(*frame, Expired(now - frame->arrived, "an older frame of the stream still ran"), "expired");
+      End(*frame, Expired(now - frame->arrived, "an older frame of the stream still ran"));
     }
   }
 }
@@ -280,8 +279,8 @@ std::function<void()> StreamSession::NextCancel() {
         frame->state == Frame::State::kSubmitted && frame->ticket.has_value() && !frame->is_cancel_tried;
     if (may_cancel && (frame->is_superseded || cancelled_.has_value())) {
       frame->is_cancel_tried = true;
-      const char* const fate = cancelled_.has_value() ? FateOf(*cancelled_) : "superseded";
-      return [this, ticket = *frame->ticket, fate] { options_.cancel(ticket, fate); };
+      const DropReason reason = DropReasonOf(cancelled_.value_or(Superseded())).value_or(DropReason::kCancelled);
+      return [this, ticket = *frame->ticket, reason] { options_.cancel(ticket, reason); };
     }
   }
   return nullptr;

@@ -33,9 +33,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
-#include "engine/serving/admission/infer_task.h"
 #include "engine/serving/streams/sweep_history.h"
+#include "engine/tensor/infer_task.h"
 #include "engine/tensor/point_cloud.h"
 #include "engine/tensor/sweep.h"
 
@@ -76,7 +77,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   struct Options {
     // Engine::Submit and Engine::Cancel; they outlive the session.
     std::function<uint64_t(InferTask)> submit;
-    std::function<bool(uint64_t ticket, const char* fate)> cancel;
+    std::function<bool(uint64_t ticket, DropReason reason)> cancel;
     EngineObserver* observer = nullptr;  // outlives the session; may be null
     std::function<absl::Time()> now = absl::Now;
   };
@@ -140,8 +141,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   void KeepSweeps() ABSL_LOCKS_EXCLUDED(sweeps_mutex_);
   void ResetHistory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweeps_mutex_);
   void SupersedeOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends a frame that the engine does not have. fate: OnDropped's reason; nullptr: it is not one that was dropped.
-  void End(Frame& frame, const absl::Status& status, const char* fate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends a frame that the engine does not have, and tells OnDropped where that is what the error says.
+  void End(Frame& frame, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnResult(Frame& frame, absl::StatusOr<InferResult> result);
 

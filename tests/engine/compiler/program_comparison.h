@@ -32,7 +32,7 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   const BatchOutput output = (*runner)->Run(*program, {&*cloud}, true, {.max_grid_bytes = max_grid_bytes});
   ASSERT_TRUE(output.status.ok()) << output.status;
   EXPECT_EQ(output.grid_fallbacks > 0, map_search == kernels::MapSearch::kGrid && max_grid_bytes == 0);
-  const SampleOutput& sample = output.samples[0];
+  const InferResult& sample = output.samples[0];
   ASSERT_TRUE(sample.status.ok()) << sample.status;
 
   Interpreter interpreter(graph, points);
@@ -41,16 +41,17 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
                          : graph.nodes[static_cast<size_t>(graph.labels_output)].inputs[0];
   const int labelled = graph.nodes[static_cast<size_t>(argmax)].inputs[0];
   const auto classes = static_cast<size_t>(graph.num_classes);
-  ASSERT_EQ(sample.scores.size(), points.size() * classes);
-  ASSERT_EQ(sample.labels.size(), points.size());
+  ASSERT_EQ(sample.scores().size(), points.size() * classes);
+  ASSERT_EQ(sample.labels().size(), points.size());
   for (size_t i = 0; i < points.size(); ++i) {
     const std::optional<std::vector<double>> row = interpreter.EvaluateAt(graph.scores_output, i);
     for (size_t c = 0; c < classes; ++c) {
       const double expected = row ? (*row)[c] : 0.0;
-      ASSERT_NEAR(sample.scores[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected))) << i << " " << c;
+      ASSERT_NEAR(sample.scores()[i * classes + c], expected, 1e-3 * std::max(1.0, std::abs(expected)))
+          << i << " " << c;
     }
     if (!row) {
-      EXPECT_EQ(sample.labels[i], 255) << i;
+      EXPECT_EQ(sample.labels()[i], 255) << i;
       continue;
     }
     std::vector<double> values = *interpreter.EvaluateAt(labelled, i);
@@ -60,7 +61,7 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
     *best = -std::numeric_limits<double>::infinity();
     const double second = *std::max_element(values.begin(), values.end());
     if (best_value - second > 1e-3 * std::max(1.0, std::abs(best_value))) {
-      EXPECT_EQ(sample.labels[i], label) << i;
+      EXPECT_EQ(sample.labels()[i], label) << i;
     }
   }
 }
@@ -98,9 +99,9 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
     }
     ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
     fell_back = true;
-    const std::vector<float>& scores = output.samples[0].scores;
-    ASSERT_EQ(scores.size(), expected.samples[0].scores.size());
-    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores[i], 1e-2f) << i;
+    const absl::Span<const float> scores = output.samples[0].scores();
+    ASSERT_EQ(scores.size(), expected.samples[0].scores().size());
+    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores()[i], 1e-2f) << i;
   }
   EXPECT_TRUE(fell_back);
 }

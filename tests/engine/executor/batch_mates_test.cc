@@ -176,29 +176,29 @@ void ExpectAlmostTheSameBoxes(const std::vector<Box>& boxes, const std::vector<B
 }
 
 // tolerance 0: the same bytes.
-void ExpectSameSample(const SampleOutput& sample, const SampleOutput& expected, double tolerance) {
+void ExpectSameSample(const InferResult& sample, const InferResult& expected, double tolerance) {
   ASSERT_EQ(sample.status, expected.status);
   ExpectSameCounts(sample.counts, expected.counts);
-  ASSERT_EQ(sample.scores.size(), expected.scores.size());
+  ASSERT_EQ(sample.scores().size(), expected.scores().size());
   double largest = 1;
-  for (const float score : expected.scores) largest = std::max(largest, double{std::abs(score)});
-  for (size_t i = 0; i < expected.scores.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(sample.scores[i])) << i;
-    ASSERT_NEAR(sample.scores[i], expected.scores[i], tolerance * largest) << i;
+  for (const float score : expected.scores()) largest = std::max(largest, double{std::abs(score)});
+  for (size_t i = 0; i < expected.scores().size(); ++i) {
+    ASSERT_TRUE(std::isfinite(sample.scores()[i])) << i;
+    ASSERT_NEAR(sample.scores()[i], expected.scores()[i], tolerance * largest) << i;
   }
   if (tolerance < 1e-3) {
-    ASSERT_NO_FATAL_FAILURE(ExpectSameBoxes(sample.boxes, expected.boxes, 10 * tolerance));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBoxes(sample.boxes(), expected.boxes(), 10 * tolerance));
   } else {
-    ASSERT_NO_FATAL_FAILURE(ExpectAlmostTheSameBoxes(sample.boxes, expected.boxes));
+    ASSERT_NO_FATAL_FAILURE(ExpectAlmostTheSameBoxes(sample.boxes(), expected.boxes()));
   }
-  ASSERT_EQ(sample.labels.size(), expected.labels.size());
-  const size_t num_classes = expected.labels.empty() ? 0 : expected.scores.size() / expected.labels.size();
-  for (size_t point = 0; point < expected.labels.size(); ++point) {
-    if (sample.labels[point] == expected.labels[point]) continue;
+  ASSERT_EQ(sample.labels().size(), expected.labels().size());
+  const size_t num_classes = expected.labels().empty() ? 0 : expected.scores().size() / expected.labels().size();
+  for (size_t point = 0; point < expected.labels().size(); ++point) {
+    if (sample.labels()[point] == expected.labels()[point]) continue;
     // Where two classes are as good as each other, rounding decides.
-    ASSERT_LT(std::max(sample.labels[point], expected.labels[point]), num_classes) << point;
-    const float* const row = &expected.scores[point * num_classes];
-    ASSERT_LE(std::abs(row[sample.labels[point]] - row[expected.labels[point]]), 2 * tolerance * largest) << point;
+    ASSERT_LT(std::max(sample.labels()[point], expected.labels()[point]), num_classes) << point;
+    const float* const row = &expected.scores()[point * num_classes];
+    ASSERT_LE(std::abs(row[sample.labels()[point]] - row[expected.labels()[point]]), 2 * tolerance * largest) << point;
     ASSERT_GT(tolerance, 0) << point;
   }
 }
@@ -223,9 +223,9 @@ class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
   }
 
   // All batches under these limits, beside their clouds alone, which come back.
-  std::vector<SampleOutput> ExpectSameInCompany(const Graph& graph, const Variant& variant, const RunLimits& limits) {
+  std::vector<InferResult> ExpectSameInCompany(const Graph& graph, const Variant& variant, const RunLimits& limits) {
     SCOPED_TRACE(variant.name);
-    std::vector<SampleOutput> alone;
+    std::vector<InferResult> alone;
     const auto program = runner_->Compile(graph, variant);
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return alone;
@@ -235,7 +235,7 @@ class BatchMatesTest : public ::testing::TestWithParam<support::Device> {
     for (const PointCloud& cloud : clouds_) {
       BatchOutput output = runner_->Run(*program, {&cloud}, true, limits);
       EXPECT_TRUE(output.status.ok()) << output.status;
-      alone.push_back(output.samples.empty() ? SampleOutput() : std::move(output.samples[0]));
+      alone.push_back(output.samples.empty() ? InferResult() : std::move(output.samples[0]));
     }
     for (const std::vector<size_t>& batch : batches_) {
       std::vector<const PointCloud*> together;
@@ -263,9 +263,9 @@ TEST_P(BatchMatesTest, ASampleIsInCompanyWhatItIsAlone) {
     ASSERT_TRUE(graph.ok()) << graph.status();
     for (const Variant& variant : BatchVariants(GetParam())) {
       size_t num_answers = 0;
-      for (const SampleOutput& sample : ExpectSameInCompany(*graph, variant, {})) {
+      for (const InferResult& sample : ExpectSameInCompany(*graph, variant, {})) {
         EXPECT_TRUE(sample.status.ok()) << sample.status;
-        num_answers += sample.labels.size() + sample.boxes.size();
+        num_answers += sample.labels().size() + sample.boxes().size();
       }
       ASSERT_FALSE(HasFailure());
       EXPECT_GT(num_answers, 20u) << "there is something to compare";
@@ -284,7 +284,7 @@ TEST_P(BatchMatesTest, ASampleKeepsTheVoxelsThatItKeepsAlone) {
       SCOPED_TRACE(static_cast<int>(overflow));
       const RunLimits limits{.max_voxels = 20, .voxel_overflow = overflow};
       int64_t num_whole = 0, num_dropped = 0, num_refused = 0;
-      for (const SampleOutput& sample : ExpectSameInCompany(*graph, BatchVariants(GetParam())[0], limits)) {
+      for (const InferResult& sample : ExpectSameInCompany(*graph, BatchVariants(GetParam())[0], limits)) {
         EXPECT_LE(sample.counts.voxels, 20);
         num_whole += sample.status.ok() && sample.counts.dropped == 0;
         num_dropped += sample.counts.dropped;

@@ -64,9 +64,9 @@ TEST_F(CudaExecutorTest, AnySizeFromNothingToTwoMillionPoints) {
     const BatchOutput output = Run(Ground(num_points, 5));
     ASSERT_TRUE(output.status.ok()) << output.status;
     ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
-    EXPECT_EQ(output.samples[0].labels.size(), static_cast<size_t>(num_points));
+    EXPECT_EQ(output.samples[0].labels().size(), static_cast<size_t>(num_points));
     EXPECT_EQ(output.samples[0].counts.used, num_points);
-    for (const uint8_t label : output.samples[0].labels) ASSERT_LT(label, 12);
+    for (const uint8_t label : output.samples[0].labels()) ASSERT_LT(label, 12);
     EXPECT_FALSE(output.geometry_on_cpu);
   }
 }
@@ -77,9 +77,11 @@ TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
   const auto scores_by = [&](const PlanTable& plans) {
-    BatchOutput output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
+    const BatchOutput output = runner_->Run(program_, {&scan->cloud}, true, {}, {.plans = &plans});
     EXPECT_TRUE(output.status.ok()) << output.status;
-    return output.samples.empty() ? std::vector<float>() : std::move(output.samples[0].scores);
+    const absl::Span<const float> scores =
+        output.samples.empty() ? absl::Span<const float>() : output.samples[0].scores();
+    return std::vector<float>(scores.begin(), scores.end());
   };
   const std::vector<float> expected = scores_by(program_.default_plans);
   int num_others = 0;
@@ -161,7 +163,7 @@ TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   EXPECT_THAT(std::string(refused.status.message()), testing::HasSubstr("bytes are in use"));
   const BatchOutput after = Run(small);
   ASSERT_TRUE(after.status.ok()) << after.status;
-  EXPECT_EQ(after.samples[0].labels, before.samples[0].labels);
+  EXPECT_EQ(after.samples[0].labels(), before.samples[0].labels());
   EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
 }
 
@@ -172,8 +174,8 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   std::vector<float> points;
   for (int copy = 0; copy < 12; ++copy) points.insert(points.end(), scan->points.begin(), scan->points.end());
   const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), points.size() / 4);
-  const SampleInput input{.cloud = &cloud, .sample = FarthestPoints{.num_points = 64, .seed = 1}};
-  const auto run = [&] { return runner_->executor().Run(program_, {&input, 1}, {}, {}); };
+  const InferTask input{.cloud = cloud, .sample = FarthestPoints{.num_points = 64, .seed = 1}};
+  const auto run = [&] { return runner_->executor().Run(program_, input, {}, {}); };
   Start(0);
   const BatchOutput expected = run();
   ASSERT_TRUE(expected.status.ok()) << expected.status;
@@ -193,8 +195,8 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
     EXPECT_EQ(output.samples[0].sampled_points, expected.samples[0].sampled_points);
     // Rows are in another order, and so are sums.
     int64_t different = 0;
-    for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {
-      different += output.samples[0].labels[i] != expected.samples[0].labels[i];
+    for (size_t i = 0; i < expected.samples[0].labels().size(); ++i) {
+      different += output.samples[0].labels()[i] != expected.samples[0].labels()[i];
     }
     EXPECT_LE(different, static_cast<int64_t>(cloud.num_points()) / 1000);
   }

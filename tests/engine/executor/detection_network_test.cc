@@ -190,7 +190,7 @@ void ExpectEqual(support::Device device, const Graph& graph, uint32_t seed) {
     const BatchOutput output = (*runner)->Run(*program, {&cloud}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
     ASSERT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
-    ExpectBoxes(output.samples[0].boxes, expected);
+    ExpectBoxes(output.samples[0].boxes(), expected);
   }
 }
 
@@ -252,7 +252,7 @@ TEST_P(DetectionNetworkTest, ASampleDoesNotDependOnItsBatchMates) {
     SCOPED_TRACE(i);
     const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, false);
     ASSERT_TRUE(alone.status.ok()) << alone.status;
-    const std::vector<Box>&expected = alone.samples[0].boxes, &boxes = together.samples[i].boxes;
+    const std::vector<Box>&expected = alone.samples[0].boxes(), &boxes = together.samples[i].boxes();
     ASSERT_FALSE(expected.empty());
     ASSERT_EQ(boxes.size(), expected.size());
     for (size_t box = 0; box < boxes.size(); ++box) {

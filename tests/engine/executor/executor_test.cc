@@ -58,7 +58,7 @@ TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
   EXPECT_THAT(refused.samples, IsEmpty());
   const BatchOutput whole = Run({&two, &two}, limits);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
-  EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels.size(), 3u) << "one sample is its own batch";
+  EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels().size(), 3u) << "one sample is its own batch";
   // What it needed, where that is counted.
   EXPECT_EQ(whole.bytes.points > 0 && whole.bytes.features > 0 && whole.bytes.fixed > 0,
             GetParam() == support::Device::kCuda);
@@ -76,13 +76,13 @@ TEST_P(ExecutorTest, BadSamplesDoNotChangeGoodOnes) {
   ASSERT_EQ(batch.samples.size(), 4u);
   EXPECT_EQ(ReasonOf(batch.samples[1].status), error_reason::kMissingField);
   EXPECT_EQ(ReasonOf(batch.samples[2].status), error_reason::kTooManyVoxels);
-  EXPECT_THAT(batch.samples[1].labels, IsEmpty());
-  EXPECT_THAT(batch.samples[2].scores, IsEmpty());
+  EXPECT_THAT(batch.samples[1].labels(), IsEmpty());
+  EXPECT_THAT(batch.samples[2].scores(), IsEmpty());
   for (const size_t i : {0u, 3u}) {
     ASSERT_TRUE(batch.samples[i].status.ok()) << batch.samples[i].status;
-    EXPECT_EQ(batch.samples[i].labels, alone.samples[0].labels);
-    for (size_t j = 0; j < alone.samples[0].scores.size(); ++j) {
-      EXPECT_NEAR(batch.samples[i].scores[j], alone.samples[0].scores[j], 1e-4f);
+    EXPECT_EQ(batch.samples[i].labels(), alone.samples[0].labels());
+    for (size_t j = 0; j < alone.samples[0].scores().size(); ++j) {
+      EXPECT_NEAR(batch.samples[i].scores()[j], alone.samples[0].scores()[j], 1e-4f);
     }
   }
 }
@@ -92,7 +92,7 @@ TEST_P(ExecutorTest, RefusedCloudCostsNoNetwork) {
   const BatchOutput output = Run({&large}, {.max_voxels = 1});
   ASSERT_TRUE(output.status.ok());
   EXPECT_EQ(ReasonOf(output.samples[0].status), error_reason::kTooManyVoxels);
-  for (const StageTime& stage : output.stages) EXPECT_NE(stage.name, "features");
+  for (const StageTime& time : output.stages) EXPECT_NE(time.stage, Stage::kFeatures);
 }
 
 // A network of coordinates alone: 3 x 1 x 3 cells and stride 2 on the first axis, which at the last site of the last
@@ -127,7 +127,7 @@ TEST_P(ExecutorTest, CloudBeyondTheKeysLimitsIsRefusedAlone) {
   const BatchOutput alone = Run({&beyond}, RunLimits());
   ASSERT_TRUE(alone.status.ok()) << alone.status;
   EXPECT_EQ(ReasonOf(alone.samples[0].status), error_reason::kCoordinateLimits);
-  for (const StageTime& stage : alone.stages) EXPECT_NE(stage.name, "features");
+  for (const StageTime& time : alone.stages) EXPECT_NE(time.stage, Stage::kFeatures);
 }
 
 TEST_P(ExecutorTest, NoSampleAtAll) {
@@ -184,8 +184,8 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
         EXPECT_EQ(output.grid_fallbacks > 0, plans != default_plans);
       }
       int64_t different = 0;
-      for (size_t i = 0; i < expected.samples[0].labels.size(); ++i) {
-        different += output.samples[0].labels[i] != expected.samples[0].labels[i];
+      for (size_t i = 0; i < expected.samples[0].labels().size(); ++i) {
+        different += output.samples[0].labels()[i] != expected.samples[0].labels()[i];
       }
       EXPECT_LE(different, 5);
       ASSERT_EQ(output.conv_times.size(), program_.convs.size());

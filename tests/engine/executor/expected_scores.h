@@ -86,7 +86,7 @@ inline void ExpectScores(support::Device device, const testing::TestModel& model
     const double tolerance = (variant.precision == ModelConfig::Precision::kFloat16 ? 1e-2 : 1e-4) * largest;
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
-      const std::vector<float>& scores = output.samples[i].scores;
+      const absl::Span<const float> scores = output.samples[i].scores();
       ASSERT_EQ(scores.size(), samples[i].scores.size());
       for (size_t j = 0; j < scores.size(); ++j) {
         ASSERT_NEAR(scores[j], samples[i].scores[j], tolerance) << "sample " << i << ", value " << j;

@@ -257,8 +257,8 @@ TEST_P(GridOperatorsTest, ASampleDoesNotDependOnItsBatchMates) {
       SCOPED_TRACE(i);
       const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
-      const std::vector<float>& expected = alone.samples[0].scores;
-      const std::vector<float>& scores = together.samples[i].scores;
+      const absl::Span<const float> expected = alone.samples[0].scores();
+      const absl::Span<const float> scores = together.samples[i].scores();
       ASSERT_EQ(scores.size(), clouds[i].num_points() * 3);
       ASSERT_EQ(scores.size(), expected.size());
       for (size_t j = 0; j < scores.size(); ++j) {
@@ -280,7 +280,8 @@ TEST_P(GridOperatorsTest, MergedAndUnmergedAgree) {
     ASSERT_TRUE(program.ok()) << program.status();
     const BatchOutput output = (*runner)->Run(*program, {&cloud}, true);
     ASSERT_TRUE(output.status.ok()) << output.status;
-    scores[merges ? 1 : 0] = output.samples[0].scores;
+    const absl::Span<const float> made = output.samples[0].scores();
+    scores[merges ? 1 : 0].assign(made.begin(), made.end());
   }
   ASSERT_EQ(scores[0].size(), scores[1].size());
   for (size_t i = 0; i < scores[0].size(); ++i) {

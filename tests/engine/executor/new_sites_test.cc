@@ -286,7 +286,7 @@ TEST_P(NewSiteLimitsTest, SitesBeyondTheKeyRefuseTheirSampleAlone) {
   ASSERT_TRUE(output.status.ok()) << output.status;
   for (const size_t i : {0, 2}) {
     EXPECT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
-    EXPECT_EQ(output.samples[i].labels.size(), 1u);
+    EXPECT_EQ(output.samples[i].labels().size(), 1u);
   }
   EXPECT_EQ(ReasonOf(output.samples[1].status), error_reason::kCoordinateLimits) << output.samples[1].status;
 }
@@ -305,7 +305,8 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
   const auto full = PointCloud::FromFloats({"x", "y", "z", "f"}, points.values.data(), points.size());
   const std::vector<float> outside = {-5, -5, -5, 0};
   const auto unseen = PointCloud::FromFloats({"x", "y", "z", "f"}, outside.data(), 1);
-  const std::vector<float> expected = (*runner)->Run(*program, {&*full}, true).samples.at(0).scores;
+  const BatchOutput alone = (*runner)->Run(*program, {&*full}, true);
+  const absl::Span<const float> expected = alone.samples.at(0).scores();
   for (const auto& batch : std::vector<std::vector<const PointCloud*>>{
            {&*full, &*full, &*unseen, &*full}, {&*unseen}, {&*full}, {&*unseen, &*full}}) {
     const BatchOutput output = (*runner)->Run(*program, batch, true, {}, {.times_convs = true});
@@ -317,8 +318,8 @@ TEST_P(NewSiteLimitsTest, BatchesOfAnySizeOneAfterTheOther) {
     for (size_t i = 0; i < batch.size(); ++i) {
       ASSERT_TRUE(output.samples[i].status.ok()) << output.samples[i].status;
       if (batch[i] == &*unseen) continue;
-      ASSERT_EQ(output.samples[i].scores.size(), expected.size());
-      for (size_t v = 0; v < expected.size(); ++v) ASSERT_NEAR(output.samples[i].scores[v], expected[v], 1e-4f);
+      ASSERT_EQ(output.samples[i].scores().size(), expected.size());
+      for (size_t v = 0; v < expected.size(); ++v) ASSERT_NEAR(output.samples[i].scores()[v], expected[v], 1e-4f);
     }
   }
 }

@@ -33,7 +33,7 @@ PlacedSweep XyziSweep() {
 TEST(CheckInputTest, NamesWhatDoesNotFit) {
   const std::vector<PlacedSweep> sweeps = {XyziSweep(), XyziSweep()};
   const VoxelizeOp good = Op({"z", "x", "y"}, {{.name = "x"}, {.name = "intensity"}, {.name = "age"}});
-  SampleInput input = {.cloud = &sweeps[0].sweep->cloud, .sweeps = sweeps, .age_feature = "age"};
+  InferTask input = {.cloud = sweeps[0].sweep->cloud, .sweeps = sweeps, .age_feature = "age"};
   EXPECT_TRUE(CheckInput(good, input).ok()) << CheckInput(good, input);
 
   input.age_feature = "";
@@ -69,7 +69,7 @@ TEST(CheckInputTest, EverySweepNeedsItsFields) {
   const VoxelizeOp op = Op({"x", "y", "z"}, {{.name = "intensity"}});
   for (const std::vector<PlacedSweep>& sweeps :
        {std::vector<PlacedSweep>{XyziSweep(), lacking}, {lacking, XyziSweep()}}) {
-    const absl::Status status = CheckInput(op, {.cloud = &sweeps[0].sweep->cloud, .sweeps = sweeps});
+    const absl::Status status = CheckInput(op, {.cloud = sweeps[0].sweep->cloud, .sweeps = sweeps});
     EXPECT_EQ(ReasonOf(status), error_reason::kMissingField);
     EXPECT_THAT(std::string(status.message()), HasSubstr("lacks field intensity"));
   }

@@ -103,24 +103,25 @@ class PointSampleTest : public ::testing::TestWithParam<support::Device> {
     program_ = *std::move(program);
   }
 
-  BatchOutput Run(const std::vector<SampleInput>& inputs) {
-    BatchOutput output = runner_->executor().Run(program_, inputs, {});
+  BatchOutput Run(const std::vector<InferTask>& inputs) {
+    BatchOutput output = runner_->Run(program_, inputs);
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (!output.status.ok()) output.samples.resize(inputs.size());
     return output;
   }
 
-  SampleOutput RunOne(const PointCloud& cloud, std::optional<FarthestPoints> sample = std::nullopt) {
-    SampleOutput output = std::move(Run({{.cloud = &cloud, .return_scores = true, .sample = sample}}).samples[0]);
+  InferResult RunOne(const PointCloud& cloud, std::optional<FarthestPoints> sample = std::nullopt) {
+    InferResult output = std::move(Run({{.cloud = cloud, .return_scores = true, .sample = sample}}).samples[0]);
     EXPECT_TRUE(output.status.ok()) << output.status;
     return output;
   }
 
-  static void ExpectEqual(const SampleOutput& output, const SampleOutput& expected) {
-    EXPECT_EQ(output.labels, expected.labels);
+  static void ExpectEqual(const InferResult& output, const InferResult& expected) {
+    EXPECT_EQ(output.labels(), expected.labels());
     EXPECT_EQ(output.sampled_points, expected.sampled_points);
-    ASSERT_EQ(output.scores.size(), expected.scores.size());
-    for (size_t i = 0; i < expected.scores.size(); ++i) ASSERT_NEAR(output.scores[i], expected.scores[i], 1e-3f) << i;
+    ASSERT_EQ(output.scores().size(), expected.scores().size());
+    for (size_t i = 0; i < expected.scores().size(); ++i)
+      ASSERT_NEAR(output.scores()[i], expected.scores()[i], 1e-3f) << i;
     EXPECT_EQ(output.counts.used, expected.counts.used);
     EXPECT_EQ(output.counts.invalid, expected.counts.invalid);
     EXPECT_EQ(output.counts.unsampled, expected.counts.unsampled);
@@ -128,17 +129,18 @@ class PointSampleTest : public ::testing::TestWithParam<support::Device> {
   }
 
   // The network saw these points of the cloud alone.
-  void ExpectSawAlone(const SampleOutput& output, const Rows& rows, const std::set<int32_t>& points) {
-    const SampleOutput alone = RunOne(Cloud(Picked(rows, points)));
+  void ExpectSawAlone(const InferResult& output, const Rows& rows, const std::set<int32_t>& points) {
+    const InferResult alone = RunOne(Cloud(Picked(rows, points)));
     const auto num_points = rows.size() / 4;
-    ASSERT_EQ(output.labels.size(), num_points);
-    ASSERT_EQ(output.scores.size(), num_points * kNumClasses);
+    ASSERT_EQ(output.labels().size(), num_points);
+    ASSERT_EQ(output.scores().size(), num_points * kNumClasses);
     size_t row = 0;
     for (size_t i = 0; i < num_points; ++i) {
       const bool is_seen = points.count(static_cast<int32_t>(i)) > 0;
-      EXPECT_EQ(output.labels[i], is_seen ? alone.labels[row] : 255) << i;
+      EXPECT_EQ(output.labels()[i], is_seen ? alone.labels()[row] : 255) << i;
       for (size_t c = 0; c < kNumClasses; ++c) {
-        ASSERT_NEAR(output.scores[i * kNumClasses + c], is_seen ? alone.scores[row * kNumClasses + c] : 0, 1e-3f) << i;
+        ASSERT_NEAR(output.scores()[i * kNumClasses + c], is_seen ? alone.scores()[row * kNumClasses + c] : 0, 1e-3f)
+            << i;
       }
       row += is_seen ? 1 : 0;
     }
@@ -158,13 +160,13 @@ INSTANTIATE_TEST_SUITE_P(Devices, PointSampleTest, support::AllDevices(), suppor
 TEST_P(PointSampleTest, ReturnsTheSerialAlgorithmsPointsAndLabelsAll) {
   const Rows rows = RandomRows(900, 1);
   const PointCloud cloud = Cloud(rows);
-  const SampleOutput plain = RunOne(cloud);
+  const InferResult plain = RunOne(cloud);
   EXPECT_THAT(plain.sampled_points, IsEmpty());
   const auto num_valid = static_cast<uint64_t>(NumValid(rows));
   for (const FarthestPoints& sample :
        {FarthestPoints{.num_points = 1}, FarthestPoints{.num_points = 64}, FarthestPoints{.num_points = 64, .seed = 7},
         FarthestPoints{.num_points = 100, .start_index = 899}, FarthestPoints{.num_points = num_valid}}) {
-    SampleOutput sampled = RunOne(cloud, sample);
+    InferResult sampled = RunOne(cloud, sample);
     EXPECT_EQ(sampled.sampled_points, SelectSerially(rows, sample)) << sample.num_points;
     sampled.sampled_points.clear();
     ExpectEqual(sampled, plain);
@@ -174,7 +176,7 @@ TEST_P(PointSampleTest, ReturnsTheSerialAlgorithmsPointsAndLabelsAll) {
 TEST_P(PointSampleTest, NetworkSeesTheSelectedPointsAlone) {
   const Rows rows = RandomRows(900, 2);
   const FarthestPoints sample{.num_points = 120, .seed = 3, .restricts_network = true};
-  const SampleOutput output = RunOne(Cloud(rows), sample);
+  const InferResult output = RunOne(Cloud(rows), sample);
   const std::vector<int32_t> selected = SelectSerially(rows, sample);
   EXPECT_EQ(output.sampled_points, selected);
   ExpectSawAlone(output, rows, {selected.begin(), selected.end()});
@@ -183,7 +185,7 @@ TEST_P(PointSampleTest, NetworkSeesTheSelectedPointsAlone) {
 TEST_P(PointSampleTest, FewDistinctPointsRepeatTheFirst) {
   Rows rows;
   for (int i = 0; i < 5; ++i) rows.insert(rows.end(), {1, 2, 3, 0.5f});
-  const SampleOutput output =
+  const InferResult output =
       RunOne(Cloud(rows), FarthestPoints{.num_points = 4, .start_index = 2, .restricts_network = true});
   EXPECT_THAT(output.sampled_points, ElementsAre(2, 0, 0, 0));
   EXPECT_EQ(output.counts.used, 2);
@@ -192,7 +194,7 @@ TEST_P(PointSampleTest, FewDistinctPointsRepeatTheFirst) {
 
 TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
   std::vector<PointCloud> clouds;
-  std::vector<SampleInput> inputs;
+  std::vector<InferTask> inputs;
   const std::vector<std::optional<FarthestPoints>> samples = {
       FarthestPoints{.num_points = 50, .restricts_network = true}, std::nullopt,
       FarthestPoints{.num_points = 33, .seed = 5},
@@ -203,7 +205,7 @@ TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
   clouds.push_back(Cloud({}));
   for (size_t i = 0; i < clouds.size(); ++i) {
     inputs.push_back(
-        {.cloud = &clouds[i], .return_scores = true, .sample = i < samples.size() ? samples[i] : std::nullopt});
+        {.cloud = clouds[i], .return_scores = true, .sample = i < samples.size() ? samples[i] : std::nullopt});
   }
   const BatchOutput batch = Run(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -215,7 +217,7 @@ TEST_P(PointSampleTest, SampleDoesNotDependOnItsBatchMates) {
 
 TEST_P(PointSampleTest, ASampleHasALimitWhateverTheCloud) {
   const PointCloud cloud = Cloud(RandomRows(65'537 + 100, 6));
-  const BatchOutput batch = Run({{.cloud = &cloud, .sample = FarthestPoints{.num_points = 65'537}}});
+  const BatchOutput batch = Run({{.cloud = cloud, .sample = FarthestPoints{.num_points = 65'537}}});
   EXPECT_EQ(batch.samples[0].status.message(), "sample.num_points is 65537; at most 65536 are possible");
   EXPECT_EQ(ReasonOf(batch.samples[0].status), error_reason::kBadSample);
 }
@@ -223,18 +225,18 @@ TEST_P(PointSampleTest, ASampleHasALimitWhateverTheCloud) {
 TEST_P(PointSampleTest, SampleThatAsksTooMuchFailsAlone) {
   const Rows rows = RandomRows(170, 4);  // of which 160 are valid
   const PointCloud cloud = Cloud(rows), good = Cloud(RandomRows(200, 5));
-  const SampleOutput alone = RunOne(good, FarthestPoints{.num_points = 20});
+  const InferResult alone = RunOne(good, FarthestPoints{.num_points = 20});
   for (const bool restricts_network : {false, true}) {
     const FarthestPoints too_many{.num_points = 161, .restricts_network = restricts_network};
     const BatchOutput batch =
-        Run({{.cloud = &good, .return_scores = true, .sample = FarthestPoints{.num_points = 20}},
-             {.cloud = &cloud, .return_scores = true, .sample = too_many},
-             {.cloud = &cloud, .return_scores = true, .sample = FarthestPoints{.num_points = 171}},
-             {.cloud = &cloud, .return_scores = true, .sample = FarthestPoints{.num_points = 160}}});
+        Run({{.cloud = good, .return_scores = true, .sample = FarthestPoints{.num_points = 20}},
+             {.cloud = cloud, .return_scores = true, .sample = too_many},
+             {.cloud = cloud, .return_scores = true, .sample = FarthestPoints{.num_points = 171}},
+             {.cloud = cloud, .return_scores = true, .sample = FarthestPoints{.num_points = 160}}});
     for (const size_t refused : {1u, 2u}) {
       EXPECT_EQ(batch.samples[refused].status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_EQ(ReasonOf(batch.samples[refused].status), error_reason::kBadSample);
-      EXPECT_THAT(batch.samples[refused].labels, IsEmpty());
+      EXPECT_THAT(batch.samples[refused].labels(), IsEmpty());
       EXPECT_THAT(batch.samples[refused].sampled_points, IsEmpty());
     }
     EXPECT_EQ(batch.samples[1].status.message(), "sample.num_points is 161; the cloud has 160 valid points of 170");
@@ -247,9 +249,9 @@ TEST_P(PointSampleTest, SampleThatAsksTooMuchFailsAlone) {
 
 TEST_P(PointSampleTest, StageRunsWhereASampleIsTaken) {
   const PointCloud cloud = Cloud(RandomRows(100, 6));
-  const auto is_sample = Field(&StageTime::name, "sample");
-  EXPECT_THAT(Run({{.cloud = &cloud, .sample = FarthestPoints{.num_points = 9}}}).stages, Contains(is_sample));
-  EXPECT_THAT(Run({{.cloud = &cloud}}).stages, Each(Not(is_sample)));
+  const auto is_sample = Field(&StageTime::stage, Stage::kSample);
+  EXPECT_THAT(Run({{.cloud = cloud, .sample = FarthestPoints{.num_points = 9}}}).stages, Contains(is_sample));
+  EXPECT_THAT(Run({{.cloud = cloud}}).stages, Each(Not(is_sample)));
 }
 
 // MinkUNet behind a sample.
@@ -266,15 +268,15 @@ TEST_P(PointSampleTest, NetworkTakesASampleOfItsOwn) {
   const Rows rows = RandomRows(900, 8), few = RandomRows(60, 9), fewer_valid = RandomRows(102, 10);
   Compile(Sampling("num_points: 100 start_index: 101"));
   const PointCloud clouds[] = {Cloud(rows), Cloud(few), Cloud(fewer_valid), Cloud({})};
-  std::vector<SampleInput> inputs;
-  for (const PointCloud& cloud : clouds) inputs.push_back({.cloud = &cloud, .return_scores = true});
+  std::vector<InferTask> inputs;
+  for (const PointCloud& cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = true});
   const BatchOutput batch = Run(inputs);
   Compile(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
 
   const std::vector<int32_t> selected = SelectSerially(rows, {.num_points = 100, .start_index = 101});
   ExpectSawAlone(batch.samples[0], rows, {selected.begin(), selected.end()});
   for (const size_t i : {1u, 2u, 3u}) ExpectEqual(batch.samples[i], RunOne(clouds[i]));
-  for (const SampleOutput& sample : batch.samples) {
+  for (const InferResult& sample : batch.samples) {
     EXPECT_TRUE(sample.status.ok()) << sample.status;
     EXPECT_THAT(sample.sampled_points, IsEmpty()) << "nobody asked for them";
   }
@@ -291,7 +293,7 @@ TEST(CheckSampleTest, WhatCannotBeIsRefusedByName) {
   with_time.axes = {"x", "y", "z", "intensity"};
   sampling.sample = FarthestPoints{.num_points = 4};
   const auto check = [&](const VoxelizeOp& of, const FarthestPoints& sample) {
-    const absl::Status status = CheckSample(of, {.cloud = &cloud, .sample = sample});
+    const absl::Status status = CheckSample(of, {.cloud = cloud, .sample = sample});
     EXPECT_TRUE(status.ok() || (absl::IsInvalidArgument(status) && ReasonOf(status) == error_reason::kBadSample));
     return std::string(status.message());
   };
@@ -313,7 +315,7 @@ TEST(CheckSampleTest, SweepsHaveNone) {
   const std::vector<PlacedSweep> sweeps = {{.sweep = sweep}, {.sweep = sweep}};
   VoxelizeOp op;
   op.axes = {"x", "y", "z"};
-  const SampleInput input{.cloud = &sweep->cloud, .sweeps = sweeps, .sample = FarthestPoints{.num_points = 1}};
+  const InferTask input{.cloud = sweep->cloud, .sweeps = sweeps, .sample = FarthestPoints{.num_points = 1}};
   const absl::Status status = CheckSample(op, input);
   EXPECT_EQ(ReasonOf(status), error_reason::kBadSample);
   EXPECT_THAT(status.message(), HasSubstr("these are 2 sweeps"));

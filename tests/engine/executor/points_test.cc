@@ -231,9 +231,9 @@ TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
       SCOPED_TRACE(i);
       const BatchOutput alone = (*runner)->Run(*program, {&clouds[i]}, true);
       ASSERT_TRUE(alone.status.ok()) << alone.status;
-      const std::vector<float>& expected = alone.samples[0].scores;
-      const std::vector<float>& scores = together.samples[i].scores;
-      EXPECT_EQ(together.samples[i].labels, alone.samples[0].labels);
+      const absl::Span<const float> expected = alone.samples[0].scores();
+      const absl::Span<const float> scores = together.samples[i].scores();
+      EXPECT_EQ(together.samples[i].labels(), alone.samples[0].labels());
       ASSERT_EQ(scores.size(), clouds[i].num_points() * 3);
       ASSERT_EQ(scores.size(), expected.size());
       for (size_t j = 0; j < scores.size(); ++j) {
@@ -245,8 +245,8 @@ TEST_P(PointsTest, ASampleDoesNotDependOnItsBatchMates) {
         }
       }
     }
-    EXPECT_THAT(together.samples[3].labels, testing::ElementsAre(255, 255));
-    EXPECT_THAT(together.samples[3].scores, testing::Each(0.0f));
+    EXPECT_THAT(together.samples[3].labels(), testing::ElementsAre(255, 255));
+    EXPECT_THAT(together.samples[3].scores(), testing::Each(0.0f));
   }
 }
 
@@ -261,10 +261,10 @@ TEST_P(PointsTest, BatchesWithoutPointsAndWithoutVoxels) {
     const PointCloud cloud = Cloud(points);
     const BatchOutput output = (*runner)->Run(*program, {&cloud, &cloud}, false);
     ASSERT_TRUE(output.status.ok()) << output.status;
-    for (const SampleOutput& sample : output.samples) {
+    for (const InferResult& sample : output.samples) {
       EXPECT_TRUE(sample.status.ok()) << sample.status;
-      EXPECT_EQ(sample.labels, std::vector<uint8_t>(points.size(), 255));
-      EXPECT_TRUE(sample.scores.empty());
+      EXPECT_EQ(sample.labels(), std::vector<uint8_t>(points.size(), 255));
+      EXPECT_TRUE(sample.scores().empty());
     }
   }
 }
@@ -287,8 +287,8 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   Points kept;
   std::vector<size_t> places;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (limited.samples[0].labels[i] == 255) {
-      for (size_t c = 0; c < 3; ++c) EXPECT_EQ(limited.samples[0].scores[3 * i + c], 0) << i;
+    if (limited.samples[0].labels()[i] == 255) {
+      for (size_t c = 0; c < 3; ++c) EXPECT_EQ(limited.samples[0].scores()[3 * i + c], 0) << i;
       continue;
     }
     places.push_back(i);
@@ -300,9 +300,9 @@ TEST_P(PointsTest, PointsOfDroppedVoxels) {
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_EQ(expected.samples[0].counts.voxels, 12);
   for (size_t i = 0; i < places.size(); ++i) {
-    EXPECT_EQ(limited.samples[0].labels[places[i]], expected.samples[0].labels[i]) << i;
+    EXPECT_EQ(limited.samples[0].labels()[places[i]], expected.samples[0].labels()[i]) << i;
     for (size_t c = 0; c < 3; ++c) {
-      EXPECT_NEAR(limited.samples[0].scores[3 * places[i] + c], expected.samples[0].scores[3 * i + c], 1e-4f) << i;
+      EXPECT_NEAR(limited.samples[0].scores()[3 * places[i] + c], expected.samples[0].scores()[3 * i + c], 1e-4f) << i;
     }
   }
 }
@@ -322,19 +322,19 @@ TEST_P(PointsTest, AnswersOfTheFirstSweep) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto program = (*runner)->Compile(SmallSpvcnn(96), {.device = GetParam()});
   ASSERT_TRUE(program.ok()) << program.status();
-  const std::vector<SampleInput> inputs = {{.cloud = &sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps},
-                                           {.cloud = &cloud, .return_scores = true},
-                                           {.cloud = &sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
-  const BatchOutput output = (*runner)->executor().Run(*program, inputs, {});
+  const std::vector<InferTask> inputs = {{.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps},
+                                         {.cloud = cloud, .return_scores = true},
+                                         {.cloud = sweeps[0].sweep->cloud, .return_scores = true, .sweeps = sweeps}};
+  const BatchOutput output = (*runner)->Run(*program, inputs);
   ASSERT_TRUE(output.status.ok()) << output.status;
-  const SampleOutput& whole = output.samples[1];
-  ASSERT_EQ(whole.labels.size(), all.size());
+  const InferResult& whole = output.samples[1];
+  ASSERT_EQ(whole.labels().size(), all.size());
   for (const size_t i : {0u, 2u}) {
-    const SampleOutput& sample = output.samples[i];
+    const InferResult& sample = output.samples[i];
     ASSERT_TRUE(sample.status.ok()) << sample.status;
-    EXPECT_EQ(sample.labels, std::vector<uint8_t>(whole.labels.begin(), whole.labels.begin() + num_first));
-    ASSERT_EQ(sample.scores.size(), 3 * num_first);
-    for (size_t j = 0; j < sample.scores.size(); ++j) EXPECT_NEAR(sample.scores[j], whole.scores[j], 1e-4f) << j;
+    EXPECT_EQ(sample.labels(), std::vector<uint8_t>(whole.labels().begin(), whole.labels().begin() + num_first));
+    ASSERT_EQ(sample.scores().size(), 3 * num_first);
+    for (size_t j = 0; j < sample.scores().size(); ++j) EXPECT_NEAR(sample.scores()[j], whole.scores()[j], 1e-4f) << j;
   }
 }
 
@@ -365,9 +365,9 @@ TEST(PointsCudaTest, MapsThatAreMadeOnTheCpu) {
     }
     ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
     fell_back = true;
-    const std::vector<float>& scores = output.samples[0].scores;
-    ASSERT_EQ(scores.size(), expected.samples[0].scores.size());
-    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores[i], 1e-2f) << i;
+    const absl::Span<const float> scores = output.samples[0].scores();
+    ASSERT_EQ(scores.size(), expected.samples[0].scores().size());
+    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores()[i], 1e-2f) << i;
   }
   EXPECT_TRUE(fell_back);
 }

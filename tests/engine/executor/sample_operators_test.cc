@@ -114,9 +114,9 @@ TEST_P(SampleOperatorsTest, BatchWithoutASite) {
   ASSERT_TRUE(program.ok()) << program.status();
   const BatchOutput output = (*runner)->Run(*program, {&empty, &empty}, true);
   ASSERT_TRUE(output.status.ok()) << output.status;
-  for (const SampleOutput& sample : output.samples) {
+  for (const InferResult& sample : output.samples) {
     EXPECT_TRUE(sample.status.ok()) << sample.status;
-    EXPECT_TRUE(sample.labels.empty());
+    EXPECT_TRUE(sample.labels().empty());
   }
 }
 

@@ -100,7 +100,7 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
                                               {.max_voxels = parameters.at("max_num_voxels").AsInt(),
                                                .voxel_overflow = ModelConfig::VoxelOverflow::kFirstSeen});
     ASSERT_TRUE(output.status.ok()) << output.status;
-    const SampleOutput& sample = output.samples[0];
+    const InferResult& sample = output.samples[0];
     ASSERT_TRUE(sample.status.ok()) << sample.status;
     const ArrayTree expect = one.at("expect");
     EXPECT_EQ(sample.counts.voxels, expect.at("indices").tensor().shape[0]);
@@ -111,14 +111,14 @@ TEST_P(SpconvPublishedTest, VoxelsMeans) {
     for (size_t point = 0; point < num_points; ++point) {
       const int64_t voxel = voxel_of_point[point];
       if (voxel < 0) {
-        EXPECT_EQ(sample.labels[point], RunLimits().ignore_label) << point;
+        EXPECT_EQ(sample.labels()[point], RunLimits().ignore_label) << point;
         continue;
       }
       ++num_used;
       for (int64_t c = 0; c < 4; ++c) {
         double sum = 0;
         for (int64_t i = 0; i < counts[voxel]; ++i) sum += values[(voxel * max_points + i) * 4 + c];
-        ASSERT_NEAR(sample.scores[point * 4 + static_cast<size_t>(c)], sum / counts[voxel], 1e-5) << point;
+        ASSERT_NEAR(sample.scores()[point * 4 + static_cast<size_t>(c)], sum / counts[voxel], 1e-5) << point;
       }
     }
     EXPECT_EQ(sample.counts.used, num_used);

@@ -67,22 +67,22 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
   }
 
   // What the device's executor reads of a sample.
-  Matrix Read(const VoxelizeOp& op, const SampleInput& input) {
-    const auto num_points = static_cast<size_t>(input.num_points());
+  Matrix Read(const VoxelizeOp& op, const InferTask& task) {
+    const auto num_points = static_cast<size_t>(task.num_points());
     const auto num_columns = static_cast<size_t>(NumPointColumns(op));
     Matrix matrix{std::vector<float>(num_points * num_columns), std::vector<uint8_t>(num_points)};
     ExecutionContext& context = runner_->context();
     if (GetParam() == support::Device::kCpu) {
       size_t begin = 0;
-      for (const CloudPart& part : PartsOf(input)) {
+      for (const CloudPart& part : PartsOf(task)) {
         ReadPoints(op, part, matrix.points.data() + begin * num_columns, matrix.is_valid.data() + begin, *context.pool);
         begin += static_cast<size_t>(part.num_points());
       }
     } else if constexpr (kernels::kHasCuda) {
       context.cuda->batch.Reset();
       DevicePoints points;
-      const std::vector<int64_t> point_begin = {0, input.num_points()};
-      const absl::Status copied = points.CopyIn(op, {&input, 1}, point_begin, {}, context);
+      const std::vector<int64_t> point_begin = {0, task.num_points()};
+      const absl::Status copied = points.CopyIn(op, {&task}, point_begin, {}, context);
       EXPECT_TRUE(copied.ok()) << copied;
       EXPECT_TRUE(context.cuda->stream.view().Synchronize().ok());
       if (!copied.ok()) return matrix;
@@ -104,9 +104,9 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
     program_ = *std::move(program);
   }
 
-  BatchOutput Run(const std::vector<SampleInput>& inputs) { return runner_->executor().Run(program_, inputs, {}); }
+  BatchOutput Run(const std::vector<InferTask>& inputs) { return runner_->Run(program_, inputs); }
 
-  SampleOutput RunOne(const SampleInput& input) {
+  InferResult RunOne(const InferTask& input) {
     BatchOutput output = Run({input});
     EXPECT_TRUE(output.status.ok()) << output.status;
     if (!output.status.ok()) return {};
@@ -120,9 +120,8 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, SweepsTest, support::AllDevices(), support::DeviceName);
 
-SampleInput InputOf(const Sweeps& sweeps, bool return_scores = false) {
-  return {
-      .cloud = &sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
+InferTask InputOf(const Sweeps& sweeps, bool return_scores = false) {
+  return {.cloud = sweeps.front().sweep->cloud, .return_scores = return_scores, .sweeps = sweeps, .age_feature = "age"};
 }
 
 // To the bit but for NaN, whose payload is nobody's business.
@@ -243,7 +242,7 @@ TEST_P(SweepsTest, AgeIsTheSweepsWhateverTheCloudSays) {
   ASSERT_TRUE(history.Add(cloud, {}, absl::UnixEpoch()).ok());
   const auto sweeps = history.Add(cloud, {}, absl::UnixEpoch() + absl::Seconds(0.5));
   ASSERT_TRUE(sweeps.ok());
-  SampleInput input = InputOf(*sweeps);
+  InferTask input = InputOf(*sweeps);
   const Matrix with_age = Read(MergedRows(), input);
   EXPECT_EQ(with_age.points[4], 0);
   EXPECT_EQ(with_age.points[9], 0.5f);
@@ -341,12 +340,12 @@ PointCloud Merge(const Sweeps& sweeps) {
 }
 
 // The answers to sweeps are the first of those to the merged cloud, to the bit.
-void ExpectFirstOf(const SampleOutput& merged, const Sweeps& sweeps, const SampleOutput& output) {
+void ExpectFirstOf(const InferResult& merged, const Sweeps& sweeps, const InferResult& output) {
   const auto num_answers = static_cast<size_t>(sweeps.front().sweep->cloud.num_points());
-  ASSERT_EQ(output.labels.size(), num_answers);
-  ASSERT_EQ(output.scores.size(), num_answers * 7);
-  EXPECT_TRUE(std::equal(output.labels.begin(), output.labels.end(), merged.labels.begin()));
-  EXPECT_EQ(std::memcmp(output.scores.data(), merged.scores.data(), output.scores.size() * sizeof(float)), 0);
+  ASSERT_EQ(output.labels().size(), num_answers);
+  ASSERT_EQ(output.scores().size(), num_answers * 7);
+  EXPECT_TRUE(std::equal(output.labels().begin(), output.labels().end(), merged.labels().begin()));
+  EXPECT_EQ(std::memcmp(output.scores().data(), merged.scores().data(), output.scores().size() * sizeof(float)), 0);
   EXPECT_EQ(output.counts.used, merged.counts.used);
   EXPECT_EQ(output.counts.invalid, merged.counts.invalid);
   EXPECT_EQ(output.counts.voxels, merged.counts.voxels);
@@ -361,7 +360,7 @@ TEST_P(SweepsTest, AnswersAreThoseToTheMergedCloud) {
   for (uint32_t i = 0; i < 6; ++i) clouds.push_back(Street(1500 + 137 * i, i));
   for (const Sweeps& sweeps : Drive(clouds, 4)) {
     const PointCloud merged = Merge(sweeps);
-    const SampleOutput expected = RunOne({.cloud = &merged, .return_scores = true});
+    const InferResult expected = RunOne({.cloud = merged, .return_scores = true});
     // A GPU has the second time what the first one brought there.
     for (int time = 0; time < 2; ++time) {
       ExpectFirstOf(expected, sweeps, RunOne(InputOf(sweeps, true)));
@@ -378,11 +377,11 @@ TEST_P(SweepsTest, PointsThatAreNoNumbersStayOutInEverySweep) {
                                      0, 0.1f, 2,    2,    0,   nan, 1e9f, 0,    0, 0.3f};
   const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), 5);
   const Sweeps sweeps = Drive({cloud, cloud, cloud}, 3).back();
-  const SampleOutput output = RunOne(InputOf(sweeps, true));
+  const InferResult output = RunOne(InputOf(sweeps, true));
   EXPECT_EQ(output.counts.invalid, 9);
   EXPECT_EQ(output.counts.out_of_range, 3);
   EXPECT_EQ(output.counts.used, 3);
-  EXPECT_THAT(output.labels, ElementsAre(::testing::Lt(7), 255, 255, 255, 255));
+  EXPECT_THAT(output.labels(), ElementsAre(::testing::Lt(7), 255, 255, 255, 255));
 }
 
 TEST_P(SweepsTest, EmptySweeps) {
@@ -390,15 +389,15 @@ TEST_P(SweepsTest, EmptySweeps) {
   if (HasFatalFailure()) return;
   const PointCloud street = Street(500, 1), none = Street(0, 1);
   const std::vector<Sweeps> frames = Drive({street, none, PointCloud(), street}, 4);
-  const SampleOutput of_none = RunOne(InputOf(frames[1], true));
-  EXPECT_THAT(of_none.labels, IsEmpty());
-  EXPECT_THAT(of_none.scores, IsEmpty());
+  const InferResult of_none = RunOne(InputOf(frames[1], true));
+  EXPECT_THAT(of_none.labels(), IsEmpty());
+  EXPECT_THAT(of_none.scores(), IsEmpty());
   EXPECT_EQ(of_none.counts.used, 500);
-  EXPECT_THAT(RunOne(InputOf(frames[2])).labels, IsEmpty());
+  EXPECT_THAT(RunOne(InputOf(frames[2])).labels(), IsEmpty());
   const PointCloud merged = Merge(frames[3]);
-  ExpectFirstOf(RunOne({.cloud = &merged, .return_scores = true}), frames[3], RunOne(InputOf(frames[3], true)));
+  ExpectFirstOf(RunOne({.cloud = merged, .return_scores = true}), frames[3], RunOne(InputOf(frames[3], true)));
   const Sweeps nothing = Drive({none, none}, 2).back();
-  EXPECT_THAT(RunOne(InputOf(nothing)).labels, IsEmpty());
+  EXPECT_THAT(RunOne(InputOf(nothing)).labels(), IsEmpty());
 }
 
 // Frames of one stream share sweeps; others of the batch are clouds, streams of other layouts, and bad ones.
@@ -411,29 +410,29 @@ TEST_P(SweepsTest, BatchesMayMixSweepsAndClouds) {
   const PointCloud lacking = *PointCloud::FromFloats({"x", "y", "z"}, xyz, 1);
   Sweeps with_a_bad_one = frames[2];
   with_a_bad_one[1].sweep = std::make_shared<const Sweep>(Sweep{.cloud = lacking});
-  const std::vector<SampleInput> inputs = {InputOf(frames[2], true), {.cloud = &cloud, .return_scores = true},
-                                           InputOf(with_a_bad_one),  InputOf(frames[3], true),
-                                           InputOf(frames[2], true), {.cloud = &cloud}};
+  const std::vector<InferTask> inputs = {InputOf(frames[2], true), {.cloud = cloud, .return_scores = true},
+                                         InputOf(with_a_bad_one),  InputOf(frames[3], true),
+                                         InputOf(frames[2], true), {.cloud = cloud}};
   const BatchOutput batch = Run(inputs);
   ASSERT_TRUE(batch.status.ok()) << batch.status;
   for (size_t i = 0; i < inputs.size(); ++i) {
     SCOPED_TRACE(i);
-    const SampleOutput& output = batch.samples[i];
+    const InferResult& output = batch.samples[i];
     if (i == 2) {
       EXPECT_EQ(ReasonOf(output.status), error_reason::kMissingField);
       EXPECT_THAT(std::string(output.status.message()), HasSubstr("lacks field intensity"));
-      EXPECT_THAT(output.labels, IsEmpty());
+      EXPECT_THAT(output.labels(), IsEmpty());
       continue;
     }
-    const SampleOutput alone = RunOne(inputs[i]);
-    ASSERT_EQ(output.labels.size(), alone.labels.size());
-    ASSERT_EQ(output.scores.size(), alone.scores.size());
+    const InferResult alone = RunOne(inputs[i]);
+    ASSERT_EQ(output.labels().size(), alone.labels().size());
+    ASSERT_EQ(output.scores().size(), alone.scores().size());
     EXPECT_EQ(output.counts.used, alone.counts.used);
     EXPECT_EQ(output.counts.voxels, alone.counts.voxels);
-    for (size_t j = 0; j < alone.scores.size(); ++j) ASSERT_NEAR(output.scores[j], alone.scores[j], 1e-3f) << j;
+    for (size_t j = 0; j < alone.scores().size(); ++j) ASSERT_NEAR(output.scores()[j], alone.scores()[j], 1e-3f) << j;
   }
-  EXPECT_THAT(batch.samples[5].scores, IsEmpty());
-  EXPECT_EQ(batch.samples[0].labels, batch.samples[4].labels);
+  EXPECT_THAT(batch.samples[5].scores(), IsEmpty());
+  EXPECT_EQ(batch.samples[0].labels(), batch.samples[4].labels());
 }
 
 TEST_P(SweepsTest, ResultsAreTheSameWithAndWithoutKeptCopies) {
@@ -442,7 +441,7 @@ TEST_P(SweepsTest, ResultsAreTheSameWithAndWithoutKeptCopies) {
     CompileNetwork();
     if (HasFatalFailure()) return;
     const std::vector<Sweeps> frames = Drive({Street(3000, 1), Street(2500, 2), Street(2800, 3), Street(2600, 4)}, 3);
-    std::vector<SampleOutput> expected;
+    std::vector<InferResult> expected;
     CudaContext& cuda = *runner_->context().cuda;
     DeviceCopies* const copies = std::exchange(cuda.copies, nullptr);
     for (const Sweeps& sweeps : frames) expected.push_back(RunOne(InputOf(sweeps, true)));
@@ -451,9 +450,9 @@ TEST_P(SweepsTest, ResultsAreTheSameWithAndWithoutKeptCopies) {
     for (DeviceCopies* const used : {copies, without_room->get(), copies}) {
       cuda.copies = used;
       for (size_t i = 0; i < frames.size(); ++i) {
-        const SampleOutput output = RunOne(InputOf(frames[i], true));
-        EXPECT_EQ(output.labels, expected[i].labels);
-        EXPECT_EQ(output.scores, expected[i].scores);
+        const InferResult output = RunOne(InputOf(frames[i], true));
+        EXPECT_EQ(output.labels(), expected[i].labels());
+        EXPECT_EQ(output.scores(), expected[i].scores());
       }
       EXPECT_EQ(used->allocated_bytes() > 0, used == copies);
       if (used == copies) {
@@ -464,7 +463,7 @@ TEST_P(SweepsTest, ResultsAreTheSameWithAndWithoutKeptCopies) {
     cuda.copies = copies;
     cuda.ReleaseMemory();
     EXPECT_EQ(copies->allocated_bytes(), 0);
-    EXPECT_EQ(RunOne(InputOf(frames[3], true)).labels, expected[3].labels);
+    EXPECT_EQ(RunOne(InputOf(frames[3], true)).labels(), expected[3].labels());
   }
 }
 

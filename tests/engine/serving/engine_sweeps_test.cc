@@ -96,9 +96,9 @@ TEST_P(EngineSweepsTest, AnswersForTheNewestSweepAsIfAllWereOneCloud) {
                        .cloud = *PointCloud::FromFloats({"x", "y", "z", "intensity", "age"}, merged, 5),
                        .return_scores = true});
   ASSERT_TRUE(expected.ok()) << expected.status();
-  ASSERT_EQ(expected->labels.size(), 5u);
-  EXPECT_EQ(result->labels, std::vector<uint8_t>(expected->labels.begin(), expected->labels.begin() + 3));
-  EXPECT_EQ(result->scores, std::vector<float>(expected->scores.begin(), expected->scores.begin() + 15));
+  ASSERT_EQ(expected->labels().size(), 5u);
+  EXPECT_EQ(result->labels(), std::vector<uint8_t>(expected->labels().begin(), expected->labels().begin() + 3));
+  EXPECT_EQ(result->scores(), std::vector<float>(expected->scores().begin(), expected->scores().begin() + 15));
   EXPECT_EQ(result->counts.used, 5);
   EXPECT_EQ(result->counts.voxels, expected->counts.voxels);
 }

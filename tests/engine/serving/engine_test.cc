@@ -65,14 +65,14 @@ TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {
   EXPECT_EQ(result->version, 1);
   EXPECT_EQ(result->device, engine->devices());
   EXPECT_EQ(result->device, GetParam() == support::Device::kCpu ? "cpu" : "cuda:0");
-  EXPECT_EQ(result->bytes_per_label, 1);
-  EXPECT_TRUE(result->scores.empty());
-  ASSERT_EQ(result->labels.size(), scan->labels.size());
+  EXPECT_EQ(result->Find(NamedOutput::kLabels)->dtype, DType::kUint8);
+  EXPECT_TRUE(result->scores().empty());
+  ASSERT_EQ(result->labels().size(), scan->labels.size());
   int64_t different = 0;
-  for (size_t i = 0; i < scan->labels.size(); ++i) different += result->labels[i] != scan->labels[i] ? 1 : 0;
+  for (size_t i = 0; i < scan->labels.size(); ++i) different += result->labels()[i] != scan->labels[i] ? 1 : 0;
   EXPECT_LE(different, 10);  // those whose two best logits are equal to rounding; golden_test.cc is exact about them
   std::vector<std::string> stages;
-  for (const StageTime& stage : result->stages) stages.push_back(stage.name);
+  for (const StageTime& time : result->stages) stages.emplace_back(NameOf(time.stage));
   std::vector<std::string> expected = {"queue", "copy_in", "voxelize", "geometry", "features", "head"};
   if (GetParam() == support::Device::kCuda) expected.push_back("copy_out");
   EXPECT_EQ(stages, expected);
@@ -91,10 +91,10 @@ TEST_P(EngineTest, PointsThatAreNoNumbersOrTooFarGetTheIgnoreLabelAndTheRestIsSe
   EXPECT_EQ(result->counts.invalid, 3);
   EXPECT_EQ(result->counts.out_of_range, 1);
   EXPECT_EQ(result->counts.voxels, 2);
-  EXPECT_THAT(result->labels, testing::ElementsAre(255, expected->labels[0], 255, 255, expected->labels[1], 255));
+  EXPECT_THAT(result->labels(), testing::ElementsAre(255, expected->labels()[0], 255, 255, expected->labels()[1], 255));
   for (const size_t ignored : {0u, 2u, 3u, 5u}) {
-    const std::vector<float> row(result->scores.begin() + static_cast<int64_t>(ignored) * 12,
-                                 result->scores.begin() + static_cast<int64_t>(ignored + 1) * 12);
+    const std::vector<float> row(result->scores().begin() + static_cast<int64_t>(ignored) * 12,
+                                 result->scores().begin() + static_cast<int64_t>(ignored + 1) * 12);
     EXPECT_THAT(row, Each(0.0f));
   }
 }
@@ -103,10 +103,10 @@ TEST_P(EngineTest, EmptyCloudsGetEmptyAnswers) {
   const auto engine = MakeEngine(Options(Models()));
   const auto none = Infer(*engine, {.model = "minkunet", .cloud = Cloud({})});
   ASSERT_TRUE(none.ok()) << none.status();
-  EXPECT_TRUE(none->labels.empty());
+  EXPECT_TRUE(none->labels().empty());
   const auto all_far = Infer(*engine, {.model = "minkunet", .cloud = Cloud({1e9f, 0, 0, 0.5f})});
   ASSERT_TRUE(all_far.ok()) << all_far.status();
-  EXPECT_THAT(all_far->labels, testing::ElementsAre(255));
+  EXPECT_THAT(all_far->labels(), testing::ElementsAre(255));
   EXPECT_EQ(all_far->counts.out_of_range, 1);
 }
 
@@ -146,10 +146,10 @@ TEST_P(EngineTest, NearestFirstDropsTheFarthestVoxelsAndSaysHowMany) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->counts.dropped, 2);
   EXPECT_EQ(result->counts.used, 2);
-  EXPECT_EQ(result->labels[0], 200);
-  EXPECT_EQ(result->labels[2], 200);
-  EXPECT_LT(result->labels[1], 12);
-  EXPECT_LT(result->labels[3], 12);
+  EXPECT_EQ(result->labels()[0], 200);
+  EXPECT_EQ(result->labels()[2], 200);
+  EXPECT_LT(result->labels()[1], 12);
+  EXPECT_LT(result->labels()[3], 12);
 }
 
 TEST_P(EngineTest, FirstSeenDropsTheVoxelsThatComeLast) {
@@ -163,8 +163,8 @@ TEST_P(EngineTest, FirstSeenDropsTheVoxelsThatComeLast) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->counts.dropped, 1);
   EXPECT_EQ(result->counts.used, 3);
-  EXPECT_EQ(result->labels[2], 200);
-  for (const size_t kept : {0u, 1u, 3u}) EXPECT_LT(result->labels[kept], 12) << kept;
+  EXPECT_EQ(result->labels()[2], 200);
+  for (const size_t kept : {0u, 1u, 3u}) EXPECT_LT(result->labels()[kept], 12) << kept;
 }
 
 TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
@@ -184,8 +184,8 @@ TEST_P(EngineTest, BrokenVersionIsListedWithItsProblemsAndTheGoodOneServes) {
 
 class QueueTimes final : public SilentObserver {
  public:
-  void OnStage(std::string_view, std::string_view stage, absl::Duration duration) override {
-    if (stage != "queue") return;
+  void OnStage(std::string_view, Stage stage, absl::Duration duration) override {
+    if (stage != Stage::kQueue) return;
     absl::MutexLock lock(&mutex_);
     last_ = duration;
   }
@@ -209,7 +209,7 @@ TEST_P(EngineTest, WhatATaskWaitedBeforeItCameIsTimeInTheQueue) {
     if (has_waited) task.arrived = absl::Now() - absl::Hours(1);
     const auto result = Infer(*engine, std::move(task));
     ASSERT_TRUE(result.ok()) << result.status();
-    ASSERT_EQ(result->stages[0].name, "queue");
+    ASSERT_EQ(result->stages[0].stage, Stage::kQueue);
     EXPECT_EQ(result->stages[0].duration >= absl::Hours(1), has_waited) << result->stages[0].duration;
     EXPECT_EQ(times.last(), result->stages[0].duration);
   }
@@ -276,15 +276,15 @@ TEST_P(EngineTest, ManyTasksAtOnceGetTheLabelsThatEachGetsAlone) {
     clouds.push_back(
         Cloud(std::vector<float>(scan->points.begin(), scan->points.begin() + static_cast<int64_t>(num_points * 4))));
   }
-  std::vector<std::vector<uint8_t>> alone;
-  for (const PointCloud& cloud : clouds) alone.push_back(Infer(*engine, {.model = "minkunet", .cloud = cloud})->labels);
+  std::vector<InferResult> alone;
+  for (const PointCloud& cloud : clouds) alone.push_back(*Infer(*engine, {.model = "minkunet", .cloud = cloud}));
   const int rounds = GetParam() == support::Device::kCpu ? 1 : 20;
   std::atomic<int> equal{0};
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < clouds.size(); ++i) {
       engine->Submit(
           {.model = "minkunet", .cloud = clouds[i], .done = [&equal, &alone, i](absl::StatusOr<InferResult> result) {
-             if (result.ok() && result->labels == alone[i]) ++equal;
+             if (result.ok() && result->labels() == alone[i].labels()) ++equal;
            }});
     }
   }
@@ -306,7 +306,7 @@ TEST(EngineMemoryCudaTest, RequestBeyondTheDevicesLimitFailsAlone) {
   EXPECT_EQ(ReasonOf(refused.status()), error_reason::kOutOfMemory);
   const auto served = Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f, 1, 0, 0, 0.5f})});
   ASSERT_TRUE(served.ok()) << served.status();
-  EXPECT_EQ(served->labels.size(), 2u);
+  EXPECT_EQ(served->labels().size(), 2u);
 }
 
 class BatchObserver final : public SilentObserver {

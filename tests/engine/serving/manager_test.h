@@ -171,7 +171,7 @@ class ManagerTest : public ::testing::TestWithParam<support::Device> {
     const absl::StatusOr<InferResult> result = Ask(name, version);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return {-1, -1};
-    return {result->version, result->labels.at(0)};
+    return {result->version, result->labels().at(0)};
   }
   ModelVersionInfo InfoOf(const std::string& name, int64_t version) {
     const absl::StatusOr<ModelVersionInfo> info = engine_->GetModel(name, version);

@@ -276,7 +276,7 @@ TEST_P(ModelManagerTest, WhatWasAcceptedIsAnsweredAfterTheUnloadAndThenTheWeight
   may_go_on.Notify();
   const absl::StatusOr<InferResult> result = answer.get_future().get();
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->labels.at(0), 1);
+  EXPECT_EQ(result->labels().at(0), 1);
   EXPECT_TRUE(observer_.AwaitWeightBytes(of_both / 2));
 }
 

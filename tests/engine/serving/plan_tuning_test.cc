@@ -91,9 +91,9 @@ TEST_P(PlanTuningTest, APlanIsSearchedSwappedInKeptAndFoundAgain) {
   EXPECT_EQ(PlanSource(*engine), "tuned");
   const auto after = Infer(*engine, {.model = "minkunet", .cloud = clouds_[0]});
   ASSERT_TRUE(after.ok()) << after.status();
-  EXPECT_EQ(after->labels.size(), before->labels.size());
+  EXPECT_EQ(after->labels().size(), before->labels().size());
   if (GetParam() == support::Device::kCpu) {
-    EXPECT_EQ(after->labels, before->labels);
+    EXPECT_EQ(after->labels(), before->labels());
   }
 
   EXPECT_EQ(PlanSource(*Start()), "plan_dir");
@@ -126,7 +126,7 @@ TEST_P(PlanTuningTest, SweepsThatRunTogetherAreAScanOfASearch) {
     older = sweeps->back().sweep;
     const auto result = Infer(*engine, {.model = "minkunet", .cloud = clouds_[1], .sweeps = *std::move(sweeps)});
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->labels.size(), 900u);
+    EXPECT_EQ(result->labels().size(), 900u);
   }
   EXPECT_EQ(answer.get_future().get().status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(has_run);

@@ -115,7 +115,7 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   for (const BatchRun& batch : observer_.batches) EXPECT_EQ(batch.voxels, 10);
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->labels.size(), 5u);
+    EXPECT_EQ(result->labels().size(), 5u);
     EXPECT_EQ(result->counts.voxels, 5);
   }
   EXPECT_EQ(latency.EstimateVoxels(20), 20) << "which is known from then on";
@@ -125,16 +125,16 @@ TEST_P(WorkerTest, AResultSaysWhatTheModelHas) {
   Start(0, 0);
   const absl::StatusOr<InferResult> labelled = Run(Row(5));
   ASSERT_TRUE(labelled.ok()) << labelled.status();
-  EXPECT_TRUE(labelled->has_labels);
-  EXPECT_FALSE(labelled->has_boxes);
+  EXPECT_NE(labelled->Find(NamedOutput::kLabels), nullptr);
+  EXPECT_EQ(labelled->Find(NamedOutput::kBoxes), nullptr);
   EXPECT_TRUE(labelled->class_names.empty());
   ASSERT_GT(model_->info.classes.size(), 1u);
   model_->info.has_labels = false;
   model_->info.has_boxes = true;
   const absl::StatusOr<InferResult> detected = Run(Row(5));
   ASSERT_TRUE(detected.ok()) << detected.status();
-  EXPECT_FALSE(detected->has_labels);
-  EXPECT_TRUE(detected->has_boxes);
+  EXPECT_EQ(detected->Find(NamedOutput::kLabels), nullptr);
+  EXPECT_NE(detected->Find(NamedOutput::kBoxes), nullptr);
   ASSERT_EQ(detected->class_names.size(), model_->info.classes.size());
   EXPECT_EQ(detected->class_names[1], model_->info.classes[1].name);
 }
@@ -177,7 +177,7 @@ TEST_P(WorkerTest, ABatchThatDoesNotFitIsRunInPartsAndRemembered) {
   const auto results = Run(std::vector<PointCloud>(8, scan->cloud));
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->labels.size(), alone->labels.size());
+    EXPECT_EQ(result->labels().size(), alone->labels().size());
   }
   EXPECT_GT(observer_.batches.size(), 1u);
   EXPECT_EQ(model_->memory[0]->MaxPoints(MemoryModel::kNoLimit, 1), 4 * scan->num_points());

@@ -31,14 +31,14 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   const absl::StatusOr<Program> program =
       (*runner)->Compile(model->graph, {.device = support::Device::kCuda, .precision = GetParam(), .plan = plan});
   ASSERT_TRUE(program.ok()) << program.status();
-  const auto run = [&](const PlanTable& plans, const SampleInput& scan_input, const ScanRunOptions& wanted) {
-    SampleInput sample = scan_input;
+  const auto run = [&](const PlanTable& plans, const InferTask& scan_input, const ScanRunOptions& wanted) {
+    InferTask sample = scan_input;
     sample.return_scores = wanted.return_scores;
-    return (*runner)->executor().Run(*program, {&sample, 1}, RunLimits(),
+    return (*runner)->executor().Run(*program, sample, RunLimits(),
                                      {.plans = &plans, .times_convs = wanted.times_convs});
   };
 
-  const SampleInput input{.cloud = &scan->cloud};
+  const InferTask input{.cloud = scan->cloud};
   const absl::StatusOr<SearchResult> found =
       SearchPlan(*program, run, {&input, 1}, {.repeats = 3, .time_limit = absl::Seconds(20)});
   ASSERT_TRUE(found.ok()) << found.status();

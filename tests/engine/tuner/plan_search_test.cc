@@ -15,6 +15,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/tuner/plan_candidates.h"
 #include "engine/tuner/result_guard.h"
+#include "tests/support/named_outputs.h"
 
 // Searches on a device whose times are a function of the plan: there is no clock here, and no noise, so what is best is
 // known.
@@ -103,13 +104,13 @@ class FakeDevice {
   int64_t num_runs() const { return num_runs_; }
 
   RunScan AsRunScan() {
-    return [this](const PlanTable& plans, const SampleInput& scan, const ScanRunOptions& options) {
+    return [this](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options) {
       return Run(plans, scan, options);
     };
   }
 
  private:
-  BatchOutput Run(const PlanTable& table, const SampleInput& scan, const ScanRunOptions& options) {
+  BatchOutput Run(const PlanTable& table, const InferTask& scan, const ScanRunOptions& options) {
     ++num_runs_;
     now_ += run_takes;
     const int64_t voxels = scan.num_points();
@@ -117,7 +118,7 @@ class FakeDevice {
     BatchOutput output;
     output.status = fails(plans);
     if (!output.status.ok()) return output;
-    SampleOutput& sample = output.samples.emplace_back();
+    InferResult& sample = output.samples.emplace_back();
     sample.counts.voxels = voxels;
     if (voxels > refused_above) {
       sample.status = absl::InvalidArgumentError("too many voxels");
@@ -125,16 +126,17 @@ class FakeDevice {
     }
     double features_us = 0;
     for (size_t c = 0; c < plans.size(); ++c) features_us += conv_us(c, plans[c], voxels);
-    output.stages = {{"copy_in", absl::Milliseconds(num_runs_)},  // noise that must not count
-                     {"voxelize", absl::Microseconds(10)},
-                     {"geometry", absl::Microseconds(geometry_us(plans) + forms_us(table))},
-                     {"features", absl::Microseconds(features_us)},
-                     {"head", absl::Microseconds(5)}};
-    sample.labels.assign(100, 1);
+    output.stages = {{Stage::kCopyIn, absl::Milliseconds(num_runs_)},  // noise that must not count
+                     {Stage::kVoxelize, absl::Microseconds(10)},
+                     {Stage::kGeometry, absl::Microseconds(geometry_us(plans) + forms_us(table))},
+                     {Stage::kFeatures, absl::Microseconds(features_us)},
+                     {Stage::kHead, absl::Microseconds(5)}};
+    sample.outputs = {LabelsOf(std::vector<uint8_t>(100, 1))};
     if (options.return_scores) {
-      sample.scores.assign(100, 4.0f);
-      sample.scores[7] += score_error(plans);
-      if (is_nondeterministic(plans)) sample.scores[8] += 1e-6f * static_cast<float>(num_runs_ % 100);
+      std::vector<float> scores(100, 4.0f);
+      scores[7] += score_error(plans);
+      if (is_nondeterministic(plans)) scores[8] += 1e-6f * static_cast<float>(num_runs_ % 100);
+      sample.outputs.push_back(ScoresOf(scores));
     }
     if (options.times_convs) {
       for (size_t c = 0; c < plans.size(); ++c) {
@@ -157,9 +159,9 @@ PointCloud Scan(int64_t num_points) {
   return *PointCloud::FromFloats({"x"}, points.data(), static_cast<uint64_t>(num_points));
 }
 
-std::vector<PointCloud> Scans(const std::vector<int64_t>& sizes) {
-  std::vector<PointCloud> scans;
-  for (const int64_t size : sizes) scans.push_back(Scan(size));
+std::vector<InferTask> Scans(const std::vector<int64_t>& sizes) {
+  std::vector<InferTask> scans;
+  for (const int64_t size : sizes) scans.push_back({.cloud = Scan(size)});
   return scans;
 }
 
@@ -169,9 +171,7 @@ class PlanSearchTest : public ::testing::Test {
  protected:
   absl::StatusOr<SearchResult> Search(const std::vector<int64_t>& sizes) {
     scans_ = Scans(sizes);
-    std::vector<SampleInput> inputs;
-    for (const PointCloud& scan : scans_) inputs.push_back({.cloud = &scan});
-    return SearchPlan(program_, device_.AsRunScan(), inputs, options_);
+    return SearchPlan(program_, device_.AsRunScan(), scans_, options_);
   }
   // Of the only bucket.
   NetworkPlan SearchOne(int64_t size = 50000) {
@@ -192,7 +192,7 @@ class PlanSearchTest : public ::testing::Test {
   Program program_ = FakeProgram(/*is_on_cuda=*/true);
   FakeDevice device_{program_};
   SearchOptions options_{.now = [this] { return device_.now(); }};
-  std::vector<PointCloud> scans_;
+  std::vector<InferTask> scans_;
   SearchResult result_;
 };
 
@@ -365,49 +365,56 @@ TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
 
 TEST_F(PlanSearchTest, LabelsAreComparedWithoutScores) {
   program_.has_scores = false;
-  SampleOutput expected, result;
-  expected.labels.assign(1000, 3);
-  result.labels = expected.labels;
-  for (size_t i = 0; i < 5; ++i) result.labels[i] = 4;
+  InferResult expected, result;
+  expected.outputs = {LabelsOf(std::vector<uint8_t>(1000, 3))};
+  result = expected;
+  std::string& labels = result.outputs[0].bytes;
+  for (size_t i = 0; i < 5; ++i) labels[i] = 4;
   EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  result.labels[5] = 4;
+  labels[5] = 4;
   EXPECT_EQ(WhyDeviates(program_, expected, result), "6 of 1000 labels differ");
   program_.label_dtype = DType::kUint16;
   EXPECT_EQ(WhyDeviates(program_, expected, result), "3 of 500 labels differ");
 }
 
 TEST_F(PlanSearchTest, ScoresThatAreNotFiniteDeviate) {
-  SampleOutput expected, result;
-  expected.scores = {1, 2, INFINITY};
-  result.scores = {1, 2, 5};
+  InferResult expected, result;
+  expected.outputs = {ScoresOf({1, 2, INFINITY})};
+  result.outputs = {ScoresOf({1, 2, 5})};
   EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  result.scores[0] = NAN;
+  result.outputs = {ScoresOf({NAN, 2, 5})};
   EXPECT_EQ(WhyDeviates(program_, expected, result), "a score is not finite");
-  result.scores.pop_back();
+  result.outputs = {ScoresOf({NAN, 2})};
   EXPECT_NE(WhyDeviates(program_, expected, result), "");
 }
 
 TEST_F(PlanSearchTest, BoxesHaveTheirLikes) {
   program_.has_scores = false;
   program_.has_boxes = true;
-  SampleOutput expected, result;
+  std::vector<Box> expected_boxes;
   for (int i = 0; i < 100; ++i) {
-    expected.boxes.push_back({.class_id = i % 3, .score = 0.5f, .x = static_cast<float>(i), .length = 4});
+    expected_boxes.push_back({.class_id = i % 3, .score = 0.5f, .x = static_cast<float>(i), .length = 4});
   }
-  result.boxes = expected.boxes;
-  EXPECT_TRUE(HaveSameBytes(expected, result));
-  result.boxes[0].x += 0.1f;  // within rounding
-  result.boxes[1].score += 0.04f;
-  EXPECT_FALSE(HaveSameBytes(expected, result));
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  for (size_t i = 0; i < 10; ++i) result.boxes[i].class_id = 7;
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  result.boxes[10].y = 3;
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "22 of 200 boxes have no like");
-  result.boxes.clear();
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "100 of 100 boxes have no like");
-  expected.boxes.resize(2);  // a few at the threshold
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
+  std::vector<Box> boxes = expected_boxes;
+  const auto result_of = [](const std::vector<Box>& of) {
+    InferResult result;
+    result.outputs = {BoxesOf(of)};
+    return result;
+  };
+  const auto why_deviates = [&] { return WhyDeviates(program_, result_of(expected_boxes), result_of(boxes)); };
+  EXPECT_TRUE(HaveSameBytes(result_of(expected_boxes), result_of(boxes)));
+  boxes[0].x += 0.1f;  // within rounding
+  boxes[1].score += 0.04f;
+  EXPECT_FALSE(HaveSameBytes(result_of(expected_boxes), result_of(boxes)));
+  EXPECT_EQ(why_deviates(), "");
+  for (size_t i = 0; i < 10; ++i) boxes[i].class_id = 7;
+  EXPECT_EQ(why_deviates(), "");
+  boxes[10].y = 3;
+  EXPECT_EQ(why_deviates(), "22 of 200 boxes have no like");
+  boxes.clear();
+  EXPECT_EQ(why_deviates(), "100 of 100 boxes have no like");
+  expected_boxes.resize(2);  // a few at the threshold
+  EXPECT_EQ(why_deviates(), "");
 }
 
 // Both forms of a rulebook cost more than a convolution wins by its own dataflow.

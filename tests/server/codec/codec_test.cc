@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/base/error_reason.h"
+#include "tests/support/named_outputs.h"
 
 namespace voxserve {
 namespace {
@@ -167,14 +168,13 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   result.model = "m";
   result.version = 3;
   result.device = "cpu";
-  result.labels = {1, 0, 2, 1};  // two labels: 1 and 258
-  result.bytes_per_label = 2;
+  result.outputs = {OutputOf(NamedOutput::kLabels, DType::kUint16, 1, std::vector<uint16_t>{1, 258}),
+                    ScoresOf({1.5f, -2.0f})};
   result.ignore_label = 65535;
   result.num_classes = 300;
-  result.scores = {1.5f, -2.0f};
   result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .voxels = 5};
   result.sampled_points = {2, 0, 0};
-  result.stages = {{"queue", absl::Microseconds(7)}, {"features", absl::Milliseconds(2)}};
+  result.stages = {{Stage::kQueue, absl::Microseconds(7)}, {Stage::kFeatures, absl::Milliseconds(2)}};
   v1::InferResponse response;
   EncodeResult(result, &response);
 
@@ -204,8 +204,10 @@ TEST(EncodeResultTest, RepeatsTheResult) {
 }
 
 TEST(EncodeResultTest, AnEmptyResultHasASegmentation) {
+  InferResult result;
+  result.outputs = {LabelsOf({})};
   v1::InferResponse response;
-  EncodeResult(InferResult(), &response);
+  EncodeResult(result, &response);
   EXPECT_TRUE(response.has_segmentation());
   EXPECT_TRUE(response.segmentation().labels().empty());
   EXPECT_TRUE(response.segmentation().scores().empty());
@@ -213,21 +215,19 @@ TEST(EncodeResultTest, AnEmptyResultHasASegmentation) {
 
 TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
   InferResult result;
-  result.has_labels = false;
-  result.has_boxes = true;
   result.class_names = {"car", "", "cone"};
-  result.boxes = {{.class_id = 2,
-                   .score = 0.75f,
-                   .x = 1,
-                   .y = -2,
-                   .z = 3,
-                   .length = 4,
-                   .width = 5,
-                   .height = 6,
-                   .yaw = -0.5f,
-                   .velocity_x = 7,
-                   .velocity_y = -8},
-                  {.class_id = 3}};
+  result.outputs = {BoxesOf({{.class_id = 2,
+                              .score = 0.75f,
+                              .x = 1,
+                              .y = -2,
+                              .z = 3,
+                              .length = 4,
+                              .width = 5,
+                              .height = 6,
+                              .yaw = -0.5f,
+                              .velocity_x = 7,
+                              .velocity_y = -8},
+                             {.class_id = 3}})};
   v1::InferResponse response;
   EncodeResult(result, &response);
   EXPECT_FALSE(response.has_segmentation());
@@ -250,14 +250,16 @@ TEST(EncodeResultTest, AModelWithoutLabelsHasNoSegmentation) {
 
 TEST(EncodeResultTest, NoBoxesAreThere) {
   InferResult result;
-  result.has_boxes = true;
+  result.outputs = {LabelsOf({}), BoxesOf({})};
   v1::InferResponse response;
   EncodeResult(result, &response);
   EXPECT_TRUE(response.has_segmentation()) << "a model may have both";
   EXPECT_TRUE(response.has_detections());
   EXPECT_EQ(response.detections().boxes_size(), 0);
+  InferResult labels_alone;
+  labels_alone.outputs = {LabelsOf({})};
   v1::InferResponse of_labels;
-  EncodeResult(InferResult(), &of_labels);
+  EncodeResult(labels_alone, &of_labels);
   EXPECT_FALSE(of_labels.has_detections());
 }
 

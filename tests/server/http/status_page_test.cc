@@ -35,8 +35,9 @@ ServerStatus Example() {
   statistics.refusal_seconds = {.count = 8, .mean = 0.0004, .p50 = 0.0004, .p95 = 0.0012, .p99 = 0.00134};
   statistics.queue_depth = 3;
   statistics.streams = 16;
-  statistics.stage_seconds = {{"voxelize", {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
-                              {"features", {.count = 12, .mean = 0.004, .p50 = 0.0031, .p95 = 0.0072, .p99 = 0.0081}}};
+  statistics.stage_seconds = {
+      {Stage::kVoxelize, {.count = 12, .mean = 0.001, .p50 = 0.0009, .p95 = 0.002, .p99 = 0.003}},
+      {Stage::kFeatures, {.count = 12, .mean = 0.004, .p50 = 0.0031, .p95 = 0.0072, .p99 = 0.0081}}};
   statistics.batch_requests = {.count = 5, .mean = 2.4, .p50 = 2, .p95 = 3.2, .p99 = 3.9};
   statistics.batch_points = {.count = 5, .mean = 298'000};
   statistics.batch_voxels = {.count = 5, .mean = 76'500};
@@ -44,7 +45,7 @@ ServerStatus Example() {
   statistics.frame_age_seconds = {.count = 5, .mean = 0.04, .p50 = 0.0411, .p99 = 0.0977};
   statistics.negative_ages = 2;
   statistics.failures = {{"DEADLINE_EXCEEDED", 8}, {"INVALID_ARGUMENT", 1}};
-  statistics.dropped = {{.reason = "unmeetable", .total = 8, .last_minute = 5}};
+  statistics.dropped = {{.reason = DropReason::kUnmeetable, .total = 8, .last_minute = 5}};
   statistics.plans = {{.version = 1, .device = "cuda:1", .source = "tuned"}};
   status.models.push_back(model);
   status.device_statistics = {{.device = "cpu",
@@ -148,7 +149,7 @@ TEST(StatusPageTest, EscapesWhatModelsSay) {
   info.problems = {attack};
   info.classes[0].name = attack;
   ModelStatistics& statistics = status.models[0].statistics;
-  statistics.stage_seconds[0].first = statistics.dropped[0].reason = statistics.failures[0].first = attack;
+  statistics.failures[0].first = attack;
   statistics.plans[0].source = statistics.plans[0].device = attack;
   status.device_statistics[0].device = status.device_statistics[0].memory_bytes[0].first = attack;
   status.readiness = absl::UnavailableError(attack);

@@ -35,11 +35,11 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(3));
   metrics_.OnRefusal("net", absl::StatusCode::kResourceExhausted, absl::Microseconds(120));
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
-  metrics_.OnStage("net", "features", absl::Milliseconds(2));
+  metrics_.OnStage("net", Stage::kFeatures, absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
   metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
   metrics_.OnBoxes("net", 7);
-  metrics_.OnDropped("net", "queue_full");
+  metrics_.OnDropped("net", DropReason::kQueueFull);
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
@@ -95,7 +95,7 @@ TEST_F(MetricsTest, ClientsCannotMakeUpTimeSeries) {
     metrics_.OnPrediction("made up " + std::to_string(i), absl::Seconds(1), absl::Seconds(2));
     metrics_.OnQueueDepth("made up " + std::to_string(i), i);
     metrics_.OnRequest("made up " + std::to_string(i), i, absl::StatusCode::kNotFound, absl::Milliseconds(1));
-    metrics_.OnDropped("made up " + std::to_string(i), "draining");
+    metrics_.OnDropped("made up " + std::to_string(i), DropReason::kDraining);
     metrics_.OnRefusal("made up " + std::to_string(i), absl::StatusCode::kNotFound, absl::Milliseconds(1));
   }
   metrics_.OnRequest("net", 77, absl::StatusCode::kNotFound, absl::Milliseconds(1));
@@ -227,7 +227,7 @@ TEST_F(MetricsTest, ARemovedModelLeavesNoGauges) {
 TEST_F(MetricsTest, ARemovedModelKeepsItsCounters) {
   metrics_.OnModelRemoved("net", 2);
   metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(1));
-  metrics_.OnDropped("net", "expired");
+  metrics_.OnDropped("net", DropReason::kExpired);
   metrics_.OnRequest("net", 2, absl::StatusCode::kNotFound, absl::Milliseconds(1));
   const std::string text = metrics_.Text();
   EXPECT_THAT(text, HasSubstr(R"(voxserve_requests_total{code="OK",model="net",version="2"} 1)"))
@@ -255,8 +255,8 @@ TEST_F(MetricsTest, AModelComesBack) {
 TEST_F(MetricsTest, StatisticsSumUp) {
   for (int i = 0; i < 90; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(2.5));
   for (int i = 0; i < 10; ++i) metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(60));
-  metrics_.OnStage("net", "queue", absl::Milliseconds(1));
-  metrics_.OnStage("net", "queue", absl::Milliseconds(3));
+  metrics_.OnStage("net", Stage::kQueue, absl::Milliseconds(1));
+  metrics_.OnStage("net", Stage::kQueue, absl::Milliseconds(3));
   metrics_.OnBatch("net", 2, 200'000, 90'000);
   metrics_.OnBatch("net", 4, 400'000, 180'000);
   metrics_.OnFrameAge("net", absl::Milliseconds(40));
@@ -276,7 +276,7 @@ TEST_F(MetricsTest, StatisticsSumUp) {
   EXPECT_THAT(statistics.latency_seconds.p95, DoubleNear(0.05 + 0.025 * 5 / 10, 1e-9));
   EXPECT_THAT(statistics.latency_seconds.p99, DoubleNear(0.05 + 0.025 * 9 / 10, 1e-9));
   ASSERT_EQ(statistics.stage_seconds.size(), 1u);
-  EXPECT_EQ(statistics.stage_seconds[0].first, "queue");
+  EXPECT_EQ(statistics.stage_seconds[0].first, Stage::kQueue);
   EXPECT_THAT(statistics.stage_seconds[0].second.mean, DoubleNear(0.002, 1e-9));
   EXPECT_THAT(statistics.stage_seconds[0].second.p99, DoubleNear(0.003, 1e-4));
   EXPECT_EQ(statistics.batch_requests.mean, 3);
@@ -291,17 +291,17 @@ TEST(MetricsStatisticsTest, ForgetAfterAMinute) {
   Metrics metrics([&now] { return now; });
   metrics.OnModelState("net", 1, true);
   for (int i = 0; i < 5; ++i) metrics.OnRequest("net", 1, absl::StatusCode::kOk, absl::Seconds(2));
-  metrics.OnStage("net", "queue", absl::Seconds(2));
-  metrics.OnDropped("net", "unmeetable");
+  metrics.OnStage("net", Stage::kQueue, absl::Seconds(2));
+  metrics.OnDropped("net", DropReason::kUnmeetable);
   now += absl::Seconds(55);
   metrics.OnRequest("net", 1, absl::StatusCode::kOk, absl::Milliseconds(2));
-  metrics.OnDropped("net", "unmeetable");
+  metrics.OnDropped("net", DropReason::kUnmeetable);
   now += absl::Seconds(2);
   ModelStatistics statistics = metrics.StatisticsOf("net");
   EXPECT_EQ(statistics.latency_seconds.count, 6);
   EXPECT_GT(statistics.latency_seconds.p99, 1);
   ASSERT_EQ(statistics.dropped.size(), 1u);
-  EXPECT_EQ(statistics.dropped[0].reason, "unmeetable");
+  EXPECT_EQ(statistics.dropped[0].reason, DropReason::kUnmeetable);
   EXPECT_EQ(statistics.dropped[0].last_minute, 2);
   EXPECT_EQ(statistics.frames_history[2], 0);
 
@@ -316,12 +316,13 @@ TEST(MetricsStatisticsTest, ForgetAfterAMinute) {
 }
 
 TEST_F(MetricsTest, StagesComeInTheOrderOfARequest) {
-  for (const char* stage : {"encode", "special", "features", "queue", "decode"}) {
-    metrics_.OnStage("net", stage, absl::Milliseconds(1));
+  for (size_t i = kStageNames.size(); i-- > 0;) {
+    metrics_.OnStage("net", static_cast<Stage>(i), absl::Milliseconds(1));
   }
   std::vector<std::string> order;
-  for (const auto& [stage, seconds] : metrics_.StatisticsOf("net").stage_seconds) order.push_back(stage);
-  EXPECT_THAT(order, ElementsAre("decode", "queue", "features", "encode", "special"));
+  for (const auto& [stage, seconds] : metrics_.StatisticsOf("net").stage_seconds) order.emplace_back(NameOf(stage));
+  EXPECT_THAT(order, ElementsAre("decode", "queue", "copy_in", "sample", "voxelize", "geometry", "features", "head",
+                                 "copy_out", "encode"));
 }
 
 TEST_F(MetricsTest, DevicesSumUp) {
@@ -346,7 +347,7 @@ TEST_F(MetricsTest, ThreadsLoseNothing) {
     threads.emplace_back([this] {
       for (int i = 0; i < 500; ++i) {
         metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Milliseconds(1));
-        metrics_.OnStage("net", "encode", absl::Milliseconds(1));
+        metrics_.OnStage("net", Stage::kEncode, absl::Milliseconds(1));
         if (i % 100 == 0) metrics_.Text();
       }
     });

@@ -36,7 +36,7 @@ TEST(BatchFormingTest, AReplacementTakesThePlaceOfWhatItReplaces) {
   fake.clock.Advance(absl::Milliseconds(10));
   ASSERT_TRUE(fake.Push(2, options).ok());
   fake.clock.Advance(absl::Milliseconds(10));
-  ASSERT_TRUE(fake->Cancel(1, "superseded"));
+  ASSERT_TRUE(fake->Cancel(1, DropReason::kSuperseded));
   QueuedTask replacement = fake.Task(3, options);
   replacement.task.waiting_since = first;
   ASSERT_TRUE(fake->Push(replacement).ok());

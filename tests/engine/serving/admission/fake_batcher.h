@@ -21,9 +21,9 @@ class QueueObserver final : public SilentObserver {
     absl::MutexLock lock(&mutex_);
     predictions.emplace_back(predicted, actual);
   }
-  void OnDropped(std::string_view, std::string_view reason) override {
+  void OnDropped(std::string_view, DropReason reason) override {
     absl::MutexLock lock(&mutex_);
-    dropped.emplace_back(reason);
+    dropped.emplace_back(NameOf(reason));
   }
   void OnQueueDepth(std::string_view model, int64_t tasks) override {
     absl::MutexLock lock(&mutex_);

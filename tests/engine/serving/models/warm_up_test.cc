@@ -47,10 +47,10 @@ class CountingExecutor final : public Executor {
  public:
   explicit CountingExecutor(Executor& executor) : executor_(executor) {}
 
-  BatchOutput Run(const Program& program, absl::Span<const SampleInput> inputs, const RunLimits& limits,
+  BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override {
-    BatchOutput output = executor_.Run(program, inputs, limits, options);
-    num_sampled += inputs[0].sample && output.status.ok() && output.samples[0].status.ok();
+    BatchOutput output = executor_.Run(program, tasks, limits, options);
+    num_sampled += tasks[0]->sample && output.status.ok() && output.samples[0].status.ok();
     return output;
   }
   int64_t allocated_bytes() const override { return executor_.allocated_bytes(); }

@@ -63,7 +63,7 @@ class ManualEngine {
   void End(uint64_t points) {
     InferResult result;
     result.version = static_cast<int64_t>(points);
-    result.stages = {{"queue", absl::Milliseconds(1)}, {"features", absl::Milliseconds(2)}};
+    result.stages = {{Stage::kQueue, absl::Milliseconds(1)}, {Stage::kFeatures, absl::Milliseconds(2)}};
     End(points, std::move(result));
   }
 
@@ -104,8 +104,8 @@ class ManualEngine {
 
 class DropCounter final : public SilentObserver {
  public:
-  void OnDropped(std::string_view model, std::string_view reason) override {
-    ++drops[absl::StrCat(std::string(model), " ", std::string(reason))];
+  void OnDropped(std::string_view model, DropReason reason) override {
+    ++drops[absl::StrCat(std::string(model), " ", std::string(NameOf(reason)))];
   }
 
   std::map<std::string, int> drops;
@@ -118,9 +118,9 @@ class StreamSessionTest : public testing::Test {
     return StreamSession::Create(std::move(config),
                                  {.submit = [this](InferTask task) { return engine_.Submit(std::move(task)); },
                                   .cancel =
-                                      [this](uint64_t ticket, const char* fate) {
+                                      [this](uint64_t ticket, DropReason reason) {
                                         if (!engine_.Cancel(ticket)) return false;
-                                        if (absl::IsCancelled(engine_.cancel_answer)) observer_.OnDropped("m", fate);
+                                        if (absl::IsCancelled(engine_.cancel_answer)) observer_.OnDropped("m", reason);
                                         return true;
                                       },
                                   .observer = &observer_,

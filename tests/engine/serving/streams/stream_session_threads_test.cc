@@ -95,7 +95,7 @@ TEST(StreamSessionThreadsTest, EveryFrameOfEveryStreamGetsItsOneAnswer) {
       config.policy = is_queue ? StreamPolicy::kQueue : StreamPolicy::kLatest;
       const std::shared_ptr<StreamSession> session = StreamSession::Create(
           std::move(config), {.submit = [&](InferTask task) { return engine.Submit(std::move(task)); },
-                              .cancel = [&](uint64_t ticket, const char*) { return engine.Cancel(ticket); }});
+                              .cancel = [&](uint64_t ticket, DropReason) { return engine.Cancel(ticket); }});
       absl::Mutex mutex;
       std::vector<int> order;
       std::vector<int> num_answers(kNumFrames);
@@ -141,7 +141,7 @@ TEST(StreamSessionThreadsTest, SweepsAreForgottenWhileFramesComeAndRun) {
     config.sweeps = SweepHistory::Options{.num_sweeps = 3};
     std::shared_ptr<StreamSession> session = StreamSession::Create(
         std::move(config), {.submit = [&](InferTask task) { return engine.Submit(std::move(task)); },
-                            .cancel = [&](uint64_t t, const char*) { return engine.Cancel(t); },
+                            .cancel = [&](uint64_t t, DropReason) { return engine.Cancel(t); },
                             .now = [&] { return absl::FromUnixSeconds(seconds.fetch_add(1)); }});
     std::atomic<bool> is_over{false};
     std::thread timer([&] {

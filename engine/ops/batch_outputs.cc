@@ -1,0 +1,72 @@
+#include "engine/ops/batch_outputs.h"
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "kernels/boxes/box_rows.h"
+
+namespace voxserve {
+
+BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results)
+    : tasks_(tasks), results_(results) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    // A sample that failed has no points.
+    num_answers_.push_back(point_begin[i] == point_begin[i + 1] ? 0 : tasks[i]->num_answers());
+  }
+}
+
+int64_t BatchOutputs::num_answers() const {
+  return std::accumulate(num_answers_.begin(), num_answers_.end(), int64_t{0});
+}
+
+bool BatchOutputs::IsWanted(size_t sample, const Spec& spec) const {
+  return results_[sample].status.ok() && (spec.is_for_all || tasks_[sample]->return_scores);
+}
+
+void BatchOutputs::SetMemory(char* device_rows, char* host_rows) {
+  device_rows_ = device_rows;
+  host_rows_ = host_rows;
+}
+
+NamedOutput& BatchOutputs::Add(size_t sample, const Spec& spec) {
+  return results_[sample].outputs.emplace_back(
+      NamedOutput{.name = std::string(spec.name), .dtype = spec.dtype, .columns = spec.columns});
+}
+
+char* BatchOutputs::AddRows(size_t sample, const Spec& spec) {
+  std::string& bytes = Add(sample, spec).bytes;
+  bytes.resize(static_cast<size_t>(num_answers_[sample] * spec.row_bytes()));
+  return bytes.data();
+}
+
+void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch) {
+  std::string& bytes = Add(sample, spec).bytes;
+  // An empty image has a head's biases in it, which are no objects.
+  if (results_[sample].counts.voxels == 0) return;
+  for (int64_t i = 0; i < spec.rows_per_sample; ++i) {
+    const float* const row = rows + i * pitch;
+    if (row[kernels::kBoxScore] == kernels::kNoBox) continue;
+    bytes.append(reinterpret_cast<const char*>(row), static_cast<size_t>(spec.row_bytes()));
+  }
+}
+
+void BatchOutputs::Distribute() {
+  for (const Queued& queued : queued_) {
+    const Spec& spec = queued.spec;
+    const char* rows = queued.rows;
+    for (size_t i = 0; i < num_samples(); ++i) {
+      const bool is_boxes = spec.rows_per_sample > 0;
+      const int64_t bytes = (is_boxes ? spec.rows_per_sample : num_answers_[i]) * spec.row_bytes();
+      const char* const own_rows = std::exchange(rows, rows + bytes);
+      if (!IsWanted(i, spec)) continue;
+      if (is_boxes) {
+        AddBoxes(i, spec, reinterpret_cast<const float*>(own_rows), spec.columns);
+      } else {
+        Add(i, spec).bytes.assign(own_rows, static_cast<size_t>(bytes));
+      }
+    }
+  }
+}
+
+}  // namespace voxserve

@@ -1,0 +1,40 @@
+#pragma once
+
+// The stages of a request, in the order in which it meets them. Responses, metrics, the status page and the logs of
+// benchmarks name them by the one table below. `decode` and `encode` are the server's; the others are the engine's.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+enum class Stage : uint8_t {
+  kDecode,
+  kQueue,
+  kCopyIn,
+  kSample,  // only where farthest points are selected
+  kVoxelize,
+  kGeometry,
+  kFeatures,
+  kHead,
+  kCopyOut,  // only on a GPU
+  kEncode,
+};
+
+// By stage. Part of the API: never renamed.
+inline constexpr auto kStageNames = std::to_array<std::string_view>(
+    {"decode", "queue", "copy_in", "sample", "voxelize", "geometry", "features", "head", "copy_out", "encode"});
+static_assert(kStageNames.size() == static_cast<size_t>(Stage::kEncode) + 1);
+
+constexpr std::string_view NameOf(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
+
+struct StageTime {
+  Stage stage = Stage::kDecode;
+  absl::Duration duration;
+};
+
+}  // namespace voxserve
