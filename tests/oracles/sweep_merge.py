@@ -1,6 +1,6 @@
 """What sweeps that are run together must be, by definition.
 
-Writes the cases that tests/engine/executor/sweeps_test.cc reads:
+Writes the cases that tests/engine/serving/streams/sweeps_test.cc reads:
 
     python3 tests/oracles/sweep_merge.py ../shared/data/pandaset-002 tests/golden
 
