@@ -12,13 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cpp/cli/bench/bench_command.h"
 #include "client/cpp/cli/command.h"
-#include "client/cpp/cli/health_command.h"
-#include "client/cpp/cli/infer_command.h"
-#include "client/cpp/cli/load_commands.h"
-#include "client/cpp/cli/models_command.h"
-#include "client/cpp/cli/tune_command.h"
+#include "client/cpp/cli/commands.h"
 
 namespace voxserve::client {
 namespace {
@@ -47,17 +42,12 @@ Terminal DetectTerminal() {
   return terminal;
 }
 
-std::vector<Command> Commands() {
-  return {InferCommand(),  ModelsCommand(), HealthCommand(), LoadCommand(),
-          UnloadCommand(), TuneCommand(),   BenchCommand()};
-}
-
 std::string Overview() {
   std::string text =
       "voxserve-client: labels LiDAR scans, or finds boxes in them, with a voxserve server\n\n"
       "  voxserve-client COMMAND [FLAGS] [ARGUMENTS]\n\n"
       "Commands:\n";
-  for (const Command& command : Commands())
+  for (const Command& command : AllCommands())
     absl::StrAppendFormat(&text, "  %-8s %s\n", command.help.name, command.help.summary);
   return absl::StrCat(text,
                       "  help     explains a command: voxserve-client help infer\n\n"
@@ -70,7 +60,7 @@ std::string Overview() {
 }
 
 int PrintHelp(const std::string& name) {
-  for (const Command& command : Commands()) {
+  for (const Command& command : AllCommands()) {
     if (command.help.name != name) continue;
     std::cout << FormatHelp(command.help, command.list_flags());
     return kExitOk;
@@ -90,7 +80,7 @@ int Main(const std::vector<std::string>& arguments) {
     std::cout << Overview();
     return kExitOk;
   }
-  for (const Command& command : Commands()) {
+  for (const Command& command : AllCommands()) {
     if (command.help.name != name) continue;
     for (size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
       if (arguments[i] == "--help" || arguments[i] == "-h") return PrintHelp(name);

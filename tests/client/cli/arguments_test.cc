@@ -1,6 +1,7 @@
 #include "client/cpp/cli/arguments.h"
 
 #include "client/cpp/cli/command.h"
+#include "client/cpp/cli/commands.h"
 #include "gmock/gmock.h"
 
 namespace voxserve::client {
@@ -59,7 +60,7 @@ TEST_F(ArgumentsTest, QuotesWhatIsWrong) {
 }
 
 TEST(HelpTest, NamesEveryFlagOfEveryCommandWithItsHelp) {
-  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand()}) {
+  for (const Command& command : AllCommands()) {
     const std::vector<Flag> flags = command.list_flags();
     const std::string page = FormatHelp(command.help, flags);
     ASSERT_FALSE(flags.empty());

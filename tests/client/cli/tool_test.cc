@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/cli/command.h"
+#include "client/cpp/cli/commands.h"
 #include "gmock/gmock.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/temporary_folder.h"
@@ -360,8 +361,7 @@ TEST_F(ToolTest, BenchesEachKindOfLoadAndWritesJson) {
 TEST_F(ToolTest, HelpMentionsEveryCommandAndFlag) {
   const Outcome overview = Run("help");
   EXPECT_EQ(overview.exit_code, 0);
-  for (const Command& command : {InferCommand(), ModelsCommand(), HealthCommand(), LoadCommand(), UnloadCommand(),
-                                 TuneCommand(), BenchCommand()}) {
+  for (const Command& command : AllCommands()) {
     EXPECT_THAT(overview.out, HasSubstr("  " + command.help.name + " "));
     const Outcome page = Run("help " + command.help.name);
     EXPECT_EQ(page.exit_code, 0);
