@@ -121,20 +121,25 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
   EXPECT_EQ(latency.EstimateVoxels(20), 20) << "which is known from then on";
 }
 
-TEST_P(WorkerTest, AResultSaysWhatTheModelHas) {
+TEST_P(WorkerTest, AResultHasTheOutputsOfTheNetwork) {
   Start(0, 0);
   const absl::StatusOr<InferResult> labelled = Run(Row(5));
   ASSERT_TRUE(labelled.ok()) << labelled.status();
-  EXPECT_NE(labelled->Find(NamedOutput::kLabels), nullptr);
+  ASSERT_NE(labelled->Find(NamedOutput::kLabels), nullptr);
+  EXPECT_EQ(labelled->Find(NamedOutput::kLabels)->num_rows(), 5);
+  EXPECT_EQ(labelled->Find(NamedOutput::kScores), nullptr) << "nobody asked for scores";
   EXPECT_EQ(labelled->Find(NamedOutput::kBoxes), nullptr);
+}
+
+TEST_P(WorkerTest, AResultOfBoxesNamesTheirClasses) {
+  Start(0, 0);
+  const absl::StatusOr<InferResult> labelled = Run(Row(5));
+  ASSERT_TRUE(labelled.ok()) << labelled.status();
   EXPECT_TRUE(labelled->class_names.empty());
   ASSERT_GT(model_->info.classes.size(), 1u);
-  model_->info.has_labels = false;
   model_->info.has_boxes = true;
   const absl::StatusOr<InferResult> detected = Run(Row(5));
   ASSERT_TRUE(detected.ok()) << detected.status();
-  EXPECT_EQ(detected->Find(NamedOutput::kLabels), nullptr);
-  EXPECT_NE(detected->Find(NamedOutput::kBoxes), nullptr);
   ASSERT_EQ(detected->class_names.size(), model_->info.classes.size());
   EXPECT_EQ(detected->class_names[1], model_->info.classes[1].name);
 }

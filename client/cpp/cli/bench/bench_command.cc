@@ -101,7 +101,7 @@ Command BenchCommand() {
        "  voxserve-client bench --model minkunet scan.bin                     # one caller\n"
        "  voxserve-client bench --model minkunet drive/ --concurrency 8 --duration 30s\n"
        "  voxserve-client bench --model minkunet drive/ --concurrency 8 --stable 5 --json result.json\n"
-       "  voxserve-client bench --model minkunet drive/ --rate 1500 --arrivals poisson --timeout 50ms  # overload\n"
+       "  voxserve-client bench --model minkunet drive/ --rate 1500 --arrivals poisson --timeout 50ms\n"
        "  voxserve-client bench --model minkunet drive/ --streams 16          # vehicles, 10 Hz each\n"
        "  voxserve-client bench --model sweeps10 drive/ --streams 4 --sweeps 10 --poses poses.txt\n"},
       ListFlags,
