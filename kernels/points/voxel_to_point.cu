@@ -29,16 +29,19 @@ __global__ void __launch_bounds__(kBlockThreads) VoxelToPointKernel(const VoxelT
   });
 }
 
+int64_t RowBytes(const ConstRows& rows) { return rows.channels * SizeOf(rows.dtype); }
+
 template <typename Word>
 cudaError_t Launch(const VoxelToPointParams& params, Word fill, cudaStream_t stream) {
   const auto word_bytes = static_cast<int64_t>(sizeof(Word));
-  const VoxelToPointArguments<Word> arguments{.rows = RowChunks(params.num_points, params.row_bytes / word_bytes),
-                                              .point_to_voxel = params.point_to_voxel,
-                                              .rows_are_points = params.rows_are_points,
-                                              .in = static_cast<const Word*>(params.rows),
-                                              .in_pitch = params.pitch_bytes / word_bytes,
-                                              .fill = fill,
-                                              .points = static_cast<Word*>(params.points)};
+  const VoxelToPointArguments<Word> arguments{
+      .rows = RowChunks(params.points.capacity, RowBytes(params.points) / word_bytes),
+      .point_to_voxel = params.point_to_voxel,
+      .rows_are_points = params.rows_are_points,
+      .in = static_cast<const Word*>(params.rows.data),
+      .in_pitch = params.rows.pitch_bytes() / word_bytes,
+      .fill = fill,
+      .points = static_cast<Word*>(params.points.data)};
   VoxelToPointKernel<<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }
@@ -46,12 +49,12 @@ cudaError_t Launch(const VoxelToPointParams& params, Word fill, cudaStream_t str
 }  // namespace
 
 cudaError_t VoxelToPoint(const VoxelToPointParams& params, cudaStream_t stream) {
-  if (params.num_points == 0 || params.row_bytes == 0) return cudaSuccess;
+  if (params.points.capacity == 0 || params.points.channels == 0) return cudaSuccess;
   const NvtxRange range("VoxelToPoint");
-  if (params.row_bytes == 1) return Launch(params, static_cast<uint8_t>(params.fill_label), stream);
+  if (params.rows.dtype == DType::kUint8) return Launch(params, static_cast<uint8_t>(params.fill_label), stream);
   const int64_t word_bytes =
-      CommonAlignment().Add(params.rows).Add(params.pitch_bytes).Add(params.row_bytes).Add(params.points).bytes();
-  if (params.row_bytes == 2) {
+      CommonAlignment().Add(params.rows).Add(params.points.data).Add(RowBytes(params.points)).bytes();
+  if (params.rows.dtype == DType::kUint16) {
     if (word_bytes < 2) return cudaErrorInvalidValue;
     return Launch(params, static_cast<uint16_t>(params.fill_label), stream);
   }

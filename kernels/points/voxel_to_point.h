@@ -7,19 +7,17 @@
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/rows.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 struct VoxelToPointParams {
-  int64_t num_points = 0;
-  const int32_t* point_to_voxel = nullptr;  // [num_points] row of the voxel; negative: none
+  const int32_t* point_to_voxel = nullptr;  // [points] row of the voxel; negative: none
   bool rows_are_points = false;             // else voxels
-  const void* rows = nullptr;               // [num_voxels or num_points] of row_bytes, pitch_bytes apart
-  int64_t pitch_bytes = 0;
-  int64_t row_bytes = 0;   // 1 or 2: a uint8 or uint16 label; otherwise scores
-  int32_t fill_label = 0;  // of points without a voxel, in a label's type; scores: all bytes are 0
-  void* points = nullptr;  // [num_points] rows of row_bytes, packed
+  ConstRows rows;                           // labels, one channel of uint8 or uint16; otherwise scores
+  int32_t fill_label = 0;                   // of points without a voxel, in a label's type; scores: all bytes are 0
+  Rows points;                              // a row a point, of rows' type and channels, packed
 };
 static_assert(std::is_trivially_copyable_v<VoxelToPointParams>);
 

@@ -10,8 +10,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   rows.ForEach([&](int64_t row, int32_t channel) {
     float values[kCount] = {};
     int32_t num_pairs = 0;
-    for (int32_t k = 0; k < params.num_offsets; ++k) {
-      const int32_t in_row = params.neighbours[k * params.neighbours_pitch + row];
+    for (int32_t k = 0; k < params.neighbours.num_offsets; ++k) {
+      const int32_t in_row = params.neighbours.rows[k * params.neighbours.pitch + row];
       if (in_row < 0) continue;
       float read[kCount];
       rows.Load(params.in, in_row, channel, read);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
 #include "kernels/core/cuda_stream.h"
 #include "kernels/core/pool_reduce.h"
@@ -35,9 +36,7 @@ void Pool(const PoolParams& params, ThreadPool& pool);
 namespace cuda {
 
 struct PoolParams {
-  int32_t num_offsets = 0;              // K
-  const int32_t* neighbours = nullptr;  // [K, neighbours_pitch] the input row of an output row, or -1
-  int64_t neighbours_pitch = 0;
+  NeighboursView neighbours;
   PoolReduce reduce = PoolReduce::kMax;  // sums are float32
   ConstRows in;
   Rows out;  // with in's channels, of its type or float32; must not overlap `in`

@@ -33,14 +33,11 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
                                                       int64_t begin, int64_t num_points, void* points) const {
   const kernels::Rows in = context.At(in_);
   const bool is_on_points = (*context.buffers)[static_cast<size_t>(in_.buffer)].level == kPointLevel;
-  return {.num_points = num_points,
-          .point_to_voxel = point_to_voxel + begin,
+  return {.point_to_voxel = point_to_voxel + begin,
           .rows_are_points = is_on_points,
-          .rows = static_cast<const char*>(in.data) + (is_on_points ? begin * in.pitch_bytes() : 0),
-          .pitch_bytes = in.pitch_bytes(),
-          .row_bytes = in.channels * SizeOf(in.dtype),
+          .rows = is_on_points ? in.RowRange(begin, begin + num_points) : in,
           .fill_label = output_ == NamedOutput::kLabels ? context.ignore_label : 0,
-          .points = points};
+          .points = kernels::Rows::Packed(points, in.dtype, num_points, in.channels)};
 }
 
 }  // namespace voxserve

@@ -22,13 +22,8 @@ absl::Status PoolStep::Run(const StepContext& context) const {
     if (context.cuda() != nullptr) {
       const kernels::NeighboursView neighbours = context.device_geometry->neighbours(options_.rulebook);
       RETURN_IF_ERROR(CheckRows(in.capacity, neighbours.num_in_rows, out.capacity, neighbours.num_out_rows));
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Pool({.num_offsets = neighbours.num_offsets,
-                                                .neighbours = neighbours.rows,
-                                                .neighbours_pitch = neighbours.pitch,
-                                                .reduce = options_.reduce,
-                                                .in = in,
-                                                .out = out},
-                                               context.stream()));
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Pool(
+          {.neighbours = neighbours, .reduce = options_.reduce, .in = in, .out = out}, context.stream()));
       return absl::OkStatus();
     }
   }

@@ -38,9 +38,9 @@ TEST(DeviceFailureTest, TasksGetUnavailableTheOwnerIsToldAndDrainEnds) {
 
   // A kernel that reads where nothing is: no call on this context works after it.
   auto* const nowhere = reinterpret_cast<int32_t*>(uintptr_t{256});
+  const kernels::Rows one_label = kernels::Rows::Packed(nowhere, kernels::DType::kUint8, 1, 1);
   support::ExpectCudaSuccess(kernels::cuda::VoxelToPoint(
-      {.num_points = 1, .point_to_voxel = nowhere, .rows = nowhere, .row_bytes = 1, .points = nowhere},
-      support::TestStream()));
+      {.point_to_voxel = nowhere, .rows = one_label, .points = one_label}, support::TestStream()));
   absl::StatusOr<InferResult> result = Infer(**engine);
   for (int i = 0; i < 100 && result.ok(); ++i) {  // until the kernel has run
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -33,29 +33,23 @@ TEST_P(VoxelToPointTest, PointsWithoutAVoxelGetTheLabelOrScoresOfZero) {
   const DeviceArray<int32_t> rows(GetParam(), {1, -1, 0, 1, -3});
   const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9});  // two rows of two, a pitch of three
   const DeviceArray<float> point_scores(GetParam(), 10);
-  VoxelToPointParams params{.num_points = 5, .point_to_voxel = rows.data()};
-  params.rows = scores.data();
-  params.pitch_bytes = 12;
-  params.row_bytes = 8;
-  params.points = point_scores.data();
+  VoxelToPointParams params{.point_to_voxel = rows.data()};
+  params.rows = ConstRows::Packed(scores.data(), DType::kFloat32, 2, 3).Columns(0, 2);
+  params.points = Rows::Packed(point_scores.data(), DType::kFloat32, 5, 2);
   RunVoxelToPoint(GetParam(), params);
   EXPECT_THAT(point_scores.ToHost(), testing::ElementsAre(3, 4, 0, 0, 1, 2, 3, 4, 0, 0));
 
   const DeviceArray<uint8_t> bytes(GetParam(), {7, 0, 0, 0, 8, 0, 0, 0}), point_bytes(GetParam(), 5);
-  params.rows = bytes.data();
-  params.pitch_bytes = 4;
-  params.row_bytes = 1;
+  params.rows = ConstRows::Packed(bytes.data(), DType::kUint8, 2, 4).Columns(0, 1);
   params.fill_label = 255;
-  params.points = point_bytes.data();
+  params.points = Rows::Packed(point_bytes.data(), DType::kUint8, 5, 1);
   RunVoxelToPoint(GetParam(), params);
   EXPECT_THAT(point_bytes.ToHost(), testing::ElementsAre(8, 255, 7, 8, 255));
 
   const DeviceArray<uint16_t> words(GetParam(), {700, 800}), point_words(GetParam(), 5);
-  params.rows = words.data();
-  params.pitch_bytes = 2;
-  params.row_bytes = 2;
+  params.rows = ConstRows::Packed(words.data(), DType::kUint16, 2, 1);
   params.fill_label = 65535;
-  params.points = point_words.data();
+  params.points = Rows::Packed(point_words.data(), DType::kUint16, 5, 1);
   RunVoxelToPoint(GetParam(), params);
   EXPECT_THAT(point_words.ToHost(), testing::ElementsAre(800, 65535, 700, 800, 65535));
 }
@@ -65,13 +59,10 @@ TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
   const DeviceArray<int32_t> voxels(GetParam(), {9, -1, 0, -3});
   const DeviceArray<float> scores(GetParam(), {1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9});  // a pitch of three
   const DeviceArray<float> answered(GetParam(), 8);
-  RunVoxelToPoint(GetParam(), {.num_points = 4,
-                               .point_to_voxel = voxels.data(),
+  RunVoxelToPoint(GetParam(), {.point_to_voxel = voxels.data(),
                                .rows_are_points = true,
-                               .rows = scores.data(),
-                               .pitch_bytes = 12,
-                               .row_bytes = 8,
-                               .points = answered.data()});
+                               .rows = ConstRows::Packed(scores.data(), DType::kFloat32, 4, 3).Columns(0, 2),
+                               .points = Rows::Packed(answered.data(), DType::kFloat32, 4, 2)});
   EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
 }
 
@@ -79,8 +70,9 @@ TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
   SKIP_WITHOUT(GetParam());
   Random random(5);
   for (const int64_t num_points : {0, 1, 1000}) {
-    for (const int64_t channels : {1, 3, 4, 19, 20}) {
-      const int64_t num_voxels = 50, pitch = channels == 4 ? 4 : channels + 1;
+    for (const int32_t channels : {1, 3, 4, 19, 20}) {
+      const int64_t num_voxels = 50;
+      const int32_t pitch = channels == 4 ? 4 : channels + 1;
       const std::vector<float> voxels = random.Floats(num_voxels * pitch);
       std::vector<int32_t> rows(static_cast<size_t>(num_points));
       std::vector<float> expected;
@@ -92,12 +84,11 @@ TEST_P(VoxelToPointTest, RowsOfAnyWidth) {
       }
       const DeviceArray<int32_t> device_rows(GetParam(), rows);
       const DeviceArray<float> device_voxels(GetParam(), voxels), points(GetParam(), expected.size());
-      RunVoxelToPoint(GetParam(), {.num_points = num_points,
-                                   .point_to_voxel = device_rows.data(),
-                                   .rows = device_voxels.data(),
-                                   .pitch_bytes = 4 * pitch,
-                                   .row_bytes = 4 * channels,
-                                   .points = points.data()});
+      RunVoxelToPoint(
+          GetParam(),
+          {.point_to_voxel = device_rows.data(),
+           .rows = ConstRows::Packed(device_voxels.data(), DType::kFloat32, num_voxels, pitch).Columns(0, channels),
+           .points = Rows::Packed(points.data(), DType::kFloat32, num_points, channels)});
       EXPECT_EQ(points.ToHost(), expected) << num_points << " points, " << channels << " channels";
     }
   }

@@ -50,9 +50,9 @@ void RunPool(Device device, const DeviceRulebook& rulebook, PoolReduce reduce, c
     return;
   }
   if constexpr (kHasCuda) {
-    ExpectCudaSuccess(cuda::Pool({.num_offsets = rulebook.view.num_offsets,
-                                  .neighbours = rulebook.neighbours.data(),
-                                  .neighbours_pitch = rulebook.pitch,
+    ExpectCudaSuccess(cuda::Pool({.neighbours = {.num_offsets = rulebook.view.num_offsets,
+                                                 .rows = rulebook.neighbours.data(),
+                                                 .pitch = rulebook.pitch},
                                   .reduce = reduce,
                                   .in = in.View(),
                                   .out = out.View()},
