@@ -57,7 +57,7 @@ class CudaExecutor final : public Executor {
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
-  bool logged_cpu_fallback_ = false;  // the CPU, with a batch's maps
+  bool logged_cpu_fallback_ = false;  // that maps were made on the CPU, once
   double voxels_per_point_ = 1;       // of the batch before
   std::vector<Event> step_ends_;
   DevicePoints points_;

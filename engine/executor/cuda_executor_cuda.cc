@@ -178,7 +178,12 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  const PlanTable plans(program, {{.plan = {.fallback = kDefaultCudaConvPlan}}});  // the steps will read pairs
+  // The forms that RunSteps's universal plans read.
+  const std::vector<ConvPlan> universal =
+      UniversalPlans(program, std::vector<ConvPlan>(program.convs.size(), kDefaultCudaConvPlan));
+  Plan plan{.fallback = kDefaultCudaConvPlan};
+  for (size_t i = 0; i < universal.size(); ++i) plan.by_node[program.convs[i].node] = universal[i];
+  const PlanTable plans(program, {{.plan = std::move(plan)}});
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
                            {.plans = &plans, .max_grid_bytes = limits.max_grid_bytes}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));

@@ -14,6 +14,17 @@
 namespace voxserve {
 namespace {
 
+// The engine's numbers are the wire's, so a type is read by a cast.
+static_assert(static_cast<int>(PointFieldType::kInt8) == v1::POINT_FIELD_TYPE_INT8);
+static_assert(static_cast<int>(PointFieldType::kUint8) == v1::POINT_FIELD_TYPE_UINT8);
+static_assert(static_cast<int>(PointFieldType::kInt16) == v1::POINT_FIELD_TYPE_INT16);
+static_assert(static_cast<int>(PointFieldType::kUint16) == v1::POINT_FIELD_TYPE_UINT16);
+static_assert(static_cast<int>(PointFieldType::kInt32) == v1::POINT_FIELD_TYPE_INT32);
+static_assert(static_cast<int>(PointFieldType::kUint32) == v1::POINT_FIELD_TYPE_UINT32);
+static_assert(static_cast<int>(PointFieldType::kFloat32) == v1::POINT_FIELD_TYPE_FLOAT32);
+static_assert(static_cast<int>(PointFieldType::kFloat64) == v1::POINT_FIELD_TYPE_FLOAT64);
+static_assert(static_cast<int>(PointFieldType::kFloat16) == v1::POINT_FIELD_TYPE_FLOAT16);
+
 // Labels and scores are sent as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 

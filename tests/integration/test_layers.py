@@ -68,7 +68,7 @@ ROOMS.update(
         "client/cpp/cli": ["client/cpp", "voxserve/v1"],
         "client/cpp/cli/bench": ["client/cpp", "voxserve/v1"],
         # voxserve-tune runs the engine on scans from files: the one place where server and client meet.
-        "deploy/tune": ["server", "engine", "kernels", "client/cpp", "voxserve/v1"],
+        "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }
 )
 OURS = ("kernels/", "engine/", "server/", "client/", "deploy/", "tests/", "voxserve/", "google/rpc/", "grpc/health/")

@@ -21,7 +21,7 @@ int CountNodes(const Graph& graph) {
 }
 
 // Sites and pairs of the 3 x 3 x 3 kernel by level, for semantickitti-00/000000
-// (tests/kernels/conv/real_scans_test.cc).
+// (tests/kernels/real_scans_test.cc).
 constexpr std::array<int64_t, 5> kSites = {91852, 60236, 31883, 14454, 5908};
 constexpr std::array<int64_t, 5> kPairs = {345532, 365218, 238211, 122064, 54656};
 
