@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/ops/image/conv2d.h"
-#include "tests/engine/compiler/program_comparison.h"
+#include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "engine/base/error_reason.h"
 #include "kernels/coordinates/coordinate_key.h"
-#include "tests/engine/compiler/program_comparison.h"
+#include "tests/engine/executor/program_comparison.h"
 #include "tests/engine/executor/conv_network_run.h"
 
 namespace voxserve {

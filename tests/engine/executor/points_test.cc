@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
-#include "tests/engine/compiler/program_comparison.h"
+#include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/engine/compiler/program_comparison.h"
+#include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
 namespace {

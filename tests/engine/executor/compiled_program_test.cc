@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/engine/compiler/program_comparison.h"
+#include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
 namespace {
