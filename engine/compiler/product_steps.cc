@@ -62,6 +62,7 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
                         .out_channels = node.channels,
                         .dtype = emitter.target().dtype,
                         .num_offsets = geometry.NumOffsets(),
+                        .allow_tf32 = emitter.target().allow_tf32,
                         .is_symmetric = geometry.IsSymmetric()};
   const int rulebook = emitter.RulebookOf(conv, conv_index);
   emitter.program().convs.push_back({.node = node.name,

@@ -75,6 +75,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const { return rulebooks_.pairs(index); }
   kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
+  kernels::TilesView tiles(int index) const { return rulebooks_.tiles(index); }
 
   // On the device; kernels/points/voxelize.h says what each holds.
   const int32_t* point_to_voxel() const { return point_to_voxel_; }

@@ -20,6 +20,7 @@
 #include "kernels/conv/gather_scatter.h"
 #include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
+#include "kernels/conv/tiles.h"
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 
@@ -48,6 +49,7 @@ class DeviceRulebooks {
   // Where the form was asked for.
   kernels::PairTablesView pairs(int index) const;
   kernels::NeighboursView neighbours(int index) const;
+  kernels::TilesView tiles(int index) const;
 
  private:
   struct Rulebook {
@@ -61,6 +63,8 @@ class DeviceRulebooks {
     int64_t out_capacity = 0;
     uint32_t* in_masks = nullptr;
     uint32_t* out_masks = nullptr;
+    kernels::TilesParams tiles;
+    kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
@@ -84,6 +88,8 @@ class DeviceRulebooks {
   absl::Status SearchByGrid();
   absl::Status SwapNeighbours();
   absl::Status MakePairTables();
+  absl::Status TakeTiles(const RulebookRequest& request, Rulebook& rulebook);
+  absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);
   // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
   absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
                                                                          kernels::MapSearch strategy);

@@ -59,12 +59,45 @@ absl::Status DeviceRulebooks::TakeTables(int index, const RulebookRequest& reque
     ASSIGN_OR_RETURN(rulebook.out_masks, memory_->Take<uint32_t>(mask_words * out_capacity));
   }
   rulebook.neighbours = rulebook.out_pairs;
+  const bool reads_swapped = request.forms.swapped_neighbours || request.forms.swapped_tiles;
   if (request.forms.neighbours || !request.forms.pairs) {
     ASSIGN_OR_RETURN(rulebook.neighbours, memory_->Take<int32_t>(num_out));
   }
-  if (request.forms.swapped_neighbours) {
+  if (reads_swapped) {
     ASSIGN_OR_RETURN(rulebook.swapped_neighbours, memory_->Take<int32_t>(num_in));
   }
+  return TakeTiles(request, rulebook);
+}
+
+absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, Rulebook& rulebook) {
+  const auto take = [&](const int32_t* neighbours, int64_t capacity, int level,
+                        kernels::TilesParams& tiles) -> absl::Status {
+    tiles = {.num_offsets = rulebook.num_offsets,
+             .neighbours = neighbours,
+             .pitch = capacity,
+             .out_capacity = capacity,
+             .num_out = levels_->at(level).num_sites,
+             .order = kernels::OffsetsByDistance(request.geometry)};
+    const int64_t places = kernels::NumTilePlaces(capacity);
+    const int64_t num_tiles = places / kernels::kMaskTileRows;
+    ASSIGN_OR_RETURN(tiles.out_rows, memory_->Take<int32_t>(places));
+    ASSIGN_OR_RETURN(tiles.masks, memory_->Take<uint32_t>(num_tiles * kernels::MaskWords(rulebook.num_offsets)));
+    ASSIGN_OR_RETURN(tiles.in_rows, memory_->Take<int32_t>(places * rulebook.num_offsets));
+    return absl::OkStatus();
+  };
+  if (request.forms.tiles) {
+    RETURN_IF_ERROR(take(rulebook.neighbours, rulebook.out_capacity, rulebook.out_level, rulebook.tiles));
+  }
+  if (request.forms.swapped_tiles) {
+    RETURN_IF_ERROR(take(rulebook.swapped_neighbours, rulebook.in_capacity, rulebook.in_level, rulebook.swapped_tiles));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::MakeTiles(absl::Span<const kernels::TilesParams> params) {
+  if (params.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(void* const workspace, memory_->TakeScratch(kernels::cuda::TilesWorkspaceBytes(params)));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::MakeTiles(params, workspace, memory_->stream().get()));
   return absl::OkStatus();
 }
 
@@ -82,8 +115,15 @@ absl::Status DeviceRulebooks::Add(int index, const RulebookRequest& request) {
 absl::Status DeviceRulebooks::Make() {
   RETURN_IF_ERROR(SearchByHash());
   RETURN_IF_ERROR(SearchByGrid());
-  RETURN_IF_ERROR(SwapNeighbours());  // before pair tables take their memory
-  RETURN_IF_ERROR(MakePairTables());
+  RETURN_IF_ERROR(SwapNeighbours());
+  std::vector<kernels::TilesParams> tiles;
+  for (const Search& search : searches_) {
+    const Rulebook& rulebook = RulebookOf(search);
+    if (rulebook.forms.tiles) tiles.push_back(rulebook.tiles);
+    if (rulebook.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
+  }
+  RETURN_IF_ERROR(MakeTiles(tiles));
+  RETURN_IF_ERROR(MakePairTables());  // the last: they may take the neighbours' memory
   searches_.clear();
   return absl::OkStatus();
 }
@@ -249,7 +289,7 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
   std::vector<kernels::SwapNeighboursParams> params;
   for (const Search& search : searches_) {
     const Rulebook& rulebook = RulebookOf(search);
-    if (!rulebook.forms.swapped_neighbours) continue;
+    if (rulebook.swapped_neighbours == nullptr) continue;
     params.push_back({.num_offsets = rulebook.num_offsets,
                       .neighbours = rulebook.neighbours,
                       .out_capacity = rulebook.out_capacity,
@@ -290,14 +330,20 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
                                                             memory_->stream().get()));
   }
   std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
-  if (request.forms.neighbours) {
+  if (request.forms.neighbours || request.forms.tiles) {
     neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
     RETURN_IF_ERROR(memory_->Upload(rulebook.neighbours, neighbours.data(), neighbours.size() * sizeof(int32_t)));
   }
-  if (request.forms.swapped_neighbours) {
+  if (rulebook.swapped_neighbours != nullptr) {
     swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
     RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
   }
+  // All rows of the capacity are there.
+  At(index).tiles.num_out = At(index).swapped_tiles.num_out = nullptr;
+  std::vector<kernels::TilesParams> tiles;
+  if (request.forms.tiles) tiles.push_back(rulebook.tiles);
+  if (request.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
+  RETURN_IF_ERROR(MakeTiles(tiles));
   return memory_->stream().Synchronize();
 }
 
@@ -327,6 +373,17 @@ kernels::NeighboursView DeviceRulebooks::neighbours(int index) const {
     std::swap(view.num_in_rows, view.num_out_rows);
   }
   return view;
+}
+
+kernels::TilesView DeviceRulebooks::tiles(int index) const {
+  const Rulebook& rulebook = at(Searched(index));
+  const kernels::TilesParams& tiles = at(index).swap_of >= 0 ? rulebook.swapped_tiles : rulebook.tiles;
+  return {.num_offsets = tiles.num_offsets,
+          .out_rows = tiles.out_rows,
+          .masks = tiles.masks,
+          .in_rows = tiles.in_rows,
+          .num_out = tiles.num_out,
+          .out_capacity = tiles.out_capacity};
 }
 
 kernels::PairTablesView DeviceRulebooks::pairs(int index) const {

@@ -9,12 +9,16 @@ struct RulebookForms {
   bool pairs = false;               // either way round
   bool neighbours = false;          // pools read them too
   bool swapped_neighbours = false;  // for inverse and transposed convolutions and pools
+  bool tiles = false;
+  bool swapped_tiles = false;
 
   bool operator==(const RulebookForms&) const = default;
   RulebookForms& operator|=(const RulebookForms& others) {
     pairs |= others.pairs;
     neighbours |= others.neighbours;
     swapped_neighbours |= others.swapped_neighbours;
+    tiles |= others.tiles;
+    swapped_tiles |= others.swapped_tiles;
     return *this;
   }
 };

@@ -106,11 +106,17 @@ class PlanReader {
     ConvPlan plan = default_;
     ReadMapSearch(proto.map_search(), &plan.map_search, at);
     ReadDataflow(proto.dataflow(), &plan.dataflow, at);
-    if (proto.block_rows() > kMaxBlockRows) {
-      at.Add("block_rows is ", proto.block_rows(), "; at most ", kMaxBlockRows, " is possible");
-    } else {
-      plan.block_rows = static_cast<int>(proto.block_rows());
-    }
+    const auto read_block = [&](const char* name, uint32_t value, int32_t* to) {
+      if (value > kMaxBlockRows) {
+        at.Add(name, " is ", value, "; at most ", kMaxBlockRows, " is possible");
+      } else {
+        *to = static_cast<int32_t>(value);
+      }
+    };
+    read_block("block_rows", proto.block_rows(), &plan.block.rows);
+    read_block("block_columns", proto.block_columns(), &plan.block.columns);
+    read_block("split_k", proto.split_k(), &plan.block.split_k);
+    plan.block.by_warps = proto.by_warps();
     ReadGrouping(proto.grouping(), &plan.grouping.grouping, at);
     if (proto.has_epsilon()) {
       plan.grouping.epsilon = proto.epsilon();
@@ -272,7 +278,10 @@ model::v1::ConvPlan ProtoOf(const std::string& node, const ConvPlan& plan, const
   proto.set_map_search(ProtoOf(plan.map_search));
   const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
   proto.set_dataflow(ProtoOf(dataflow));
-  proto.set_block_rows(static_cast<uint32_t>(plan.block_rows));
+  proto.set_block_rows(static_cast<uint32_t>(plan.block.rows));
+  proto.set_block_columns(static_cast<uint32_t>(plan.block.columns));
+  proto.set_split_k(static_cast<uint32_t>(plan.block.split_k));
+  proto.set_by_warps(plan.block.by_warps);
   if (dataflow.has_grouping() || !(plan.grouping == default_plan.grouping)) {
     proto.set_grouping(ProtoOf(plan.grouping.grouping));
     proto.set_epsilon(plan.grouping.epsilon);
@@ -334,8 +343,9 @@ void CheckServed(const ConvPlan& plan, const ProgramConv& conv, const ProblemsAt
   if (served == nullptr) {
     at.Add("dataflow ", DataflowOf(plan.dataflow).name(), " is not served ", conv.is_on_cuda ? "here" : "on a CPU");
   } else if (!served->Serves(plan)) {
-    at.Add("block_rows ", plan.block_rows, " is not served here; 0, ", absl::StrJoin(*served->block_rows, ", "),
-           " are");
+    const auto append = [](std::string* to, const kernels::ConvBlock& block) { *to += Describe(block); };
+    at.Add("a block of ", Describe(plan.block), " is not served here; ",
+           served->blocks ? absl::StrJoin(*served->blocks, ", ", append) : "any number of rows", " are");
   }
 }
 

@@ -60,10 +60,10 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   std::vector<ConvPlan> plans;
   for (const ServedDataflow& served : conv.served) {
     plans.push_back(ByDataflow(kDefaultCudaConvPlan, served.dataflow));
-    if (!served.block_rows) continue;
-    for (const int32_t rows : *served.block_rows) {
+    if (!served.blocks) continue;
+    for (const kernels::ConvBlock& block : *served.blocks) {
       plans.push_back(plans.back());
-      plans.back().block_rows = rows;
+      plans.back().block = block;
     }
   }
   return plans;
@@ -72,8 +72,8 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
 std::string NameOf(Dataflow dataflow) { return absl::AsciiStrToLower(DataflowOf(dataflow).name()); }
 
 std::string NameOf(const ConvPlan& plan) {
-  const std::string rows = plan.block_rows == 0 ? std::string() : absl::StrCat(" ", plan.block_rows, " rows");
-  return absl::StrCat(NameOf(plan.dataflow), rows);
+  const std::string name = NameOf(plan.dataflow);
+  return plan.block == kernels::ConvBlock{} ? name : absl::StrCat(name, " ", Describe(plan.block));
 }
 
 struct TimedPlan {
@@ -104,15 +104,13 @@ class Bench {
 
   void Run(double width, bool by_layer) {
     ScanConvolutions convs(width);
-    int64_t in_values = 0, out_values = 0, weight_values = 0;
+    int64_t in_values = 0, out_values = 0;
     for (const ScanConvolution& conv : convs.all()) {
       const ConvShape& shape = conv.shape;
       in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(shape.in_channels));
       out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(shape.out_channels));
-      weight_values = std::max(weight_values, int64_t{shape.num_offsets} * shape.in_channels * shape.out_channels);
     }
     in_ = RandomHalves(in_values, 0.5f);
-    weights_ = RandomHalves(weight_values, 0.1f);
     out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
     std::vector<Times> times;
     for (const ScanConvolution& conv : convs.all()) times.push_back(Measure(conv, convs.context()));
@@ -130,7 +128,22 @@ class Bench {
   static constexpr float kTolerance = 0.01f;
   static constexpr int32_t kMaxChannels = 512;
 
-  kernels::ConvOperands Operands(const ScanConvolution& conv) const {
+  static std::unique_ptr<DeviceArray<__half>> PackedWeights(const ScanConvolution& conv, const ConvDataflow& dataflow) {
+    const ConvShape& shape = conv.shape;
+    const int64_t count = int64_t{shape.num_offsets} * shape.in_channels * shape.out_channels;
+    std::vector<float> weights(static_cast<size_t>(count));
+    uint32_t state = 7;
+    for (float& value : weights) {
+      state = state * 1664525 + 1013904223;
+      value = (static_cast<float>(state >> 8) * 0x1p-23f - 1) * 0.1f;
+    }
+    weights = dataflow.PackWeights(shape, weights, /*on_cuda=*/true);
+    std::vector<__half> halves(weights.size());
+    std::transform(weights.begin(), weights.end(), halves.begin(), [](float value) { return __float2half(value); });
+    return std::make_unique<DeviceArray<__half>>(Device::kCuda, halves);
+  }
+
+  kernels::ConvOperands Operands(const ScanConvolution& conv, const void* weights) const {
     return {.in = {.data = in_->data(),
                    .dtype = DType::kFloat16,
                    .channels = conv.shape.in_channels,
@@ -141,17 +154,24 @@ class Bench {
                     .channels = conv.shape.out_channels,
                     .pitch = Pitch(conv.shape.out_channels),
                     .capacity = conv.tables.num_out_rows},
-            .weights = weights_->data(),
+            .weights = weights,
             .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
   }
 
   Times Measure(const ScanConvolution& conv, StepContext context) {
     Times times;
     std::vector<__half> expected;
+    std::unique_ptr<DeviceArray<__half>> weights;
+    Dataflow packed_for{};
     for (const ConvPlan& plan : PlansOf(conv)) {
-      const ConvRun run{
-          .context = context, .plan = plan, .shape = conv.shape, .rulebook = conv.rulebook, .operands = Operands(conv)};
       const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
+      if (weights == nullptr || packed_for != plan.dataflow) weights = PackedWeights(conv, dataflow);
+      packed_for = plan.dataflow;
+      const ConvRun run{.context = context,
+                        .plan = plan,
+                        .shape = conv.shape,
+                        .rulebook = conv.rulebook,
+                        .operands = Operands(conv, weights->data())};
       const DeviceArray<char> scratch(Device::kCuda, dataflow.WorkspaceBytes(run));
       context.scratch = scratch.data();
       support::Synchronize();
@@ -220,7 +240,7 @@ class Bench {
     for (const ConvDataflow* const dataflow : Dataflows()) {
       const Dataflow id = dataflow->id();
       print(absl::StrCat(NameOf(id), ", default"),
-            [id](const ConvPlan& plan) { return plan.dataflow == id && plan.block_rows == 0; });
+            [id](const ConvPlan& plan) { return plan.dataflow == id && plan.block == kernels::ConvBlock{}; });
       print(absl::StrCat(NameOf(id), ", the best rows of each"),
             [id](const ConvPlan& plan) { return plan.dataflow == id; });
     }
@@ -256,7 +276,7 @@ class Bench {
   }
 
   const DeviceArray<float> bias_{Device::kCuda, std::vector<float>(kMaxChannels, 0.125f)};
-  std::unique_ptr<DeviceArray<__half>> in_, weights_, out_;
+  std::unique_ptr<DeviceArray<__half>> in_, out_;
   bool are_equal_ = true;
 };
 

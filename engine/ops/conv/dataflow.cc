@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/ops/conv/fetch_on_demand.h"
 #include "engine/ops/conv/gather_gemm_scatter.h"
+#include "engine/ops/conv/implicit_gemm.h"
 
 namespace voxserve {
 
 const std::vector<const ConvDataflow*>& Dataflows() {
   static const GatherGemmScatterDataflow gather_gemm_scatter;
   static const FetchOnDemandDataflow fetch_on_demand;
-  static const std::vector<const ConvDataflow*> dataflows = {&gather_gemm_scatter, &fetch_on_demand};
+  static const ImplicitGemmDataflow implicit_gemm;
+  static const std::vector<const ConvDataflow*> dataflows = {&gather_gemm_scatter, &fetch_on_demand, &implicit_gemm};
   return dataflows;
 }
 
@@ -22,8 +25,16 @@ const ConvDataflow& DataflowOf(Dataflow id) {
 
 bool ServedDataflow::Serves(const ConvPlan& plan) const {
   if (plan.dataflow != dataflow) return false;
-  return plan.block_rows == 0 || !block_rows ||
-         std::find(block_rows->begin(), block_rows->end(), plan.block_rows) != block_rows->end();
+  if (plan.block == kernels::ConvBlock{}) return true;
+  if (!blocks) return plan.block == kernels::ConvBlock{.rows = plan.block.rows};
+  return std::find(blocks->begin(), blocks->end(), plan.block) != blocks->end();
+}
+
+std::string Describe(const kernels::ConvBlock& block) {
+  std::string text = block.columns == 0 ? absl::StrCat(block.rows, " rows") : absl::StrCat(block.rows, " x ", block.columns);
+  if (block.by_warps) text += " by warps";
+  if (block.split_k > 1) absl::StrAppend(&text, ", split ", block.split_k);
+  return text;
 }
 
 std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda) {

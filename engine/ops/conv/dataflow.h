@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,14 +31,15 @@ struct ConvShape {
   int32_t out_channels = 0;
   DType dtype = DType::kFloat32;  // of input, weights and residual
   int32_t num_offsets = 0;        // K
+  bool allow_tf32 = false;        // float32 factors may be rounded to TensorFloat-32
   bool is_symmetric = false;      // kernels::ConvGeometry::IsSymmetric
 };
 
 // A dataflow that a device serves for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // What ConvPlan::block_rows may be besides 0, ascending; none: any number.
-  std::optional<std::vector<int32_t>> block_rows = {};
+  // What ConvPlan::block may be besides the default; none: of any number of rows.
+  std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;
 };
@@ -48,9 +50,7 @@ struct ConvRun {
   const ConvPlan& plan;
   const ConvShape& shape;
   int rulebook = 0;  // of the batch's geometry
-  // All dataflows of a device read weights in one order: on the CPU that of kernels::cpu::PackWeights, on a GPU that of
-  // kernels::WalkOrder.
-  kernels::ConvOperands operands;
+  kernels::ConvOperands operands;  // weights as PackWeights of the plan's dataflow has them
 };
 
 class ConvDataflow {
@@ -74,6 +74,10 @@ class ConvDataflow {
   virtual std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                            const kernels::MatmulGroupingParams& maps) const = 0;
 
+  // weights: [num_offsets, in channels, out channels]. In the order that Launch reads, on the CPU or a GPU, where they
+  // are stored as shape.dtype.
+  virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights,
+                                         bool on_cuda) const = 0;
   // Device memory that Launch finds in StepContext::scratch. Asked before the operands have memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
   // On the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.
@@ -85,6 +89,9 @@ class ConvDataflow {
 const std::vector<const ConvDataflow*>& Dataflows();
 
 const ConvDataflow& DataflowOf(Dataflow id);
+
+// "64 rows", "128 x 96", "128 x 96 by warps, split 2".
+std::string Describe(const kernels::ConvBlock& block);
 
 // In the table's order; never empty.
 std::vector<ServedDataflow> ServedDataflows(const ConvShape& shape, bool on_cuda);

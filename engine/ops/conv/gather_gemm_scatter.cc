@@ -29,6 +29,18 @@ size_t GatherGemmScatterDataflow::WorkspaceBytes(const ConvRun& run) const {
   return 0;
 }
 
+// A group of offsets lies side by side then (kernels/conv/matmul_grouping.h).
+std::vector<float> GatherGemmScatterDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights,
+                                                          bool /*on_cuda*/) const {
+  const int64_t matrix = int64_t{shape.in_channels} * shape.out_channels;
+  std::vector<float> ordered;
+  ordered.reserve(weights.size());
+  for (const int32_t k : kernels::WalkOrder(shape.num_offsets, shape.is_symmetric)) {
+    ordered.insert(ordered.end(), weights.begin() + k * matrix, weights.begin() + (k + 1) * matrix);
+  }
+  return ordered;
+}
+
 absl::Status GatherGemmScatterDataflow::Launch(const ConvRun& run) const {
   if constexpr (kernels::kHasCuda) {
     return LaunchOnCuda(run);

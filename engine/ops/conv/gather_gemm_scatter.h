@@ -14,13 +14,15 @@ class GatherGemmScatterDataflow : public ConvDataflow {
   bool has_grouping() const override { return true; }
   // The host groups products by the sizes of the maps.
   bool is_capturable() const override { return false; }
-  // block_rows say nothing to it.
+  // ConvPlan::block says nothing to it.
   std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const override;
   RulebookForms Forms(bool is_swapped) const override;
   // DistinctGroupings of the maps.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
+  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights,
+                                 bool on_cuda) const override;
   absl::Status Launch(const ConvRun& run) const override;
 
  private:

@@ -1,29 +1,39 @@
 #include "engine/ops/conv/sparse_conv.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "kernels/conv/fetch_on_demand.h"
 #include "kernels/conv/gather_scatter.h"
 
 namespace voxserve {
 
 SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
-    : options_(std::move(options)),
-      weights_(options_.on_cuda ? std::move(weights)
-                                : kernels::cpu::PackWeights(weights.data(), options_.shape.num_offsets,
-                                                            options_.shape.in_channels, options_.shape.out_channels)) {}
+    : options_(std::move(options)), weights_(std::move(weights)) {
+  if (options_.on_cuda) return;  // Upload packs them
+  for (const ServedDataflow& served : ServedDataflows(options_.shape, /*on_cuda=*/false)) {
+    packed_.emplace_back(served.dataflow,
+                         DataflowOf(served.dataflow).PackWeights(options_.shape, weights_, /*on_cuda=*/false));
+  }
+  weights_ = {};
+}
+
+const Weights& SparseConvStep::WeightsFor(Dataflow dataflow) const {
+  const auto found = std::find_if(packed_.begin(), packed_.end(), [&](const auto& p) { return p.first == dataflow; });
+  return found->second;
+}
 
 ConvRun SparseConvStep::RunIn(const StepContext& context) const {
+  const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.conv)];
   return {.context = context,
-          .plan = (*context.plans)[static_cast<size_t>(options_.conv)],
+          .plan = plan,
           .shape = options_.shape,
           .rulebook = options_.rulebook,
           .operands = {.in = context.At(options_.in),
                        .out = context.At(options_.out),
-                       .weights = weights_.data(),
+                       .weights = WeightsFor(plan.dataflow).data(),
                        .epilogue = options_.epilogue.In(context)}};
 }
 
@@ -58,16 +68,12 @@ absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
                                                               kernels::kMaxKernelVolume, " are possible on a GPU")),
                       error_reason::kBadModel);
   }
-  // A group of offsets lies side by side then (kernels/conv/matmul_grouping.h).
-  const auto matrix = static_cast<size_t>(shape.in_channels) * static_cast<size_t>(shape.out_channels);
-  std::vector<float> ordered;
-  ordered.reserve(weights_.values().size());
-  for (const int32_t k : kernels::WalkOrder(shape.num_offsets, shape.is_symmetric)) {
-    const auto begin = weights_.values().begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(k) * matrix);
-    ordered.insert(ordered.end(), begin, begin + static_cast<std::ptrdiff_t>(matrix));
+  for (const ServedDataflow& served : ServedDataflows(shape, /*on_cuda=*/true)) {
+    Weights packed(DataflowOf(served.dataflow).PackWeights(shape, weights_, /*on_cuda=*/true));
+    RETURN_IF_ERROR(uploader.Upload(packed, shape.dtype));
+    packed_.emplace_back(served.dataflow, std::move(packed));
   }
-  weights_ = Weights(std::move(ordered));
-  RETURN_IF_ERROR(uploader.Upload(weights_, shape.dtype));
+  weights_ = {};
   return uploader.Upload(options_.epilogue.bias, DType::kFloat32);
 }
 

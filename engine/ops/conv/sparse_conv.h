@@ -8,6 +8,7 @@
 // Sources of the coordinate rules: MinkowskiEngine 0.5.4 (FLOOR, GENERATIVE), spconv 2.3.8 (PADDED, TRANSPOSED) and
 // TorchSparse 1.4 (EXPAND; Tang et al., MLSys 2022, Algorithm 3); kernels/coordinates/output_coordinates.h states them.
 
+#include <utility>
 #include <vector>
 
 #include "engine/ops/conv/dataflow.h"
@@ -36,11 +37,14 @@ class SparseConvStep final : public Step {
   const Options& options() const { return options_; }
 
  private:
+  const Weights& WeightsFor(Dataflow dataflow) const;
   ConvRun RunIn(const StepContext& context) const;
   absl::Status CheckRows(const ConvRun& run) const;
 
   Options options_;
-  Weights weights_;  // in the order of ConvRun::operands
+  // [num_offsets, in channels, out channels] until they are packed, by dataflow, for those that the device serves.
+  std::vector<float> weights_;
+  std::vector<std::pair<Dataflow, Weights>> packed_;
 };
 
 }  // namespace voxserve

@@ -210,7 +210,7 @@ TEST(TuneReport, ShowsEveryBucket) {
                                   .out_channels = 32,
                                   .default_time = absl::Microseconds(50),
                                   .tuned_time = absl::Microseconds(40),
-                                  .plan = {.map_search = kernels::MapSearch::kGrid, .block_rows = 128}}},
+                                  .plan = {.map_search = kernels::MapSearch::kGrid, .block = {.rows = 128}}}},
                                 {{.node = "stem.0", .in_channels = 4, .out_channels = 32}}},
                       .search_time = absl::Seconds(12),
                       .num_runs = 1234,

@@ -10,7 +10,7 @@ namespace voxserve {
 namespace {
 
 constexpr ConvPlan kFused = {
-    .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kFetchOnDemand, .block_rows = 64};
+    .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}};
 constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
 
 // Three convolutions: one on a rulebook of its own, two on one that the last walks swapped.
@@ -46,7 +46,7 @@ TEST(PlanTableTest, NodesHaveTheirOwnPlanOrTheFallback) {
 
 TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
   ConvPlan odd = kFused;
-  odd.block_rows = 96;
+  odd.block.rows = 96;
   const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"a", odd}, {"c", kFused}}}}});
   EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
   EXPECT_EQ(table.ForVoxels(5)[2], kGrouped);
@@ -54,7 +54,7 @@ TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
   const PlanTable fused(MakeProgram(), {{.plan = {.fallback = kFused}}});
   EXPECT_EQ(fused.ForVoxels(5)[0], kFused);
   EXPECT_EQ(fused.ForVoxels(5)[2].dataflow, Dataflow::kGatherGemmScatter);
-  EXPECT_EQ(fused.ForVoxels(5)[2].block_rows, 0);
+  EXPECT_EQ(fused.ForVoxels(5)[2].block.rows, 0);
 }
 
 // As maps that the CPU made for a GPU are read.

@@ -91,7 +91,7 @@ TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
       if (other == kDefaultCudaConvPlan) continue;
       ++num_others;
       for (const int32_t rows : {0, served.block_rows ? served.block_rows->back() : 0}) {
-        other.block_rows = rows;
+        other.block.rows = rows;
         const Plan plan{.fallback = kDefaultCudaConvPlan, .by_node = {{conv.node, other}}};
         const std::vector<float> scores = scores_by(PlanTable(program_, {{.plan = plan}}));
         ASSERT_EQ(scores.size(), expected.size());

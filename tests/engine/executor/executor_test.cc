@@ -163,7 +163,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
   const bool on_cuda = GetParam() == support::Device::kCuda;
   ConvPlan other = on_cuda ? kDefaultCudaConvPlan : ConvPlan();
   other.map_search = kernels::MapSearch::kGrid;
-  other.block_rows = on_cuda ? 0 : 64;
+  other.block.rows = on_cuda ? 0 : 64;
   other.grouping.grouping = kernels::Grouping::kSeparate;
   const int64_t voxels = expected.samples[0].counts.voxels;
   // A grid of no size is counted where it was asked for: that shows which plan ran.

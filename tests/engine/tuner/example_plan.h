@@ -26,7 +26,7 @@ inline TunedPlan ExamplePlan() {
   first.bucket = {.min_voxels = 0, .max_voxels = 65536, .plan = {.fallback = kDefaultCudaConvPlan, .by_node = {}}};
   first.bucket.plan.by_node = {
       {"stem.0",
-       {.map_search = MapSearch::kGrid, .dataflow = Dataflow::kFetchOnDemand, .block_rows = 64, .grouping = {}}},
+       {.map_search = MapSearch::kGrid, .dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}, .grouping = {}}},
       {"stem.1",
        {.map_search = MapSearch::kHash,
         .dataflow = Dataflow::kGatherGemmScatter,

@@ -91,7 +91,7 @@ TEST(PlanTextTest, ExtremesComeBackEqual) {
           const ConvPlan conv = {
               .map_search = kernels::MapSearch::kMerge,
               .dataflow = dataflow->id(),
-              .block_rows = 1 << 20,
+              .block = {.rows = 1 << 20},
               .grouping = {.grouping = kernels::Grouping::kFixed, .epsilon = epsilon, .bmm_max_rows = bmm_max_rows}};
           plan.buckets[1].bucket.plan.fallback = conv;
           plan.buckets[1].bucket.plan.by_node = {{"a", conv}};
@@ -128,8 +128,8 @@ TEST(PlanTextTest, OddNamesComeBackEqualAndStayInTheirComment) {
 TEST(PlanTextTest, DoesNotDependOnTheOrderOfInsertion) {
   TunedPlan forth = ExamplePlan(), back = ExamplePlan();
   for (int i = 0; i < 100; ++i) {
-    forth.buckets[0].bucket.plan.by_node[std::to_string(i)].block_rows = i;
-    back.buckets[0].bucket.plan.by_node[std::to_string(99 - i)].block_rows = 99 - i;
+    forth.buckets[0].bucket.plan.by_node[std::to_string(i)].block.rows = i;
+    back.buckets[0].bucket.plan.by_node[std::to_string(99 - i)].block.rows = 99 - i;
   }
   EXPECT_EQ(PlanText(forth), PlanText(back));
 }
@@ -149,7 +149,7 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
     EXPECT_EQ(gpu.plan.fallback, kDefaultCudaConvPlan) << dtype;
     EXPECT_EQ(gpu.plan.ForNode("a"), kDefaultCudaConvPlan) << dtype;
     EXPECT_EQ(gpu.plan.ForNode("b").grouping.epsilon, 0);
-    EXPECT_EQ(gpu.plan.ForNode("b").block_rows, 32);
+    EXPECT_EQ(gpu.plan.ForNode("b").block.rows, 32);
     EXPECT_EQ(gpu.plan.ForNode("b").dataflow, Dataflow::kGatherGemmScatter);
   }
   EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "float32")").plan.fallback,
@@ -311,14 +311,14 @@ TEST(PlanProblemsTest, OnAGpu) {
       .node = "narrow", .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{32, 64}}}}};
   program.convs[1] = {.node = "wide", .is_on_cuda = true, .served = {grouped}};
   TunedPlan plan = ExamplePlan();
-  plan.buckets[0].bucket.plan.by_node = {{"narrow", {.dataflow = Dataflow::kFetchOnDemand, .block_rows = 64}},
+  plan.buckets[0].bucket.plan.by_node = {{"narrow", {.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}}},
                                          {"wide", {.dataflow = Dataflow::kGatherGemmScatter}}};
-  plan.buckets[1].bucket.plan.fallback = {.dataflow = Dataflow::kFetchOnDemand, .block_rows = 48};
+  plan.buckets[1].bucket.plan.fallback = {.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 48}};
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
-  plan.buckets[0].bucket.plan.by_node["narrow"].block_rows = 0;
+  plan.buckets[0].bucket.plan.by_node["narrow"].block.rows = 0;
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
 
-  plan.buckets[0].bucket.plan.by_node["narrow"].block_rows = 48;
+  plan.buckets[0].bucket.plan.by_node["narrow"].block.rows = 48;
   plan.buckets[0].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kFetchOnDemand};
   plan.buckets[1].bucket.plan.by_node["gone"] = {};
   EXPECT_THAT(PlanProblems(plan, program),
@@ -333,7 +333,7 @@ TEST(PlanProblemsTest, OnACpu) {
   program.convs[0] = {.node = "a", .served = {{.dataflow = Dataflow::kFetchOnDemand}}};
   TunedPlan plan = ExamplePlan();
   plan.buckets.resize(1);
-  plan.buckets[0].bucket.plan = {.fallback = {}, .by_node = {{"a", {.block_rows = 256}}}};
+  plan.buckets[0].bucket.plan = {.fallback = {}, .by_node = {{"a", {.block = {.rows = 256}}}}};
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
   plan.buckets[0].bucket.plan = {.fallback = kDefaultCudaConvPlan, .by_node = {{"a", kDefaultCudaConvPlan}}};
   EXPECT_THAT(PlanProblems(plan, program),

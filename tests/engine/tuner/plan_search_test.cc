@@ -210,9 +210,9 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
     switch (conv) {
       case 0:
-        return IsFetchOnDemand(plan) && plan.block_rows == 128 ? 20 : 100;
+        return IsFetchOnDemand(plan) && plan.block.rows == 128 ? 20 : 100;
       case 2:
-        return IsFetchOnDemand(plan) && plan.block_rows == 256 ? 30 : 100;
+        return IsFetchOnDemand(plan) && plan.block.rows == 256 ? 30 : 100;
       case 3:
         return IsFetchOnDemand(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
       case 4:
@@ -223,10 +223,10 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   };
   const NetworkPlan plan = SearchOne();
   EXPECT_TRUE(IsFetchOnDemand(plan[0]));
-  EXPECT_EQ(plan[0].block_rows, 128);
+  EXPECT_EQ(plan[0].block.rows, 128);
   EXPECT_EQ(plan[1], Defaults()[1]);
   EXPECT_TRUE(IsFetchOnDemand(plan[2]));
-  EXPECT_EQ(plan[2].block_rows, 256);
+  EXPECT_EQ(plan[2].block.rows, 256);
   EXPECT_EQ(plan[3].grouping.grouping, Grouping::kSeparate);
   EXPECT_EQ(plan[4].grouping.grouping, Grouping::kSeparate);
   EXPECT_EQ(plan[5], Defaults()[5]);
@@ -335,17 +335,17 @@ TEST_F(PlanSearchTest, SixteenScansOfABucketAreMeasured) {
 
 TEST_F(PlanSearchTest, WhatComputesSomethingElseIsDropped) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
-    return !IsFetchOnDemand(plan) ? 100 : plan.block_rows == 64 ? 30 : 50;
+    return !IsFetchOnDemand(plan) ? 100 : plan.block.rows == 64 ? 30 : 50;
   };
   // Of 4.0: 2% is 0.08.
   device_.score_error = [](const NetworkPlan& plans) {
-    return IsFetchOnDemand(plans[3]) && plans[3].block_rows == 64 ? 0.15f : 0.05f;
+    return IsFetchOnDemand(plans[3]) && plans[3].block.rows == 64 ? 0.15f : 0.05f;
   };
   const NetworkPlan plan = SearchOne();
-  EXPECT_EQ(plan[0].block_rows, 64);
-  EXPECT_EQ(plan[2].block_rows, 64);
+  EXPECT_EQ(plan[0].block.rows, 64);
+  EXPECT_EQ(plan[2].block.rows, 64);
   EXPECT_TRUE(IsFetchOnDemand(plan[3]));
-  EXPECT_NE(plan[3].block_rows, 64);
+  EXPECT_NE(plan[3].block.rows, 64);
   ASSERT_EQ(result_.notes.size(), 1u);
   EXPECT_THAT(result_.notes[0], HasSubstr("deep.1 by fetch_on_demand 64 rows"));
   EXPECT_THAT(result_.notes[0], HasSubstr("a score is off by 0.1"));  // 0.15 against the default's 0.05
@@ -466,11 +466,11 @@ TEST_F(PlanSearchTest, KeepsTheDefaultWhereTheWholeDoesNotWin) {
 TEST_F(PlanSearchTest, CandidatesThatFailAreNotes) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
   device_.fails = [](const NetworkPlan& plans) {
-    return plans[0].block_rows == 128 || plans[1].block_rows == 128 ? absl::ResourceExhaustedError("no memory")
+    return plans[0].block.rows == 128 || plans[1].block.rows == 128 ? absl::ResourceExhaustedError("no memory")
                                                                     : absl::OkStatus();
   };
   const NetworkPlan plan = SearchOne();
-  EXPECT_EQ(plan[0].block_rows, 64);
+  EXPECT_EQ(plan[0].block.rows, 64);
   EXPECT_THAT(result_.notes, ElementsAre(HasSubstr("runs of candidates failed")));
 }
 
@@ -574,13 +574,13 @@ class CpuPlanSearchTest : public PlanSearchTest {
 
 TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
-    return conv == 1 && plan.block_rows == 512 ? 40 : conv == 3 && plan.block_rows == 64 ? 90 : 100;
+    return conv == 1 && plan.block.rows == 512 ? 40 : conv == 3 && plan.block.rows == 64 ? 90 : 100;
   };
   device_.geometry_us = [](const NetworkPlan& plans) { return plans[2].map_search == MapSearch::kHash ? 50 : 60; };
   const NetworkPlan plan = SearchOne();
-  EXPECT_EQ(plan[0].block_rows, 0);
-  EXPECT_EQ(plan[1].block_rows, 512);
-  EXPECT_EQ(plan[3].block_rows, 64);
+  EXPECT_EQ(plan[0].block.rows, 0);
+  EXPECT_EQ(plan[1].block.rows, 512);
+  EXPECT_EQ(plan[3].block.rows, 64);
   EXPECT_EQ(plan[0].map_search, MapSearch::kMerge);
   EXPECT_EQ(plan[2].map_search, MapSearch::kHash);
   for (const ConvPlan& conv : plan) EXPECT_TRUE(IsFetchOnDemand(conv));
@@ -608,7 +608,7 @@ TEST(PlanCandidates, AreDistinct) {
 
 TEST(PlanCandidates, AreDescribed) {
   EXPECT_EQ(Describe(kDefaultCudaConvPlan), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
-  EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block_rows = 128}), "fetch_on_demand 128 rows GRID");
+  EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block = {.rows = 128}}), "fetch_on_demand 128 rows GRID");
 }
 
 }  // namespace

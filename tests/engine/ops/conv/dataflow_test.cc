@@ -62,13 +62,13 @@ TEST(DataflowTest, EveryEntryReadsSomeFormOfARulebookEitherWayRound) {
 }
 
 TEST(ServedDataflowTest, ServesItsOwnBlocks) {
-  const ServedDataflow some{.dataflow = Dataflow::kFetchOnDemand, .block_rows = {{64, 128}}};
+  const ServedDataflow some{.dataflow = Dataflow::kFetchOnDemand, .blocks = {{{.rows = 64}, {.rows = 128}}}};
   EXPECT_TRUE(some.Serves({.dataflow = Dataflow::kFetchOnDemand}));
-  EXPECT_TRUE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block_rows = 128}));
-  EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block_rows = 96}));
+  EXPECT_TRUE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 128}}));
+  EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 96}}));
   EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kGatherGemmScatter}));
   const ServedDataflow any{.dataflow = Dataflow::kGatherGemmScatter};
-  EXPECT_TRUE(any.Serves({.dataflow = Dataflow::kGatherGemmScatter, .block_rows = 96}));
+  EXPECT_TRUE(any.Serves({.dataflow = Dataflow::kGatherGemmScatter, .block = {.rows = 96}}));
 }
 
 TEST(CandidatesTest, AreTheBaseWithOtherChoices) {
@@ -78,7 +78,7 @@ TEST(CandidatesTest, AreTheBaseWithOtherChoices) {
   for (const ConvDataflow* const dataflow : Dataflows()) {
     const ConvPlan base{.map_search = kernels::MapSearch::kGrid, .dataflow = dataflow->id()};
     const std::vector<ConvPlan> candidates =
-        dataflow->Candidates({.dataflow = dataflow->id(), .block_rows = {{32, 64}}}, base, maps);
+        dataflow->Candidates({.dataflow = dataflow->id(), .blocks = {{{.rows = 32}, {.rows = 64}}}}, base, maps);
     EXPECT_FALSE(candidates.empty()) << dataflow->name();
     for (const ConvPlan& candidate : candidates) {
       EXPECT_EQ(candidate.dataflow, dataflow->id());
@@ -91,7 +91,7 @@ TEST(CandidatesTest, OfFetchOnDemandAreBlocks) {
   const ConvDataflow& dataflow = DataflowOf(Dataflow::kFetchOnDemand);
   const auto rows_of = [](const std::vector<ConvPlan>& candidates) {
     std::vector<int> rows;
-    for (const ConvPlan& candidate : candidates) rows.push_back(candidate.block_rows);
+    for (const ConvPlan& candidate : candidates) rows.push_back(candidate.block.rows);
     return rows;
   };
   EXPECT_THAT(rows_of(dataflow.Candidates({dataflow.id(), {{32, 64}}}, {}, {})), ElementsAre(32, 64));

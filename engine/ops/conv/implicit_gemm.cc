@@ -1,0 +1,53 @@
+#include "engine/ops/conv/implicit_gemm.h"
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/runtime/cuda_status.h"
+#include "kernels/conv/implicit_gemm.h"
+
+namespace voxserve {
+
+std::optional<ServedDataflow> ImplicitGemmDataflow::Serves(const ConvShape& shape, bool on_cuda) const {
+  if (!on_cuda || (shape.dtype == DType::kFloat32 && !shape.allow_tf32)) return std::nullopt;
+  if constexpr (kernels::kHasCuda) {
+    std::vector<kernels::ConvBlock> blocks =
+        kernels::cuda::ImplicitGemmBlocks(shape.dtype, shape.in_channels, shape.out_channels);
+    if (!blocks.empty()) return ServedDataflow{.dataflow = id(), .blocks = std::move(blocks)};
+  }
+  return std::nullopt;
+}
+
+RulebookForms ImplicitGemmDataflow::Forms(bool is_swapped) const {
+  return {.tiles = !is_swapped, .swapped_tiles = is_swapped};
+}
+
+std::vector<ConvPlan> ImplicitGemmDataflow::Candidates(const ServedDataflow& served, const ConvPlan& base,
+                                                       const kernels::MatmulGroupingParams&) const {
+  std::vector<ConvPlan> candidates = {base};
+  candidates.back().block = {};
+  for (const kernels::ConvBlock& block : *served.blocks) {
+    candidates.push_back(base);
+    candidates.back().block = block;
+  }
+  return candidates;
+}
+
+std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights,
+                                                     bool /*on_cuda*/) const {
+  return kernels::PackImplicitGemmWeights(shape.num_offsets, shape.in_channels, shape.out_channels, shape.dtype,
+                                          weights.data());
+}
+
+absl::Status ImplicitGemmDataflow::Launch(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) {
+    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm({.tiles = run.context.device_geometry->tiles(run.rulebook),
+                                                      .operands = run.operands,
+                                                      .block = run.plan.block},
+                                                     run.context.stream()));
+    return absl::OkStatus();
+  }
+  return absl::InternalError("the implicit GEMM runs on a GPU alone");
+}
+
+}  // namespace voxserve

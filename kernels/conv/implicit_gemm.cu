@@ -1,0 +1,68 @@
+#include "kernels/conv/implicit_gemm.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/conv/implicit_gemm_instances.cuh"
+#include "kernels/core/device_code.h"
+#include "kernels/core/launch.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int kHopper = 9;  // the major compute capability that has warp groups
+
+// 0 where there is no GPU.
+int ComputeCapabilityMajor() {
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return 0;
+  return major;
+}
+
+bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
+
+// Of the convolution alone, not of its rows: sums are split alike whatever the batch.
+ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
+  if (!HasWarpGroups(dtype)) return WarpBlocks(dtype, out_channels).front();
+  if (out_channels <= 32) return {.rows = 64, .columns = 32, .split_k = 1};
+  if (out_channels <= 64) return {.rows = 64, .columns = 64, .split_k = 1};
+  if (out_channels <= 96) {
+    if (num_offsets <= 8) return {.rows = 256, .columns = 96, .split_k = 1};
+    return {.rows = 128, .columns = 96, .split_k = 1};
+  }
+  return {.rows = 128, .columns = 128, .split_k = 1};
+}
+
+}  // namespace
+
+std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t /*in_channels*/, int32_t out_channels) {
+  const bool has_features = dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32;
+  if (!has_features || ComputeCapabilityMajor() < 8) return {};
+  std::vector<ConvBlock> blocks;
+  if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
+  const std::vector<ConvBlock> by_warps = WarpBlocks(dtype, out_channels);
+  blocks.insert(blocks.end(), by_warps.begin(), by_warps.end());
+  return blocks;
+}
+
+cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
+  const NvtxRange range("ImplicitGemm");
+  const ConvOperands& operands = params.operands;
+  if (params.tiles.out_capacity == 0) return cudaSuccess;
+  if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
+      operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
+    return cudaErrorInvalidValue;
+  }
+  ImplicitGemmParams chosen = params;
+  if (chosen.block.rows == 0) {
+    chosen.block = DefaultBlock(operands.in.dtype, params.tiles.num_offsets, operands.out.channels);
+  }
+  if (chosen.block.by_warps) return WarpImplicitGemm(chosen, stream);
+  if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
+  return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)
+                                              : WarpGroupImplicitGemmBfloat16(chosen, stream);
+}
+
+}  // namespace voxserve::kernels::cuda

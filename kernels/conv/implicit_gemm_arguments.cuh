@@ -1,0 +1,147 @@
+#pragma once
+
+// What the kernels of kernels/conv/implicit_gemm.h get, and how their threads find the slices of a tile and the input
+// rows of a slice. Included by .cu files alone.
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm_slices.h"
+#include "kernels/core/epilogue.cuh"
+#include "kernels/core/row_tiles.cuh"
+#include "kernels/core/tensor_cores.cuh"
+
+namespace voxserve::kernels::cuda {
+
+template <typename T>
+struct ImplicitGemmArguments {
+  explicit ImplicitGemmArguments(const ImplicitGemmParams& params)
+      : in(static_cast<const T*>(params.operands.in.data)),
+        in_pitch_bytes(static_cast<int32_t>(params.operands.in.pitch_bytes())),
+        in_channels(params.operands.in.channels),
+        weights(static_cast<const unsigned char*>(params.operands.weights)),
+        axis(params.tiles.num_offsets, in_channels, params.operands.in.dtype),
+        padded_out_channels(PaddedOutChannels(params.operands.out.channels)),
+        tiles(params.tiles),
+        mask_words(MaskWords(params.tiles.num_offsets)),
+        out(params.operands.out.data),
+        out_pitch(params.operands.out.pitch),
+        out_channels(params.operands.out.channels),
+        is_out_float(params.operands.out.dtype == DType::kFloat32),
+        epilogue(params.operands.epilogue) {
+    CommonAlignment alignment;
+    alignment.Add(params.operands.out);
+    AddEpilogue(params.operands.epilogue, alignment);
+    has_out_vectors = alignment.bytes() == kVectorBytes;
+    has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
+  }
+
+  const T* in;
+  int32_t in_pitch_bytes;
+  int32_t in_channels;
+  bool has_in_vectors;  // rows may be accessed 16 bytes at a time
+  const unsigned char* weights;
+  SliceAxis axis;
+  int32_t padded_out_channels;
+  TilesView tiles;
+  int32_t mask_words;
+  void* out;
+  int64_t out_pitch;
+  int32_t out_channels;
+  bool is_out_float;     // else it is of T
+  bool has_out_vectors;  // rows of output, bias and residual may be accessed 16 bytes at a time
+  TypedEpilogue<T, float> epilogue;
+};
+
+// The offsets of one tile of 64 rows in one word of its mask.
+template <typename T>
+__device__ uint32_t MaskWordOf(const ImplicitGemmArguments<T>& arguments, int64_t tile, int32_t word) {
+  if (arguments.tiles.masks == nullptr) return 1;
+  return __ldg(arguments.tiles.masks + tile * arguments.mask_words + word);
+}
+
+// Loads an index, or -1 without a load.
+__device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
+  int32_t index;
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "setp.ne.s32 there, %2, 0;\n"
+      "mov.s32 %0, -1;\n"
+      "@there ld.global.nc.s32 %0, [%1];\n"
+      "}\n"
+      : "=r"(index)
+      : "l"(from), "r"(static_cast<int32_t>(is_there)));
+  return index;
+}
+
+// The output row of a place, -1 behind the last.
+template <typename T>
+__device__ int32_t OutRowOf(const ImplicitGemmArguments<T>& arguments, int64_t place, int64_t num_out) {
+  if (place >= num_out) return -1;
+  if (arguments.tiles.out_rows == nullptr) return static_cast<int32_t>(place);
+  return __ldg(arguments.tiles.out_rows + place);
+}
+
+// Copies 16 bytes of a row, so many bytes from the next, to shared memory some time later; of row -1 zeros. `in` is of
+// row 0.
+__device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes) {
+  asm volatile(
+      "{\n"
+      ".reg .pred none;\n"
+      ".reg .u64 from;\n"
+      "setp.lt.s32 none, %2, 0;\n"
+      "mad.wide.s32 from, %2, %3, %1;\n"
+      "cp.async.cg.shared.global [%0], [from], 16, none;\n"
+      "}\n" ::"r"(to),
+      "l"(in), "r"(row), "r"(pitch_bytes)
+      : "memory");
+}
+
+// Copies the first `count` values of a row's vector of 16 bytes to shared memory and makes the others 0, whatever they
+// are aligned to; of row -1 zeros. `in` is of row 0. Not inlined: few networks need it.
+template <typename T>
+__device__ __noinline__ void CopyValues(uint32_t to, const char* in, int32_t row, int32_t count,
+                                        const ImplicitGemmArguments<T>& arguments) {
+  constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
+  const T* const from = reinterpret_cast<const T*>(in + int64_t{row} * arguments.in_pitch_bytes);
+  Pack<T, kValues> vector;
+#pragma unroll
+  for (int32_t i = 0; i < kValues; ++i) vector.values[i] = row >= 0 && i < count ? from[i] : T(0.0f);
+  const auto& words = *reinterpret_cast<const uint4*>(&vector);
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
+               "r"(words.w)
+               : "memory");
+}
+
+// Stores neighbouring sums of a row one by one, as far as there are channels. Not inlined: few tiles need it.
+template <typename T>
+__device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& arguments, const float* sums,
+                                               int32_t count, int32_t row, int32_t column) {
+  for (int32_t i = 0; i < count && column + i < arguments.out_channels; ++i) {
+    float sum[1] = {sums[i]};
+    const int64_t place = row * arguments.out_pitch + column + i;
+    if (arguments.is_out_float) {
+      arguments.epilogue.Store(sum, row, column + i, static_cast<float*>(arguments.out) + place);
+    } else {
+      arguments.epilogue.Store(sum, row, column + i, static_cast<T*>(arguments.out) + place);
+    }
+  }
+}
+
+// Stores kCount neighbouring sums of a row.
+template <int kCount, typename T>
+__device__ void StoreSums(const ImplicitGemmArguments<T>& arguments, float (&sums)[kCount], int32_t row,
+                          int32_t column) {
+  if (arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels) {
+    arguments.epilogue.Store(sums, row, column,
+                             static_cast<T*>(arguments.out) + row * arguments.out_pitch + column);
+    return;
+  }
+  float copy[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) copy[i] = sums[i];
+  StoreSumsOneByOne(arguments, copy, kCount, row, column);
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,21 @@
+#pragma once
+
+// The kernels of kernels/conv/implicit_gemm.h, by the type of their factors: one source file each, since they take long
+// to compile. Included by .cu files alone.
+
+#include <vector>
+
+#include "kernels/conv/implicit_gemm.h"
+
+namespace voxserve::kernels::cuda {
+
+// By warp groups; cudaErrorInvalidValue for a block that is not in WarpGroupBlocks.
+std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels);
+cudaError_t WarpGroupImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
+cudaError_t WarpGroupImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
+
+// By warps, from sm_80 on. float32 factors are rounded to TensorFloat-32.
+std::vector<ConvBlock> WarpBlocks(DType dtype, int32_t out_channels);
+cudaError_t WarpImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
+
+}  // namespace voxserve::kernels::cuda

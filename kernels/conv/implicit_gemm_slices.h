@@ -1,0 +1,53 @@
+#pragma once
+
+// How an implicit GEMM (implicit_gemm.h) cuts the axis that is summed over into slices of 64 bytes, and where it keeps
+// a slice's vectors of 16 bytes. Weights are packed as shared memory holds them: slice by slice [padded out channels,
+// 64 bytes].
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kSliceBytes = 64;
+inline constexpr int32_t kSliceVectorBytes = 16;
+inline constexpr int32_t kSliceVectors = kSliceBytes / kSliceVectorBytes;
+inline constexpr int32_t kOutChannelPadding = 32;
+
+constexpr int32_t PaddedOutChannels(int32_t channels) {
+  return (channels + kOutChannelPadding - 1) / kOutChannelPadding * kOutChannelPadding;
+}
+
+// Where 16-byte vector `vector` of row `row` lies in a slice, in vectors: the 64-byte swizzle, so that 8 rows' vectors
+// lie in different banks.
+constexpr int32_t SwizzledSliceVector(int32_t row, int32_t vector) {
+  return row * kSliceVectors + (vector ^ (row / 2 % kSliceVectors));
+}
+
+struct SliceAxis {
+  constexpr SliceAxis(int32_t num_offsets, int32_t in_channels, DType dtype)
+      : slice_values(kSliceBytes / static_cast<int32_t>(SizeOf(dtype))) {
+    // An offset's channels have one of a slice's vectors, half of it or the whole, or slices of their own.
+    offset_values = slice_values / kSliceVectors;
+    while (offset_values < in_channels && offset_values < slice_values) offset_values *= 2;
+    offsets_a_slice = slice_values / offset_values;
+    slices_an_offset = (in_channels + slice_values - 1) / slice_values;
+    num_slices = (num_offsets + offsets_a_slice - 1) / offsets_a_slice * slices_an_offset;
+  }
+
+  constexpr int32_t SliceOf(int32_t k, int32_t channel) const {
+    return k / offsets_a_slice * slices_an_offset + channel / slice_values;
+  }
+  constexpr int32_t PlaceInSlice(int32_t k, int32_t channel) const {
+    return k % offsets_a_slice * offset_values + channel % slice_values;
+  }
+
+  int32_t slice_values;      // 32 of 16 bits, 16 of 32
+  int32_t offset_values;     // of an offset's channels in a slice
+  int32_t offsets_a_slice;   // 1, 2 or 4
+  int32_t slices_an_offset;  // above 1 only where offsets_a_slice is 1
+  int32_t num_slices;
+};
+
+}  // namespace voxserve::kernels

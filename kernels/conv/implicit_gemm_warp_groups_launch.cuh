@@ -1,0 +1,57 @@
+#pragma once
+
+// The shapes in which blocks of warp groups come, and how one of them is launched. Included by .cu files alone.
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/conv/implicit_gemm_launch.cuh"
+#include "kernels/conv/implicit_gemm_warp_groups.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// Warp groups that multiply, columns, groups that copy, stages, blocks an SM, parts of the summed axis. Threads and
+// registers bound the groups: an instruction's sums need so many registers when the kernel begins.
+template <typename Visitor>
+void ForEachWarpGroupShape(const Visitor& visit) {
+  visit(WarpGroupShape<1, 32, 1, 6, 3>{});
+  visit(WarpGroupShape<4, 32, 2, 6, 1>{});
+  visit(WarpGroupShape<1, 64, 1, 6, 2>{});
+  visit(WarpGroupShape<4, 64, 2, 5, 1>{});
+  visit(WarpGroupShape<1, 96, 1, 5, 2>{});
+  visit(WarpGroupShape<2, 96, 2, 7, 1>{});
+  visit(WarpGroupShape<4, 96, 1, 4, 1>{});
+  visit(WarpGroupShape<1, 128, 2, 8, 1>{});
+  visit(WarpGroupShape<2, 128, 2, 6, 1>{});
+  visit(WarpGroupShape<2, 128, 2, 5, 1, 2>{});
+  visit(WarpGroupShape<1, 256, 2, 5, 1>{});
+  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
+}
+
+template <typename Shape>
+constexpr ConvBlock BlockOf() {
+  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK};
+}
+
+template <typename T, typename Shape>
+cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
+  static std::atomic<int> resident[kMaxDevices] = {};
+  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
+  const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
+  return LaunchResident(WarpGroupImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
+                        Shape::kSplitK, row_tiles * column_tiles, resident, stream);
+}
+
+template <typename T>
+cudaError_t WarpGroupImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
+  const ImplicitGemmArguments<T> arguments(params);
+  cudaError_t status = cudaErrorInvalidValue;
+  ForEachWarpGroupShape([&](auto shape) {
+    using Shape = decltype(shape);
+    if (params.block == BlockOf<Shape>()) status = LaunchWarpGroups<T, Shape>(arguments, stream);
+  });
+  return status;
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/conv/tiles.h"
+#include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr int kWordBits = 32;
+constexpr int kMaxRulebooksASort = 31;  // their numbers are the keys' 5 high bits; the last is that of no row
+constexpr int64_t kMaxBlocks = 2048;    // about what is resident at once
+constexpr int kTilesABlock = kBlockThreads / static_cast<int>(kMaskTileRows);
+constexpr int kTileWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
+constexpr uint32_t kNoKey = ~0u;
+constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
+
+struct TilesBatch {
+  int32_t num_rulebooks;
+  int64_t key_begin[kMaxRulebooksASort + 1];  // where the keys of a rulebook's capacity lie before they are sorted
+  TilesParams rulebooks[kMaxRulebooksASort];
+};
+static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
+
+// The value whose Gray code is `code`.
+__device__ uint32_t GrayRank(uint32_t code) {
+  for (int shift = 1; shift < kWordBits; shift *= 2) code ^= code >> shift;
+  return code;
+}
+
+// The bits of a row by which it is sorted.
+__device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
+  const int32_t* const neighbours = params.neighbours + row;
+  uint32_t bits = 0;
+  if (params.num_offsets <= kSortBits) {
+#pragma unroll 9
+    for (int bit = 0; bit < params.num_offsets; ++bit) {
+      bits |= static_cast<uint32_t>(neighbours[params.order[bit] * params.pitch] >= 0) << bit;
+    }
+    return bits;
+  }
+  for (int32_t k = 0; k < params.num_offsets; ++k) {
+    bits |= static_cast<uint32_t>(neighbours[k * params.pitch] >= 0) << (k * kSortBits / params.num_offsets);
+  }
+  return bits;
+}
+
+// Keys ascend as Gray ranks descend.
+__global__ void __launch_bounds__(kBlockThreads)
+    SortKeysKernel(const __grid_constant__ TilesBatch batch, uint32_t* keys, int32_t* rows) {
+  const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
+  int entry = 0;
+  for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_keys;
+       i += int64_t{gridDim.x} * kBlockThreads) {
+    while (batch.key_begin[entry + 1] <= i) ++entry;
+    const TilesParams& params = batch.rulebooks[entry];
+    const int64_t row = i - batch.key_begin[entry];
+    rows[i] = static_cast<int32_t>(row);
+    keys[i] = row < NumRows(params.out_capacity, params.num_out)
+                  ? static_cast<uint32_t>(entry) << kSortBits | (~GrayRank(SortBitsOf(params, row)) & kSortMask)
+                  : kNoKey;
+  }
+}
+
+// A thread has a place, a block kTilesABlock tiles of one rulebook.
+__global__ void __launch_bounds__(kBlockThreads)
+    FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
+  __shared__ int64_t first_key[kWarpThreads];
+  __shared__ uint32_t words[kTilesABlock][kTileWarps];
+  const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
+    const TilesParams& params = batch.rulebooks[i];
+    return NumTilePlaces(NumRows(params.out_capacity, params.num_out)) / kBlockThreads;
+  });
+  if (threadIdx.x < kWarpThreads) {
+    int64_t before = 0;
+    for (int i = 0; i < min(static_cast<int>(threadIdx.x), batch.num_rulebooks); ++i) {
+      before += NumRows(batch.rulebooks[i].out_capacity, batch.rulebooks[i].num_out);
+    }
+    first_key[threadIdx.x] = before;
+  }
+  __syncthreads();
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int in_block = thread / static_cast<int>(kMaskTileRows);
+  const int warp = thread / kWarpThreads % kTileWarps;
+  const int lane = thread % kWarpThreads;
+  for (int64_t i = blockIdx.x; i < blocks.size(); i += gridDim.x) {
+    const int entry = blocks.Entry(i);
+    const TilesParams& params = batch.rulebooks[entry];
+    const int64_t place = blocks.Within(entry, i) * kBlockThreads + thread;
+    const int64_t tile = place / kMaskTileRows;
+    const int64_t num_out = NumRows(params.out_capacity, params.num_out);
+    const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
+    params.out_rows[place] = row;
+    int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
+    const int32_t mask_words = MaskWords(params.num_offsets);
+    for (int32_t word = 0; word < mask_words; ++word) {
+      const int32_t first = word * kWordBits;
+      const int32_t count = min(kWordBits, params.num_offsets - first);
+      uint32_t found = 0;
+      int32_t in_row[kWordBits];
+#pragma unroll
+      for (int bit = 0; bit < kWordBits; ++bit) {
+        in_row[bit] = row >= 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
+      }
+#pragma unroll
+      for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;
+      found = __reduce_or_sync(~0u, found);
+      if (lane == 0) words[in_block][warp] = found;
+      __syncthreads();
+      uint32_t mask = 0;
+#pragma unroll
+      for (int w = 0; w < kTileWarps; ++w) mask |= words[in_block][w];
+      if (warp == 0 && lane == 0) params.masks[tile * mask_words + word] = mask;
+#pragma unroll
+      for (int bit = 0; bit < kWordBits; ++bit) {
+        if ((mask >> bit & 1) != 0) in_rows[(first + bit) * kMaskTileRows] = in_row[bit];
+      }
+      __syncthreads();
+    }
+  }
+}
+
+struct Workspace {
+  Workspace(std::span<const TilesParams> params, void* base) {
+    for (const TilesParams& rulebook : params) num_keys += rulebook.out_capacity;
+    WorkspaceCutter cutter(base);
+    for (int i = 0; i < 2; ++i) {
+      keys[i] = cutter.Take<uint32_t>(num_keys);
+      rows[i] = cutter.Take<int32_t>(num_keys);
+    }
+    cub::DoubleBuffer<uint32_t> no_keys;
+    cub::DoubleBuffer<int32_t> no_rows;
+    cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, no_keys, no_rows, num_keys);
+    sort_scratch = cutter.Take<char>(static_cast<int64_t>(sort_bytes));
+    bytes = cutter.bytes();
+  }
+
+  int64_t num_keys = 0;
+  uint32_t* keys[2];
+  int32_t* rows[2];
+  size_t sort_bytes = 0;
+  void* sort_scratch;
+  size_t bytes;
+};
+
+cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaStream_t stream) {
+  const Workspace workspace(params, memory);
+  if (workspace.num_keys == 0) return cudaSuccess;
+  TilesBatch batch{};
+  int64_t num_blocks = 0;
+  for (const TilesParams& rulebook : params) {
+    batch.rulebooks[batch.num_rulebooks] = rulebook;
+    batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
+    ++batch.num_rulebooks;
+    num_blocks += NumTilePlaces(rulebook.out_capacity) / kBlockThreads;
+  }
+  SortKeysKernel<<<std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)), kBlockThreads, 0, stream>>>(
+      batch, workspace.keys[0], workspace.rows[0]);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  int key_bits = kSortBits;
+  while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // kNoKey stays the last
+  cub::DoubleBuffer<uint32_t> keys(workspace.keys[0], workspace.keys[1]);
+  cub::DoubleBuffer<int32_t> rows(workspace.rows[0], workspace.rows[1]);
+  size_t sort_bytes = workspace.sort_bytes;
+  VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, rows,
+                                                          workspace.num_keys, 0, key_bits, stream));
+  FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_blocks)), kBlockThreads, 0, stream>>>(
+      batch, rows.Current());
+  return LaunchStatus(stream);
+}
+
+}  // namespace
+
+size_t TilesWorkspaceBytes(std::span<const TilesParams> params) {
+  size_t bytes = 0;
+  for (size_t first = 0; first < params.size(); first += kMaxRulebooksASort) {
+    const size_t count = std::min<size_t>(kMaxRulebooksASort, params.size() - first);
+    bytes = std::max(bytes, Workspace(params.subspan(first, count), nullptr).bytes);
+  }
+  return bytes;
+}
+
+cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream) {
+  const NvtxRange range("MakeTiles");
+  for (size_t first = 0; first < params.size(); first += kMaxRulebooksASort) {
+    const size_t count = std::min<size_t>(kMaxRulebooksASort, params.size() - first);
+    VOXSERVE_RETURN_IF_CUDA(MakeTilesOf(params.subspan(first, count), workspace, stream));
+  }
+  return cudaSuccess;
+}
+
+}  // namespace voxserve::kernels::cuda

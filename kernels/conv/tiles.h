@@ -1,0 +1,74 @@
+#pragma once
+
+// A rulebook in its tiles form, which an implicit GEMM reads (implicit_gemm.h): output rows in an order that brings
+// those with neighbours in the same offsets together, and for each tile of 64 of them the offsets that any of them has
+// and the input rows there. A product then skips the offsets that a tile has not.
+//
+// The order is that of the rows' masks by their Gray rank, descending: neighbouring masks differ in few bits. Offsets
+// far from the centre, which few rows have, are the mask's high bits, so that heavy tiles come first. (spconv 2 sorts
+// by the mask as a number; FlexGEMM by a Gray code.) A row's result does not depend on its tile: its products are added
+// in the order of the offsets, and products of zeros change no sum.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "kernels/conv/pair_tables.h"
+#include "kernels/coordinates/conv_geometry.h"
+#include "kernels/core/cuda_stream.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int64_t kMaskTileRows = 64;
+// What a block takes at most; the form's rows are padded to it.
+inline constexpr int64_t kMaxBlockTileRows = 256;
+
+// Places for `rows` rows, those that pad the last block's included.
+constexpr int64_t NumTilePlaces(int64_t rows) {
+  return (rows + kMaxBlockTileRows - 1) / kMaxBlockTileRows * kMaxBlockTileRows;
+}
+
+// A view of device memory; whoever made the form owns it. Places are numbered from 0, 64 a tile.
+struct TilesView {
+  int32_t num_offsets = 0;            // K
+  const int32_t* out_rows = nullptr;  // [places] the output row of a place, -1 behind the last row
+  const uint32_t* masks = nullptr;    // [tiles, MaskWords(K)] the offsets that any row of the tile has
+  const int32_t* in_rows = nullptr;   // [tiles, K, 64] the input row, or -1; of offsets that the tile has
+  const int64_t* num_out = nullptr;   // [1] the number of rows
+  int64_t out_capacity = 0;           // rows at most
+};
+static_assert(std::is_trivially_copyable_v<TilesView>);
+
+inline constexpr int kSortBits = 27;  // of a mask that rows are sorted by
+
+// offset_of_bit[b]: the offset whose presence is bit b of the sorted mask, for kernels of at most kSortBits offsets:
+// those nearest to the centre first. Of larger kernels offset k is bit k * kSortBits / K, and the order is left out.
+using SortOrder = std::array<int8_t, kSortBits>;
+SortOrder OffsetsByDistance(const ConvGeometry& geometry);
+
+struct TilesParams {
+  int32_t num_offsets = 0;              // K
+  const int32_t* neighbours = nullptr;  // [K, pitch] input row or -1, as SearchNeighbours and SwapNeighbours make it
+  int64_t pitch = 0;
+  int64_t out_capacity = 0;  // of the next; at most pitch
+  const int64_t* num_out = nullptr;  // [1]
+  SortOrder order = {};
+
+  // Output, as TilesView has it; of NumTilePlaces(out_capacity) places.
+  int32_t* out_rows = nullptr;
+  uint32_t* masks = nullptr;
+  int32_t* in_rows = nullptr;
+};
+static_assert(std::is_trivially_copyable_v<TilesParams>);
+
+namespace cuda {
+
+// Of num_offsets and the capacities alone; a multiple of 256.
+size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
+// Of all rulebooks of a network together: one sort serves them all. workspace: TilesWorkspaceBytes, 256-byte aligned.
+cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
+
+}  // namespace cuda
+}  // namespace voxserve::kernels
