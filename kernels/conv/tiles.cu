@@ -46,6 +46,16 @@ __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   return bits;
 }
 
+// The offsets that a row of a small kernel has, by its key.
+__device__ uint32_t OffsetsOfKey(const TilesParams& params, uint32_t key) {
+  const uint32_t rank = ~key & kSortMask;
+  const uint32_t bits = rank ^ rank >> 1;
+  uint32_t offsets = 0;
+#pragma unroll 9
+  for (int bit = 0; bit < params.num_offsets; ++bit) offsets |= (bits >> bit & 1) << params.order[bit];
+  return offsets;
+}
+
 // Keys ascend as Gray ranks descend.
 __global__ void __launch_bounds__(kBlockThreads)
     SortKeysKernel(const __grid_constant__ TilesBatch batch, uint32_t* keys, int32_t* rows) {
@@ -65,7 +75,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // A thread has a place, a block kTilesABlock tiles of one rulebook.
 __global__ void __launch_bounds__(kBlockThreads)
-    FillTilesKernel(const __grid_constant__ TilesBatch batch, const int32_t* sorted_rows) {
+    FillTilesKernel(const __grid_constant__ TilesBatch batch, const uint32_t* sorted_keys, const int32_t* sorted_rows) {
   __shared__ int64_t first_key[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kTileWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
@@ -91,6 +101,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t tile = place / kMaskTileRows;
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
+    // Of a small kernel the key says which neighbours are there: only these are loaded.
+    const bool is_small = params.num_offsets <= kSortBits;
+    const uint32_t there = row < 0 ? 0 : is_small ? OffsetsOfKey(params, sorted_keys[first_key[entry] + place]) : ~0u;
     params.out_rows[place] = row;
     int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
     const int32_t mask_words = MaskWords(params.num_offsets);
@@ -101,7 +114,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       int32_t in_row[kWordBits];
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) {
-        in_row[bit] = row >= 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
+        in_row[bit] = (there >> bit & 1) != 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
       }
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;
@@ -166,7 +179,7 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, rows,
                                                           workspace.num_keys, 0, key_bits, stream));
   FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_blocks)), kBlockThreads, 0, stream>>>(
-      batch, rows.Current());
+      batch, keys.Current(), rows.Current());
   return LaunchStatus(stream);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A linear layer, row by row: out = epilogue(in W). Also a 1x1 convolution, which is the same thing.
+// A linear layer, row by row: out = epilogue(in W). Also a 1x1 convolution, which is the same thing. A GPU with tensor
+// cores runs it in 16 bits as a sparse convolution of one offset (kernels/conv/implicit_gemm.h), else by the library.
 
 #include <utility>
 
@@ -27,6 +28,7 @@ class LinearStep final : public Step {
 
  private:
   Options options_;
+  bool is_implicit_gemm_ = false;  // as the weights were packed for the GPU
 };
 
 }  // namespace voxserve
