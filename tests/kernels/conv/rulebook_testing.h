@@ -43,12 +43,10 @@ inline Expected NaiveConvolution(const RulebookView& rulebook, const Matrix& in,
   Expected out(rulebook.num_out_rows, out_channels);
   for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
     for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
-      for (int64_t o = 0; o < out_channels; ++o) {
-        for (int64_t i = 0; i < in.channels; ++i) {
-          out.Add(rulebook.out_rows[p], o,
-                  double{in.at(rulebook.in_rows[p], i)} *
-                      weights[static_cast<size_t>((k * in.channels + i) * out_channels + o)]);
-        }
+      for (int64_t i = 0; i < in.channels; ++i) {
+        const double value = in.at(rulebook.in_rows[p], i);
+        const float* const row = weights.data() + (k * in.channels + i) * out_channels;
+        for (int64_t o = 0; o < out_channels; ++o) out.Add(rulebook.out_rows[p], o, value * row[o]);
       }
     }
   }

@@ -1,0 +1,365 @@
+// The implicit GEMM in every block against naive loops in double. Tiles are made on the host; those of the GPU are what
+// implicit_gemm_fuzz_test.cc takes.
+
+#include "kernels/conv/implicit_gemm.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/conv/implicit_gemm_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+struct Case {
+  const RulebookCase* rulebook;
+  int32_t in_channels, out_channels;
+  DType dtype, out_dtype;
+  bool has_bias = true, has_residual = false;
+  Activation activation = ActivationFunction::kNone;
+  bool in_place = false;  // the output is the residual
+  Margins in_margins = {}, out_margins = {}, residual_margins = {};
+  int64_t bias_begin = 0;  // floats before the bias
+  int64_t spare_rows = 0;  // of capacity, behind the rows; then the number of rows is on the device
+  bool is_linear = false;  // by a view without tables; the rulebook is the identity's
+};
+
+std::ostream& operator<<(std::ostream& os, const Case& c) {
+  return os << c.rulebook->name << (c.is_linear ? " as a linear layer" : "") << ", " << c.in_channels << " to "
+            << c.out_channels << " channels, " << NameOf(c.dtype) << " to " << NameOf(c.out_dtype) << ", bias "
+            << c.has_bias << " from " << c.bias_begin << ", residual " << c.has_residual << ", activation "
+            << static_cast<int>(c.activation.function) << ", in place " << c.in_place << ", margins "
+            << c.in_margins.before << "+" << c.in_margins.after << " " << c.out_margins.before << "+"
+            << c.out_margins.after << " " << c.residual_margins.before << "+" << c.residual_margins.after
+            << ", spare rows " << c.spare_rows;
+}
+
+// How results are stored: types, what is added, margins that keep or break the alignment of 16 bytes.
+void ChooseStores(Case& c, Random& random) {
+  const std::vector<Margins> margins = {{}, {.before = 8, .after = 8}, {.before = 1, .after = 2}, {.after = 5}};
+  c.in_margins = random.OneOf(margins);
+  c.out_margins = random.OneOf(margins);
+  c.residual_margins = random.OneOf(margins);
+  c.out_dtype = random.OneOf(OutDTypes(c.dtype));
+  c.has_bias = random.Chance(0.7);
+  c.has_residual = random.Chance(0.5);
+  c.in_place = c.has_residual && c.out_dtype == c.dtype && random.Chance(0.5);
+  c.activation = random.OneOf(std::vector<Activation>{ActivationFunction::kNone,
+                                                      ActivationFunction::kRelu,
+                                                      ActivationFunction::kRelu,
+                                                      {ActivationFunction::kLeakyRelu, 0.1f},
+                                                      ActivationFunction::kSigmoid,
+                                                      ActivationFunction::kGelu,
+                                                      ActivationFunction::kSilu,
+                                                      ActivationFunction::kTanh});
+  c.bias_begin = random.Chance(0.2) ? 1 : 0;
+  c.spare_rows = random.OneOf(std::vector<int64_t>{0, 7, 400});
+}
+
+void ExpectResult(const Matrix& out, const Expected& sums, const Case& c) {
+  for (size_t i = 0; i < sums.values.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) / out.channels, channel = static_cast<int64_t>(i) % out.channels;
+    double value = sums.values[i], magnitude = sums.magnitudes[i];
+    if (c.activation.function != ActivationFunction::kNone) {
+      value = Activate(c.activation, static_cast<float>(value));
+      magnitude = 1.2 * magnitude + std::abs(value);  // no activation is steeper
+    }
+    ASSERT_NEAR(out.at(row, channel), value, GemmTolerance(c.dtype, magnitude))
+        << "row " << row << " channel " << channel;
+  }
+  ExpectUntouched(out, static_cast<int64_t>(sums.values.size()) / out.channels);
+}
+
+// Runs a case in every block, twice in each. Blocks that split sums alike, by the same instructions, give the same
+// bytes, and the default is one of them.
+void Check(const Case& c, Random& random) {
+  SCOPED_TRACE(testing::Message() << c);
+  const RulebookView rulebook = c.rulebook->View();
+  const int64_t num_rows = rulebook.num_out_rows, capacity = num_rows + c.spare_rows;
+  const NeighbourTable table = Neighbours(rulebook, num_rows);
+  Matrix in(rulebook.num_in_rows, c.in_channels, c.in_margins, &random, c.dtype);
+  const Margins& residual_margins = c.in_place ? c.out_margins : c.residual_margins;
+  Matrix residual(num_rows, c.out_channels, residual_margins, &random, c.dtype);
+  const std::vector<float> weights =
+      random.Floats(int64_t{rulebook.num_offsets} * c.in_channels * c.out_channels, c.dtype);
+  std::vector<float> bias = random.Floats(c.out_channels);
+  const Expected expected = NaiveConvolution(rulebook, in, weights, c.out_channels, c.has_bias ? &bias : nullptr,
+                                             c.has_residual ? &residual : nullptr, false);
+  Poison(table, in);
+  Matrix before = OutBefore(num_rows, capacity, c.out_channels, c.out_margins);
+  if (c.in_place) std::copy(residual.values.begin(), residual.values.end(), before.values.begin());
+  bias.insert(bias.begin(), static_cast<size_t>(c.bias_begin), std::numeric_limits<float>::quiet_NaN());
+
+  const DeviceMatrix device_in(Device::kCuda, c.dtype, in), device_residual(Device::kCuda, c.dtype, residual);
+  const DeviceValues device_weights =
+      PackedWeights(rulebook.num_offsets, c.in_channels, c.out_channels, c.dtype, weights);
+  const DeviceValues device_bias(Device::kCuda, DType::kFloat32, bias);
+  std::vector<int32_t> rows = RowsInTileOrder(table, SortOrder{});
+  const DeviceTiles device_tiles(table, rows, capacity);
+  std::shuffle(rows.begin(), rows.end(), random.engine());
+  const DeviceTiles shuffled_tiles(table, rows, capacity);
+  TilesView tiles = device_tiles.View();
+  const TilesView other_tiles = shuffled_tiles.View();
+  if (c.is_linear) {
+    tiles.out_rows = tiles.in_rows = nullptr;
+    tiles.masks = nullptr;
+  }
+
+  std::map<std::pair<int32_t, bool>, std::vector<uint8_t>> bytes_of;
+  for (const ConvBlock& block : AllBlocks(c.dtype, c.in_channels, c.out_channels)) {
+    SCOPED_TRACE(testing::PrintToString(block));
+    std::vector<uint8_t> first_bytes;
+    for (int run = 0; run < 2; ++run) {
+      const DeviceMatrix out(Device::kCuda, c.out_dtype, before);
+      const ConstRows added = c.in_place ? ConstRows(out.View()) : ConstRows(device_residual.View());
+      ExpectCudaSuccess(cuda::ImplicitGemm({.tiles = run == 0 ? tiles : other_tiles,
+                                            .operands = {device_in.View(),
+                                                         out.View(),
+                                                         device_weights.data(),
+                                                         {.bias = c.has_bias ? device_bias.data(c.bias_begin) : nullptr,
+                                                          .residual = c.has_residual ? added : ConstRows{},
+                                                          .activation = c.activation}},
+                                            .block = block},
+                                           TestStream()));
+      if (run == 0) {
+        ExpectResult(out.ToHost(), expected, c);
+        if (testing::Test::HasFatalFailure()) return;
+        first_bytes = out.Bytes();
+      } else {
+        ASSERT_EQ(out.Bytes(), first_bytes) << "a row depends on its tile or on the run";
+      }
+    }
+    if (block.rows == 0) {
+      const auto is_it = [&](const auto& of) { return of.second == first_bytes; };
+      EXPECT_TRUE(std::any_of(bytes_of.begin(), bytes_of.end(), is_it))
+          << "the default sums like none of the blocks offered";
+    } else {
+      const auto of = bytes_of.try_emplace({block.split_k, block.by_warps}, first_bytes).first;
+      ASSERT_EQ(first_bytes, of->second) << "blocks differ that split sums alike";
+    }
+  }
+}
+
+TEST_P(ImplicitGemmTest, BlocksOfferedAreDistinct) {
+  for (const int32_t channels : {1, 32, 33, 96, 128, 300, 1000}) {
+    const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), 64, channels);
+    ASSERT_FALSE(blocks.empty());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      SCOPED_TRACE(testing::PrintToString(blocks[i]));
+      ASSERT_GT(blocks[i].rows, 0);
+      EXPECT_EQ(blocks[i].rows % kMaskTileRows, 0);
+      EXPECT_EQ(kMaxBlockTileRows % blocks[i].rows, 0);
+      EXPECT_GT(blocks[i].columns, 0);
+      EXPECT_GT(blocks[i].split_k, 0);
+      EXPECT_EQ(std::count(blocks.begin(), blocks.end(), blocks[i]), 1);
+    }
+  }
+  EXPECT_TRUE(cuda::ImplicitGemmBlocks(DType::kUint8, 16, 16).empty());
+}
+
+TEST_P(ImplicitGemmTest, EveryKindOfRulebook) {
+  Random random(51);
+  const std::vector<std::pair<int32_t, int32_t>> channels = {
+      {1, 1},   {3, 8},   {4, 32},   {8, 12},   {12, 3},   {16, 32}, {32, 96},  {80, 16},   {64, 64},
+      {33, 40}, {96, 96}, {24, 128}, {128, 24}, {16, 160}, {20, 48}, {100, 44}, {128, 128}, {36, 256}};
+  for (const RulebookCase& rulebook : RulebookCases(random)) {
+    for (int repetition = 0; repetition < 8; ++repetition) {
+      const auto [in_channels, out_channels] = random.OneOf(channels);
+      Case c{.rulebook = &rulebook, .in_channels = in_channels, .out_channels = out_channels, .dtype = GetParam()};
+      ChooseStores(c, random);
+      Check(c, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ImplicitGemmTest, EveryWidthOfRows) {
+  Random random(52);
+  const RulebookCase rulebook{"submanifold", RandomSubmanifoldRulebook(27, 70, 0.4, random)};
+  for (const int32_t in_channels : {1, 3, 4, 8, 12, 16, 20, 32, 36, 64, 96, 100, 128, 256}) {
+    for (const int32_t out_channels : {1, 3, 16, 20, 32, 48, 64, 96, 128, 144, 256, 300}) {
+      // Every second one without margins, as most networks' rows.
+      Case c{.rulebook = &rulebook,
+             .in_channels = in_channels,
+             .out_channels = out_channels,
+             .dtype = GetParam(),
+             .out_dtype = GetParam(),
+             .activation = ActivationFunction::kRelu};
+      if (random.Chance(0.5)) ChooseStores(c, random);
+      Check(c, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Rows of a matrix that lie on 16 bytes, and at every distance from them that the dtype allows.
+TEST_P(ImplicitGemmTest, EveryAlignment) {
+  Random random(53);
+  const RulebookCase rulebook{"strided", RandomRulebook(8, 150, 100, 0.5, random)};
+  for (int64_t before = 0; before < 16 / SizeOf(GetParam()); ++before) {
+    for (const int64_t after : {int64_t{0}, 16 - before, int64_t{3}}) {
+      for (const bool of_input : {true, false}) {
+        const Margins margins{.before = before, .after = after};
+        Check({.rulebook = &rulebook,
+               .in_channels = 40,
+               .out_channels = 72,
+               .dtype = GetParam(),
+               .out_dtype = GetParam(),
+               .has_residual = true,
+               .in_place = before % 2 == 1,
+               .in_margins = of_input ? margins : Margins{},
+               .out_margins = of_input ? Margins{} : margins,
+               .residual_margins = of_input ? Margins{.after = 8} : margins},
+              random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(ImplicitGemmTest, RowsAroundATile) {
+  Random random(54);
+  for (const int64_t num_rows : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 191, 193, 255, 256, 257, 511, 513}) {
+    const RulebookCase rulebook{"submanifold", RandomSubmanifoldRulebook(5, num_rows, 0.5, random)};
+    for (const int64_t spare_rows : {0, 1, 300}) {
+      Check({.rulebook = &rulebook,
+             .in_channels = 32,
+             .out_channels = 48,
+             .dtype = GetParam(),
+             .out_dtype = GetParam(),
+             .spare_rows = spare_rows},
+            random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ImplicitGemmTest, IdentityIsALinearLayer) {
+  Random random(55);
+  for (const int64_t num_rows : {1, 63, 64, 200, 2000}) {
+    const RulebookCase rulebook{"identity", RandomSubmanifoldRulebook(1, num_rows, 0, random)};
+    for (const auto& [in_channels, out_channels] :
+         std::vector<std::pair<int32_t, int32_t>>{{1, 3}, {4, 16}, {16, 300}, {36, 64}, {96, 96}, {256, 128}}) {
+      Case c{.rulebook = &rulebook, .in_channels = in_channels, .out_channels = out_channels, .dtype = GetParam()};
+      ChooseStores(c, random);
+      c.is_linear = true;
+      for (const int64_t spare_rows : {0, 70}) {
+        c.spare_rows = spare_rows;
+        Check(c, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// The same rows twice in one batch, and alone.
+TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
+  const DType dtype = GetParam();
+  Random random(56);
+  for (const auto& [num_offsets, in_channels, out_channels] :
+       {std::array{27, 64, 96}, std::array{8, 16, 40}, std::array{27, 4, 32}, std::array{1, 128, 256}}) {
+    SCOPED_TRACE(testing::Message() << num_offsets << " offsets, " << in_channels << " to " << out_channels);
+    constexpr int64_t kIn = 700, kOut = 430;
+    const NeighbourTable once = RandomNeighbours(Presence::kRandom, 0.2, num_offsets, kOut, kIn, kOut, random);
+    NeighbourTable twice(num_offsets, 2 * kOut, 2 * kOut);
+    for (int32_t k = 0; k < num_offsets; ++k) {
+      for (int64_t row = 0; row < kOut; ++row) {
+        const int32_t in_row = once.at(k, row);
+        twice.at(k, row) = in_row;
+        twice.at(k, row + kOut) = in_row < 0 ? -1 : in_row + static_cast<int32_t>(kIn);
+      }
+    }
+    const Matrix in_once(kIn, in_channels, {}, &random, dtype);
+    Matrix in_twice(2 * kIn, in_channels, {}, nullptr);
+    std::copy(in_once.values.begin(), in_once.values.end(), in_twice.values.begin());
+    std::copy(in_once.values.begin(), in_once.values.end(),
+              in_twice.values.begin() + static_cast<int64_t>(in_once.values.size()));
+    const DeviceValues weights = PackedWeights(num_offsets, in_channels, out_channels, dtype,
+                                               random.Floats(int64_t{num_offsets} * in_channels * out_channels, dtype));
+    const auto bytes = [&](const NeighbourTable& table, const Matrix& in, const ConvBlock& block) {
+      const DeviceTiles tiles(table, RowsInTileOrder(table, SortOrder{}), table.num_rows);
+      const DeviceMatrix device_in(Device::kCuda, dtype, in);
+      const DeviceMatrix out(Device::kCuda, dtype, OutBefore(table.num_rows, table.num_rows, out_channels, {}));
+      ExpectCudaSuccess(cuda::ImplicitGemm(
+          {.tiles = tiles.View(), .operands = {device_in.View(), out.View(), weights.data(), {}}, .block = block},
+          TestStream()));
+      return out.Bytes();
+    };
+    for (const ConvBlock& block : AllBlocks(dtype, in_channels, out_channels)) {
+      SCOPED_TRACE(testing::PrintToString(block));
+      const std::vector<uint8_t> alone = bytes(once, in_once, block), batch = bytes(twice, in_twice, block);
+      ASSERT_EQ(batch.size(), 2 * alone.size());
+      const auto middle = batch.begin() + static_cast<int64_t>(alone.size());
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), batch.begin()));
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), middle));
+    }
+  }
+}
+
+TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
+  const DType dtype = GetParam();
+  Random random(57);
+  constexpr int32_t kChannels = 32;
+  constexpr int64_t kRows = 64;
+  const DeviceMatrix in(Device::kCuda, dtype, Matrix(kRows, kChannels, {}, &random, dtype));
+  const DeviceMatrix out(Device::kCuda, dtype, Matrix(kRows, kChannels, {}, nullptr));
+  const DeviceValues weights = PackedWeights(1, kChannels, kChannels, dtype, random.Floats(kChannels * kChannels));
+  const ImplicitGemmParams good{.tiles = {.num_offsets = 1, .out_capacity = kRows},
+                                .operands = {in.View(), out.View(), weights.data(), {}}};
+  const auto expect_refused = [&](const auto& spoil) {
+    ImplicitGemmParams params = good;
+    spoil(params);
+    EXPECT_EQ(cuda::ImplicitGemm(params, TestStream()), cudaErrorInvalidValue);
+  };
+  for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, kChannels, kChannels)) {
+    SCOPED_TRACE(testing::PrintToString(offered));
+    expect_refused([&](auto& params) { (params.block = offered).rows += 1; });
+    expect_refused([&](auto& params) { (params.block = offered).rows = -offered.rows; });
+    expect_refused([&](auto& params) { (params.block = offered).columns = 0; });
+    expect_refused([&](auto& params) { (params.block = offered).columns += 1; });
+    expect_refused([&](auto& params) { (params.block = offered).split_k = 0; });
+    expect_refused([&](auto& params) { (params.block = offered).split_k = 1000; });
+  }
+  // Addresses are computed in 32 bits of rows and of bytes from a row to the next.
+  expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });
+  expect_refused([](auto& params) { params.operands.in.pitch = int64_t{1} << 30; });
+  ExpectUntouched(out.ToHost(), 0);
+  EXPECT_EQ(cuda::ImplicitGemm(good, TestStream()), cudaSuccess);  // else the refusals would say nothing
+  support::Synchronize();
+}
+
+// A captured stream shows that nothing is launched.
+TEST_P(ImplicitGemmTest, NothingIsLaunchedForNoRows) {
+  for (const ConvBlock& block : AllBlocks(GetParam(), 8, 8)) {
+    ExpectCudaSuccess(cudaStreamBeginCapture(TestStream(), cudaStreamCaptureModeThreadLocal));
+    const cudaError_t status = cuda::ImplicitGemm(
+        {.tiles = {.num_offsets = 27},
+         .operands = {.in = {.dtype = GetParam(), .channels = 8}, .out = {.dtype = GetParam(), .channels = 8}},
+         .block = block},
+        TestStream());
+    cudaGraph_t graph = nullptr;
+    ExpectCudaSuccess(cudaStreamEndCapture(TestStream(), &graph));
+    size_t num_nodes = 0;
+    ExpectCudaSuccess(cudaGraphGetNodes(graph, nullptr, &num_nodes));
+    ExpectCudaSuccess(cudaGraphDestroy(graph));
+    EXPECT_EQ(status, cudaSuccess);
+    EXPECT_EQ(num_nodes, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, ImplicitGemmTest, FactorDTypes(), DTypeName);
+
+}  // namespace
+}  // namespace voxserve::kernels

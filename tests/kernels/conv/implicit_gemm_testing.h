@@ -1,0 +1,68 @@
+#pragma once
+
+// What the tests of implicit GEMMs share: blocks, operands on the GPU, and what is left of an output.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/conv/implicit_gemm.h"
+#include "tests/kernels/conv/tiles_testing.h"
+
+namespace voxserve::kernels {
+
+inline auto FactorDTypes() { return testing::Values(DType::kFloat16, DType::kBfloat16, DType::kFloat32); }
+inline std::string DTypeName(const testing::TestParamInfo<DType>& dtype) { return NameOf(dtype.param); }
+
+inline void PrintTo(const ConvBlock& block, std::ostream* os) {
+  *os << block.rows << " x " << block.columns << ", split K " << block.split_k << (block.by_warps ? ", by warps" : "");
+}
+
+// Those offered, and the default.
+inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t in_channels, int32_t out_channels) {
+  std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, in_channels, out_channels);
+  blocks.push_back({});
+  return blocks;
+}
+
+class ImplicitGemmTest : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(Device::kCuda);
+    if (cuda::ImplicitGemmBlocks(GetParam(), 16, 16).empty()) GTEST_SKIP() << "not served by this GPU";
+  }
+};
+
+// Factors of TensorFloat-32 have 11 bits.
+inline double GemmTolerance(DType dtype, double magnitude) {
+  return dtype == DType::kFloat32 ? 2e-3 * magnitude + 1e-6 : Tolerance(dtype, magnitude);
+}
+
+// weights [K, in channels, out channels], on the GPU in the order that an implicit GEMM reads.
+inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int32_t out_channels, DType dtype,
+                                  const std::vector<float>& weights) {
+  return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
+}
+
+// An output before a run: NaN where a result belongs, kUntouched in rows behind these and between rows.
+inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, const Margins& margins) {
+  Matrix out(capacity, channels, margins, nullptr);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    for (int64_t c = 0; c < channels; ++c) out.at(row, c) = std::numeric_limits<float>::quiet_NaN();
+  }
+  return out;
+}
+
+// Expects that nobody wrote between the rows or behind them.
+inline void ExpectUntouched(const Matrix& out, int64_t num_rows) {
+  EXPECT_TRUE(out.MarginsAreUntouched());
+  for (int64_t row = num_rows; row < out.rows; ++row) {
+    for (int64_t c = 0; c < out.channels; ++c) ASSERT_EQ(out.at(row, c), kUntouched) << "row " << row << " of no site";
+  }
+}
+
+}  // namespace voxserve::kernels

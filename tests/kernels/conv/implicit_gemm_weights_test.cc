@@ -1,0 +1,108 @@
+// How the weights of an implicit GEMM are packed, against implicit_gemm_slices.h's words.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm_slices.h"
+
+namespace voxserve::kernels {
+namespace {
+
+class PackImplicitGemmWeightsTest : public testing::TestWithParam<DType> {};
+
+// Every value is another one, from 1 up.
+std::vector<float> Numbered(int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), 1.0f);
+  return values;
+}
+
+TEST_P(PackImplicitGemmWeightsTest, EveryWeightHasItsPlaceAndTheRestIsZero) {
+  const DType dtype = GetParam();
+  const int64_t value_bytes = SizeOf(dtype), slice_values = 64 / value_bytes, vector_values = 16 / value_bytes;
+  for (const int32_t num_offsets : {0, 1, 2, 3, 4, 5, 8, 27, 33}) {
+    for (const int32_t in_channels : {1, 3, 4, 5, 8, 9, 12, 16, 17, 20, 32, 33, 36, 64, 100}) {
+      for (const int32_t out_channels : {1, 3, 16, 31, 32, 33, 96, 100}) {
+        SCOPED_TRACE(testing::Message() << num_offsets << " offsets, " << in_channels << " to " << out_channels);
+        const int64_t num_weights = int64_t{num_offsets} * in_channels * out_channels;
+        const std::vector<float> weights = Numbered(num_weights);
+        const std::vector<float> packed =
+            PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data());
+        // One, two or four offsets share a slice where their channels fit, each in whole vectors.
+        int64_t sharing = 1;
+        if (in_channels <= slice_values / 2) sharing = 2;
+        if (in_channels <= slice_values / 4) sharing = 4;
+        const int64_t slices_an_offset = (in_channels + slice_values - 1) / slice_values;
+        const int64_t num_slices = (num_offsets + sharing - 1) / sharing * slices_an_offset;
+        const int64_t padded_out = (out_channels + 31) / 32 * 32;
+        std::vector<float> expected(static_cast<size_t>(num_slices * padded_out * slice_values));
+        ASSERT_EQ(packed.size(), expected.size());
+        for (int64_t i = 0; i < num_weights; ++i) {
+          const int64_t k = i / out_channels / in_channels, channel = i / out_channels % in_channels;
+          const int64_t column = i % out_channels;
+          const int64_t slice = k / sharing * slices_an_offset + channel / slice_values;
+          const int64_t value = k % sharing * (slice_values / sharing) + channel % slice_values;
+          // The vectors of 16 bytes change places every second row.
+          const int64_t vector = value / vector_values ^ (column / 2 % 4);
+          float& place = expected[static_cast<size_t>((slice * padded_out + column) * slice_values +
+                                                      vector * vector_values + value % vector_values)];
+          ASSERT_EQ(place, 0) << "two weights in one place";
+          place = weights[static_cast<size_t>(i)];
+        }
+        ASSERT_EQ(packed, expected);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, PackImplicitGemmWeightsTest,
+                         testing::Values(DType::kFloat16, DType::kBfloat16, DType::kFloat32),
+                         [](const auto& dtype) { return std::string(NameOf(dtype.param)); });
+
+// By hand. 16-bit slices have 4 vectors of 8 values.
+TEST(PackedImplicitGemmWeightsTest, PlacesOfSomeWeights) {
+  const auto place_of = [](const std::vector<float>& packed, float weight) {
+    return std::find(packed.begin(), packed.end(), weight) - packed.begin();
+  };
+  // Two offsets of one channel, three columns: one slice, offset 1 in its second vector. Rows 2 and 3 swap vectors.
+  const std::vector<float> narrow = PackImplicitGemmWeights(2, 1, 3, DType::kFloat16, Numbered(6).data());
+  ASSERT_EQ(narrow.size(), 32u * 32u);
+  EXPECT_EQ(place_of(narrow, 1), 0);           // offset 0, column 0
+  EXPECT_EQ(place_of(narrow, 2), 32);          // offset 0, column 1
+  EXPECT_EQ(place_of(narrow, 3), 2 * 32 + 8);  // offset 0, column 2
+  EXPECT_EQ(place_of(narrow, 4), 8);           // offset 1, column 0
+  EXPECT_EQ(place_of(narrow, 6), 2 * 32);      // offset 1, column 2
+  // One offset of 33 channels and one column: the last channel has a slice of its own.
+  const std::vector<float> wide = PackImplicitGemmWeights(1, 33, 1, DType::kBfloat16, Numbered(33).data());
+  ASSERT_EQ(wide.size(), 2u * 32u * 32u);
+  EXPECT_EQ(place_of(wide, 32), 31);
+  EXPECT_EQ(place_of(wide, 33), 32 * 32);
+  // 32-bit slices have 4 vectors of 4 values.
+  const std::vector<float> wider = PackImplicitGemmWeights(1, 6, 1, DType::kFloat32, Numbered(6).data());
+  ASSERT_EQ(wider.size(), 32u * 16u);
+  EXPECT_EQ(place_of(wider, 6), 5);
+}
+
+// Eight neighbouring rows' vectors lie in different banks of shared memory: in different eighths of 128 bytes.
+TEST(SwizzledSliceVectorTest, EightRowsInDifferentBanks) {
+  for (int32_t vector = 0; vector < kSliceVectors; ++vector) {
+    for (int32_t first = 0; first < 64; first += 8) {
+      uint32_t banks = 0;
+      for (int32_t row = first; row < first + 8; ++row) {
+        const int32_t place = SwizzledSliceVector(row, vector);
+        EXPECT_EQ(place / kSliceVectors, row);
+        banks |= 1u << (place % 8);
+      }
+      EXPECT_EQ(banks, 0xffu);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,332 @@
+// Rulebooks' tiles form against the same made in the plainest way on the host.
+
+#include "kernels/conv/tiles.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/conv/tiles_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+// These offsets, and 0 for the bits behind them.
+SortOrder Order(const std::vector<int>& offsets) {
+  SortOrder order{};
+  std::transform(offsets.begin(), offsets.end(), order.begin(), [](int k) { return static_cast<int8_t>(k); });
+  return order;
+}
+
+TEST(OffsetsByDistanceTest, CubeFromTheCentreToTheCorners) {
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {3, 3, 3, 1}}),
+            Order({13,                                              //
+                   4,  10, 12, 14, 16, 22,                          //
+                   1,  3,  5,  7,  9,  11, 15, 17, 19, 21, 23, 25,  //
+                   0,  2,  6,  8,  18, 20, 24, 26}));
+}
+
+TEST(OffsetsByDistanceTest, EvenCubeHasNoCentre) {
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {2, 2, 2, 1}}), Order({0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(OffsetsByDistanceTest, FlatAndLongKernels) {
+  EXPECT_EQ(OffsetsByDistance({.dimension = 2, .kernel_size = {3, 3, 1, 1}}), Order({4, 1, 3, 5, 7, 0, 2, 6, 8}));
+  EXPECT_EQ(OffsetsByDistance({}), Order({0}));
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {1, 1, 5, 1}}), Order({2, 1, 3, 0, 4}));
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {1, 4, 1, 1}}), Order({1, 2, 0, 3}));
+  std::vector<int> longest = {13};
+  for (int distance = 1; distance <= 13; ++distance) {
+    longest.push_back(13 - distance);
+    longest.push_back(13 + distance);
+  }
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {1, 1, 27, 1}}), Order(longest));
+}
+
+TEST(OffsetsByDistanceTest, DilationAndPaddingChangeNothing) {
+  const ConvGeometry geometry{.dimension = 2, .kernel_size = {3, 3, 1, 1}, .dilation = {2, 3, 1, 1}, .padding = {0, 5}};
+  EXPECT_EQ(OffsetsByDistance(geometry), Order({4, 1, 3, 5, 7, 0, 2, 6, 8}));
+}
+
+ConvGeometry Listed(const Axes& kernel_size, const std::vector<int32_t>& cells) {
+  ConvGeometry geometry{.kernel_size = kernel_size, .num_listed_cells = static_cast<int32_t>(cells.size())};
+  std::copy(cells.begin(), cells.end(), geometry.listed_cells.begin());
+  return geometry;
+}
+
+// Offsets are the listed cells' numbers in the list, not in the box.
+TEST(OffsetsByDistanceTest, Crosses) {
+  EXPECT_EQ(OffsetsByDistance(Listed({3, 3, 3, 1}, {4, 10, 12, 13, 14, 16, 22})), Order({3, 0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(OffsetsByDistance(Listed({5, 5, 5, 1}, {12, 37, 52, 57, 60, 61, 62, 63, 64, 67, 72, 87, 112})),
+            Order({6, 1, 3, 5, 7, 9, 11, 0, 2, 4, 8, 10, 12}));
+}
+
+TEST(OffsetsByDistanceTest, LargeKernelsAreLeftOut) {
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {1, 1, 28, 1}}), SortOrder{});
+  EXPECT_EQ(OffsetsByDistance({.kernel_size = {5, 5, 5, 1}}), SortOrder{});
+  EXPECT_EQ(OffsetsByDistance({.dimension = 4, .kernel_size = {3, 3, 3, 3}}), SortOrder{});
+  std::vector<int32_t> cells(28);
+  std::iota(cells.begin(), cells.end(), 40);
+  EXPECT_EQ(OffsetsByDistance(Listed({5, 5, 5, 1}, cells)), SortOrder{});
+}
+
+TEST(NumTilePlacesTest, WholeBlocks) {
+  EXPECT_EQ(NumTilePlaces(0), 0);
+  EXPECT_EQ(NumTilePlaces(1), kMaxBlockTileRows);
+  EXPECT_EQ(NumTilePlaces(kMaxBlockTileRows), kMaxBlockTileRows);
+  EXPECT_EQ(NumTilePlaces(kMaxBlockTileRows + 1), 2 * kMaxBlockTileRows);
+}
+
+constexpr size_t kGuard = 64;  // values behind an output, which stay as they were
+
+// A rulebook on the GPU and room for its tiles.
+struct TilesCase {
+  NeighbourTable table;
+  int64_t capacity;
+  SortOrder order;
+  DeviceArray<int32_t> neighbours, out_rows, in_rows;
+  DeviceArray<uint32_t> masks;
+  DeviceArray<int64_t> num_out;
+
+  // count: what the device says of the rows, where it is not those of the table.
+  TilesCase(NeighbourTable made, int64_t rows_at_most, const SortOrder& by, int64_t count = -1)
+      : table(std::move(made)),
+        capacity(rows_at_most),
+        order(by),
+        neighbours(Device::kCuda, table.in_rows),
+        out_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity)) + kGuard),
+        in_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * table.num_offsets) + kGuard),
+        masks(Device::kCuda,
+              static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(table.num_offsets)) + kGuard),
+        num_out(Device::kCuda, std::vector<int64_t>{count < 0 ? table.num_rows : count}) {}
+
+  TilesParams Params() const {
+    return {.num_offsets = table.num_offsets,
+            .neighbours = neighbours.data(),
+            .pitch = table.pitch,
+            .out_capacity = capacity,
+            .num_out = num_out.data(),
+            .order = order,
+            .out_rows = out_rows.data(),
+            .masks = masks.data(),
+            .in_rows = in_rows.data()};
+  }
+};
+using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
+
+// Expects that nobody wrote behind the values that the form has.
+template <typename T>
+void ExpectGuard(const std::vector<T>& made) {
+  for (size_t i = made.size() - kGuard; i < made.size(); ++i) {
+    ASSERT_EQ(static_cast<uint32_t>(made[i]), 0xCDCDCDCDu) << i << " of " << made.size();
+  }
+}
+
+void ExpectTiles(const TilesCase& c) {
+  SCOPED_TRACE(testing::Message() << c.table.num_offsets << " offsets, " << c.table.num_rows << " rows of "
+                                  << c.capacity << ", pitch " << c.table.pitch);
+  const NeighbourTable& table = c.table;
+  const HostTiles expected = MakeHostTiles(table, RowsInTileOrder(table, c.order), c.capacity);
+  const std::vector<int32_t> out_rows = c.out_rows.ToHost(), in_rows = c.in_rows.ToHost();
+  const std::vector<uint32_t> masks = c.masks.ToHost();
+  ExpectGuard(out_rows);
+  ExpectGuard(in_rows);
+  ExpectGuard(masks);
+  const int64_t num_places = NumTilePlaces(table.num_rows), words = MaskWords(table.num_offsets);
+  std::vector<bool> is_there(static_cast<size_t>(table.num_rows));
+  for (int64_t place = 0; place < num_places; ++place) {
+    const int32_t row = out_rows[static_cast<size_t>(place)];
+    ASSERT_EQ(row, expected.out_rows[static_cast<size_t>(place)]) << "place " << place;
+    ASSERT_EQ(row >= 0, place < table.num_rows) << "place " << place;
+    if (row < 0) continue;
+    ASSERT_LT(row, table.num_rows);
+    ASSERT_FALSE(is_there[static_cast<size_t>(row)]) << "row " << row << " again at place " << place;
+    is_there[static_cast<size_t>(row)] = true;
+  }
+  for (int64_t tile = 0; tile < num_places / kMaskTileRows; ++tile) {
+    for (int64_t word = 0; word < words; ++word) {
+      const auto i = static_cast<size_t>(tile * words + word);
+      ASSERT_EQ(masks[i], expected.masks[i]) << "tile " << tile << " word " << word;
+    }
+    for (int32_t k = 0; k < table.num_offsets; ++k) {
+      if ((masks[static_cast<size_t>(tile * words + k / 32)] >> (k % 32) & 1) == 0) continue;
+      for (int64_t i = 0; i < kMaskTileRows; ++i) {
+        const auto at = static_cast<size_t>((tile * table.num_offsets + k) * kMaskTileRows + i);
+        ASSERT_EQ(in_rows[at], expected.in_rows[at]) << "tile " << tile << " offset " << k << " place " << i;
+      }
+    }
+  }
+}
+
+// Makes the tiles of all of them in one call, and looks at each.
+void CheckTogether(const TilesCases& cases) {
+  std::vector<TilesParams> params;
+  for (const auto& c : cases) params.push_back(c->Params());
+  const size_t bytes = cuda::TilesWorkspaceBytes(params);
+  EXPECT_EQ(bytes % 256, 0u);
+  const DeviceArray<uint8_t> workspace(Device::kCuda, bytes + kGuard);
+  ExpectCudaSuccess(cuda::MakeTiles(params, workspace.data(), TestStream()));
+  support::Synchronize();
+  const std::vector<uint8_t> after = workspace.ToHost();
+  EXPECT_TRUE(std::all_of(after.end() - kGuard, after.end(), [](uint8_t byte) { return byte == 0xCD; }));
+  for (const auto& c : cases) {
+    ExpectTiles(*c);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+SortOrder RandomOrder(int32_t num_offsets, Random& random) {
+  SortOrder order{};
+  if (num_offsets > kSortBits) return order;
+  std::iota(order.begin(), order.begin() + num_offsets, int8_t{0});
+  std::shuffle(order.begin(), order.begin() + num_offsets, random.engine());
+  return order;
+}
+
+// With `spare` rows of capacity behind its rows, and a pitch above that.
+std::unique_ptr<TilesCase> RandomCase(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
+                                      int64_t spare, int64_t pitch_margin, Random& random) {
+  const int64_t capacity = num_rows + spare;
+  return std::make_unique<TilesCase>(
+      RandomNeighbours(presence, density, num_offsets, num_rows, num_rows + 9, capacity + pitch_margin, random),
+      capacity, RandomOrder(num_offsets, random));
+}
+
+const std::vector<int32_t> kNumOffsets = {0, 1, 2, 8, 27, 28, 32, 33, 125, 343, 625};
+const std::vector<double> kDensities = {0.01, 0.05, 0.2, 0.5, 0.9};
+
+class TilesTest : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
+};
+
+TEST_F(TilesTest, NothingToDo) {
+  EXPECT_EQ(cuda::TilesWorkspaceBytes({}), 0u);
+  EXPECT_EQ(cuda::MakeTiles({}, nullptr, TestStream()), cudaSuccess);
+  Random random(41);
+  TilesCases cases;
+  for (int i = 0; i < 3; ++i) cases.push_back(RandomCase(Presence::kEmpty, 0, 27, 0, 0, 4, random));
+  CheckTogether(cases);
+}
+
+TEST_F(TilesTest, EveryRulebookAlone) {
+  Random random(42);
+  for (const int32_t num_offsets : kNumOffsets) {
+    for (const int64_t num_rows : {1, 63, 64, 65, 1000}) {
+      TilesCases cases;
+      cases.push_back(RandomCase(Presence::kRandom, random.OneOf(kDensities), num_offsets, num_rows, 0, 0, random));
+      CheckTogether(cases);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// 77 in one call, which sorts 31 at a time.
+TEST_F(TilesTest, ManyRulebooksTogether) {
+  Random random(43);
+  TilesCases cases;
+  for (const int32_t num_offsets : kNumOffsets) {
+    for (const int64_t num_rows : {0, 1, 63, 64, 65, 1000, 5000}) {
+      const bool is_exact = random.Chance(0.3);
+      cases.push_back(RandomCase(kPresences[cases.size() % std::size(kPresences)], random.OneOf(kDensities),
+                                 num_offsets, num_rows, is_exact ? 0 : random.OneOf(std::vector<int64_t>{1, 70, 700}),
+                                 is_exact ? 0 : 11, random));
+    }
+  }
+  ASSERT_GT(cases.size(), 62u);
+  std::shuffle(cases.begin(), cases.end(), random.engine());
+  CheckTogether(cases);
+}
+
+// As many as one sort takes, one less and one more: the last rulebook's keys stand beside those of no row.
+TEST_F(TilesTest, AroundTheRulebooksOfOneSort) {
+  Random random(44);
+  for (const int count : {2, 3, 7, 8, 15, 16, 30, 31, 32, 62, 63}) {
+    SCOPED_TRACE(count);
+    TilesCases cases;
+    for (int i = 0; i < count; ++i) {
+      cases.push_back(RandomCase(i % 3 == 0 ? Presence::kEmpty : Presence::kRandom, 0.4, 27, 150 + i, 40, 3, random));
+    }
+    CheckTogether(cases);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(TilesTest, EveryKindOfMasks) {
+  Random random(45);
+  for (const Presence presence : kPresences) {
+    TilesCases cases;
+    for (const int32_t num_offsets : kNumOffsets) {
+      SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(presence));
+      cases.push_back(RandomCase(presence, 0.5, num_offsets, 1000, 300, 20, random));
+    }
+    CheckTogether(cases);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Few different masks, so that most rows are sorted by their numbers alone.
+TEST_F(TilesTest, RowsAlikeKeepTheirOrder) {
+  Random random(46);
+  TilesCases cases;
+  for (const int32_t num_offsets : {1, 2, 3, 40}) {
+    cases.push_back(RandomCase(Presence::kRandom, 0.5, num_offsets, 20000, 5000, 0, random));
+  }
+  CheckTogether(cases);
+}
+
+TEST_F(TilesTest, InTheOrderByDistance) {
+  Random random(47);
+  TilesCases cases;
+  for (const ConvGeometry& geometry :
+       {ConvGeometry{.kernel_size = {3, 3, 3, 1}}, ConvGeometry{.kernel_size = {2, 2, 2, 1}},
+        ConvGeometry{.dimension = 2, .kernel_size = {3, 3, 1, 1}}, ConvGeometry{.kernel_size = {5, 5, 5, 1}}}) {
+    cases.push_back(std::make_unique<TilesCase>(
+        RandomNeighbours(Presence::kRandom, 0.2, geometry.NumOffsets(), 3000, 3000, 3100, random), 3100,
+        OffsetsByDistance(geometry)));
+  }
+  CheckTogether(cases);
+}
+
+// More blocks than a launch has.
+TEST_F(TilesTest, AMillionRows) {
+  Random random(48);
+  TilesCases cases;
+  cases.push_back(RandomCase(Presence::kRandom, 0.3, 8, 1'000'000, 17, 1, random));
+  cases.push_back(RandomCase(Presence::kRandom, 0.1, 27, 100'000, 0, 0, random));
+  CheckTogether(cases);
+}
+
+// The device's number is a number of rows, but never of more than there is room for.
+TEST_F(TilesTest, CountBeyondTheCapacity) {
+  Random random(49);
+  TilesCases cases;
+  for (const int32_t num_offsets : {8, 27, 125}) {
+    cases.push_back(
+        std::make_unique<TilesCase>(RandomNeighbours(Presence::kRandom, 0.3, num_offsets, 200, 200, 210, random), 200,
+                                    RandomOrder(num_offsets, random), 205));
+  }
+  CheckTogether(cases);
+}
+
+TEST_F(TilesTest, WorkspaceOfTheCapacitiesAlone) {
+  Random random(50);
+  std::vector<TilesParams> params = {{.num_offsets = 27, .pitch = 1000, .out_capacity = 1000},
+                                     {.num_offsets = 8, .pitch = 500, .out_capacity = 500}};
+  const size_t bytes = cuda::TilesWorkspaceBytes(params);
+  EXPECT_GT(bytes, 0u);
+  params[0].pitch = 5000;
+  params[1].order = RandomOrder(8, random);
+  EXPECT_EQ(cuda::TilesWorkspaceBytes(params), bytes);
+}
+
+}  // namespace
+}  // namespace voxserve::kernels

@@ -1,0 +1,267 @@
+#pragma once
+
+// Rulebooks of every kind as tables of neighbours, and their tiles form (kernels/conv/tiles.h) made on the host in the
+// plainest way.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/conv/tiles.h"
+#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+
+inline constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // in entries that nobody may read
+
+// [K, pitch] the input row that an output row reads, -1 without; rubbish beyond the rows.
+struct NeighbourTable {
+  int32_t num_offsets = 0;
+  int64_t num_rows = 0;  // output rows
+  int64_t pitch = 0;
+  std::vector<int32_t> in_rows;
+
+  NeighbourTable(int32_t k, int64_t rows, int64_t table_pitch)
+      : num_offsets(k), num_rows(rows), pitch(table_pitch), in_rows(static_cast<size_t>(k * table_pitch), kRubbishRow) {
+    for (int32_t offset = 0; offset < k; ++offset) std::fill_n(in_rows.begin() + offset * pitch, rows, -1);
+  }
+  int32_t& at(int32_t k, int64_t row) { return in_rows[static_cast<size_t>(k * pitch + row)]; }
+  int32_t at(int32_t k, int64_t row) const { return in_rows[static_cast<size_t>(k * pitch + row)]; }
+};
+
+inline NeighbourTable Neighbours(const RulebookView& rulebook, int64_t pitch) {
+  NeighbourTable table(rulebook.num_offsets, rulebook.num_out_rows, pitch);
+  for (int32_t k = 0; k < rulebook.num_offsets; ++k) {
+    for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
+      table.at(k, rulebook.out_rows[p]) = rulebook.in_rows[p];
+    }
+  }
+  return table;
+}
+
+// Which offsets the rows have.
+enum class Presence { kFull, kEmpty, kOneRow, kOneTile, kAlike, kRandom };
+inline constexpr Presence kPresences[] = {Presence::kFull,    Presence::kEmpty, Presence::kOneRow,
+                                          Presence::kOneTile, Presence::kAlike, Presence::kRandom};
+
+// Any input row for every neighbour there is. density: of kAlike the offsets that all rows have, of kRandom the pairs.
+inline NeighbourTable RandomNeighbours(Presence presence, double density, int32_t num_offsets, int64_t num_rows,
+                                       int64_t num_in, int64_t pitch, Random& random) {
+  NeighbourTable table(num_offsets, num_rows, pitch);
+  if (num_rows == 0 || num_in == 0) return table;
+  auto& engine = random.engine();
+  const double threshold = density * 0x1p32;
+  const auto one = static_cast<int64_t>(engine() % static_cast<uint64_t>(num_rows));  // the row, or the tile's first
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    const bool all_have = static_cast<double>(engine()) < threshold;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const auto has = [&] {
+        switch (presence) {
+          case Presence::kFull:
+            return true;
+          case Presence::kEmpty:
+            return false;
+          case Presence::kOneRow:
+            return row == one;
+          case Presence::kOneTile:
+            return row >= one && row < one + kMaskTileRows;
+          case Presence::kAlike:
+            return all_have;
+          case Presence::kRandom:
+            break;
+        }
+        return static_cast<double>(engine()) < threshold;
+      };
+      if (has()) table.at(k, row) = static_cast<int32_t>(engine() % static_cast<uint64_t>(num_in));
+    }
+  }
+  return table;
+}
+
+// A submanifold convolution's: random pairs, the identity at the centre.
+inline Rulebook RandomSubmanifoldRulebook(int32_t num_offsets, int64_t num_rows, double density, Random& random) {
+  const Rulebook pairs = RandomRulebook(num_offsets, num_rows, num_rows, density, random);
+  Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    if (k == num_offsets / 2) {
+      for (int32_t row = 0; row < num_rows; ++row) {
+        rulebook.in_rows.push_back(row);
+        rulebook.out_rows.push_back(row);
+      }
+    } else {
+      const auto begin = pairs.offset_begin[static_cast<size_t>(k)];
+      const auto end = pairs.offset_begin[static_cast<size_t>(k) + 1];
+      rulebook.in_rows.insert(rulebook.in_rows.end(), pairs.in_rows.begin() + begin, pairs.in_rows.begin() + end);
+      rulebook.out_rows.insert(rulebook.out_rows.end(), pairs.out_rows.begin() + begin, pairs.out_rows.begin() + end);
+    }
+    rulebook.offset_begin.push_back(static_cast<int64_t>(rulebook.in_rows.size()));
+  }
+  return rulebook;
+}
+
+// Every output row has a pair in every offset: the input rows turned by the offset's number.
+inline Rulebook DenseRulebook(int32_t num_offsets, int64_t num_rows) {
+  Rulebook rulebook{.num_out_rows = num_rows, .num_in_rows = num_rows, .offset_begin = {0}};
+  for (int32_t k = 0; k < num_offsets; ++k) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      rulebook.in_rows.push_back(static_cast<int32_t>((row + k) % num_rows));
+      rulebook.out_rows.push_back(static_cast<int32_t>(row));
+    }
+    rulebook.offset_begin.push_back(static_cast<int64_t>(rulebook.in_rows.size()));
+  }
+  return rulebook;
+}
+
+struct RulebookCase {
+  std::string name;
+  Rulebook rulebook;
+  bool is_inverse = false;  // run with inputs and outputs swapped
+
+  RulebookView View() const {
+    RulebookView view = rulebook.View();
+    if (is_inverse) {
+      std::swap(view.in_rows, view.out_rows);
+      std::swap(view.num_in_rows, view.num_out_rows);
+    }
+    return view;
+  }
+};
+
+inline std::vector<RulebookCase> RulebookCases(Random& random) {
+  std::vector<RulebookCase> cases;
+  cases.push_back({"strided", RandomRulebook(8, 300, 170, 0.4, random)});
+  cases.push_back({"inverse", RandomRulebook(8, 300, 170, 0.4, random), true});
+  cases.push_back({"submanifold", RandomSubmanifoldRulebook(27, 211, 0.3, random)});
+  cases.push_back({"sparse", RandomSubmanifoldRulebook(27, 530, 0.03, random)});
+  cases.push_back({"dense", DenseRulebook(27, 150)});
+  cases.push_back({"identity alone", RandomSubmanifoldRulebook(1, 130, 0, random)});
+  cases.push_back({"one row", RandomSubmanifoldRulebook(27, 1, 0, random)});
+  cases.push_back({"no pairs", RandomRulebook(5, 60, 70, 0, random)});
+  cases.push_back({"no inputs", RandomRulebook(3, 0, 9, 0, random)});
+  cases.push_back({"no outputs", RandomRulebook(3, 9, 0, 0, random)});
+  cases.push_back({"no offsets", RandomRulebook(0, 9, 40, 0, random)});
+  cases.push_back({"343 offsets", RandomSubmanifoldRulebook(343, 40, 0.2, random)});
+  cases.push_back({"625 offsets", RandomRulebook(625, 90, 300, 0.05, random)});
+  return cases;
+}
+
+// NaN wherever nobody may read: between the rows' channels, and in rows that no pair names.
+inline void Poison(const NeighbourTable& table, Matrix& in) {
+  std::vector<bool> is_read(static_cast<size_t>(in.rows));
+  for (int32_t k = 0; k < table.num_offsets; ++k) {
+    for (int64_t row = 0; row < table.num_rows; ++row) {
+      if (table.at(k, row) >= 0) is_read[static_cast<size_t>(table.at(k, row))] = true;
+    }
+  }
+  for (int64_t row = 0; row < in.rows; ++row) {
+    for (int64_t column = -in.before; column < in.pitch - in.before; ++column) {
+      if (column < 0 || column >= in.channels || !is_read[static_cast<size_t>(row)]) {
+        in.at(row, column) = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+  }
+}
+
+// By what rows are sorted: the place of a row's offsets among all Gray codes of kSortBits bits.
+inline uint32_t GrayRankOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
+  uint32_t code = 0;
+  if (table.num_offsets <= kSortBits) {
+    for (int32_t bit = 0; bit < table.num_offsets; ++bit) {
+      if (table.at(order[static_cast<size_t>(bit)], row) >= 0) code |= 1u << bit;
+    }
+  } else {
+    for (int32_t k = 0; k < table.num_offsets; ++k) {
+      if (table.at(k, row) >= 0) code |= 1u << (k * kSortBits / table.num_offsets);
+    }
+  }
+  // The Gray code of a rank has the bits in which neighbouring bits of the rank differ.
+  uint32_t rank = 0;
+  for (int bit = kSortBits - 1; bit >= 0; --bit) rank |= ((code >> bit ^ rank >> (bit + 1)) & 1) << bit;
+  return rank;
+}
+
+// The rows by descending rank, alike ones in their own order.
+inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
+  std::vector<uint32_t> ranks;
+  for (int64_t row = 0; row < table.num_rows; ++row) ranks.push_back(GrayRankOfRow(table, row, order));
+  std::vector<int32_t> rows(static_cast<size_t>(table.num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](int32_t a, int32_t b) { return ranks[static_cast<size_t>(a)] > ranks[static_cast<size_t>(b)]; });
+  return rows;
+}
+
+struct HostTiles {
+  std::vector<int32_t> out_rows;  // [places]
+  std::vector<uint32_t> masks;    // [tiles, MaskWords(K)]
+  std::vector<int32_t> in_rows;   // [tiles, K, 64]
+};
+
+// Of the rows in the order given. Rubbish wherever the form promises nothing: in offsets that a tile has not, and
+// behind the block that the last row is in.
+inline HostTiles MakeHostTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity) {
+  const int64_t num_places = NumTilePlaces(capacity), num_rows = static_cast<int64_t>(rows.size());
+  const int64_t words = MaskWords(table.num_offsets);
+  HostTiles tiles{.out_rows = std::vector<int32_t>(static_cast<size_t>(num_places), kRubbishRow),
+                  .masks = std::vector<uint32_t>(static_cast<size_t>(num_places / kMaskTileRows * words), ~0u),
+                  .in_rows = std::vector<int32_t>(static_cast<size_t>(num_places * table.num_offsets), kRubbishRow)};
+  for (int64_t first = 0; first < NumTilePlaces(num_rows); first += kMaskTileRows) {
+    const int64_t tile = first / kMaskTileRows;
+    int32_t in_tile[kMaskTileRows];
+    for (int64_t i = 0; i < kMaskTileRows; ++i) {
+      in_tile[i] = first + i < num_rows ? rows[static_cast<size_t>(first + i)] : -1;
+    }
+    std::copy_n(in_tile, kMaskTileRows, tiles.out_rows.begin() + first);
+    std::fill_n(tiles.masks.begin() + tile * words, words, 0);
+    for (int32_t k = 0; k < table.num_offsets; ++k) {
+      const auto has = [&](int32_t row) { return row >= 0 && table.at(k, row) >= 0; };
+      if (std::none_of(in_tile, in_tile + kMaskTileRows, has)) continue;
+      tiles.masks[static_cast<size_t>(tile * words + k / 32)] |= 1u << (k % 32);
+      std::transform(in_tile, in_tile + kMaskTileRows,
+                     tiles.in_rows.begin() + (tile * table.num_offsets + k) * kMaskTileRows,
+                     [&](int32_t row) { return row < 0 ? -1 : table.at(k, row); });
+    }
+  }
+  return tiles;
+}
+
+// Tiles made on the host, on the GPU.
+class DeviceTiles {
+ public:
+  DeviceTiles(const NeighbourTable& table, const std::vector<int32_t>& rows, int64_t capacity)
+      : DeviceTiles(table.num_offsets, table.num_rows, capacity, MakeHostTiles(table, rows, capacity)) {}
+
+  // The number of rows is on the device unless it is the capacity.
+  TilesView View() const {
+    return {.num_offsets = num_offsets_,
+            .out_rows = out_rows_.data(),
+            .masks = masks_.data(),
+            .in_rows = in_rows_.data(),
+            .num_out = num_rows_ == capacity_ ? nullptr : num_out_.data(),
+            .out_capacity = capacity_};
+  }
+
+ private:
+  DeviceTiles(int32_t num_offsets, int64_t num_rows, int64_t capacity, const HostTiles& tiles)
+      : num_offsets_(num_offsets),
+        num_rows_(num_rows),
+        capacity_(capacity),
+        out_rows_(Device::kCuda, tiles.out_rows),
+        masks_(Device::kCuda, tiles.masks),
+        in_rows_(Device::kCuda, tiles.in_rows),
+        num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
+
+  int32_t num_offsets_;
+  int64_t num_rows_, capacity_;
+  DeviceArray<int32_t> out_rows_;
+  DeviceArray<uint32_t> masks_;
+  DeviceArray<int32_t> in_rows_;
+  DeviceArray<int64_t> num_out_;
+};
+
+}  // namespace voxserve::kernels
