@@ -62,6 +62,32 @@ TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
   EXPECT_EQ(tiled.ForVoxels(5)[2].block, kernels::ConvBlock());
 }
 
+TEST(PlanTableTest, OnePlanOfEverySizeIsAsItIs) {
+  const Program program = MakeProgram();
+  const std::vector<ConvPlan> plans = {kTiled, kGrouped, kGrouped};
+  const PlanTable table(program, plans);
+  for (const int64_t voxels : {int64_t{0}, int64_t{1} << 30, PlanTable::kNoLimit}) {
+    EXPECT_EQ(table.ForVoxels(voxels), plans) << voxels;
+  }
+  EXPECT_EQ(table.forms(), (std::vector<RulebookForms>{{.tiles = true}, {.pairs = true}, {}}));
+}
+
+// What a server without a tuned plan runs by.
+TEST(PlanTableTest, DefaultsOfAGpu) {
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const bool allow_tf32 : {false, true}) {
+      EXPECT_EQ(DefaultCudaConvPlan(dtype, allow_tf32).dataflow, Dataflow::kImplicitGemm);
+    }
+  }
+  EXPECT_EQ(DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/true).dataflow, Dataflow::kImplicitGemm);
+  const ConvPlan exact = DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/false);
+  EXPECT_EQ(exact.dataflow, Dataflow::kGatherGemmScatter);
+  EXPECT_EQ(exact.grouping.epsilon, 0.2);
+  // "c" is not served by tiles, as on a GPU without the instructions.
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kDefaultCudaConvPlan}}});
+  EXPECT_EQ(table.ForVoxels(5), (std::vector<ConvPlan>{kDefaultCudaConvPlan, kDefaultCudaConvPlan, kGrouped}));
+}
+
 // As maps that the CPU made for a GPU are read.
 TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
   Program program = MakeProgram();

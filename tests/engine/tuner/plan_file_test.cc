@@ -63,7 +63,7 @@ buckets {
   num_scans: 12
   default_ms: 4.321
   tuned_ms: 3.21
-  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.8 }
+  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM }
   convs { node: "down" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_SEPARATE epsilon: 0.8 }
   convs { node: "last" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_FIXED epsilon: 0.8 }
   convs { node: "stem.0" map_search: MAP_SEARCH_GRID dataflow: DATAFLOW_FETCH_ON_DEMAND block_rows: 64 }
@@ -73,7 +73,7 @@ buckets {
 }
 buckets {
   min_voxels: 65536
-  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.8 }
+  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM }
 }
 )");
 }
@@ -151,7 +151,7 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
     EXPECT_EQ(gpu.plan.ForNode("a"), kDefaultCudaConvPlan) << dtype;
     EXPECT_EQ(gpu.plan.ForNode("b").grouping.epsilon, 0);
     EXPECT_EQ(gpu.plan.ForNode("b").block.rows, 32);
-    EXPECT_EQ(gpu.plan.ForNode("b").dataflow, Dataflow::kGatherGemmScatter);
+    EXPECT_EQ(gpu.plan.ForNode("b").dataflow, Dataflow::kImplicitGemm);
   }
   EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "float32")").plan.fallback,
             DefaultCudaConvPlan(DType::kFloat32, false));
@@ -361,8 +361,8 @@ TEST(PlanProblemsTest, OnACpu) {
               ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not served here; any number of rows are"));
   plan.buckets[0].bucket.plan = {.fallback = kDefaultCudaConvPlan, .by_node = {{"a", kDefaultCudaConvPlan}}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], fallback: dataflow GATHER_GEMM_SCATTER is not served on a CPU",
-                          "buckets[0], node \"a\": dataflow GATHER_GEMM_SCATTER is not served on a CPU"));
+              ElementsAre("buckets[0], fallback: dataflow IMPLICIT_GEMM is not served on a CPU",
+                          "buckets[0], node \"a\": dataflow IMPLICIT_GEMM is not served on a CPU"));
 }
 
 }  // namespace

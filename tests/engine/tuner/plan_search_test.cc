@@ -143,8 +143,12 @@ class FakeDevice {
       for (size_t c = 0; c < plans.size(); ++c) {
         output.conv_times.push_back(absl::Microseconds(conv_us(c, plans[c], voxels)));
       }
-      for (const ProgramRulebook& rulebook : program_.rulebooks) {
-        output.rulebook_sizes.push_back(SizesOf(rulebook, voxels));
+      // A GPU counts pairs where it makes them.
+      for (size_t i = 0; i < program_.rulebooks.size(); ++i) {
+        const ProgramRulebook& rulebook = program_.rulebooks[i];
+        const RulebookForms& forms = table.forms()[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : i];
+        const bool is_counted = forms.pairs || !program_.convs.front().is_on_cuda;
+        output.rulebook_sizes.push_back(is_counted ? SizesOf(rulebook, voxels) : std::vector<int64_t>());
       }
     }
     return output;
@@ -237,6 +241,24 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   EXPECT_EQ(result_.convs[0][0].tuned_time, absl::Microseconds(20));
   EXPECT_EQ(result_.convs[0][0].plan, plan[0]);
   EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
+}
+
+// Groupings follow from the numbers of pairs, which tiles do not tell.
+TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
+  program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});
+  const NetworkPlan defaults = Defaults();
+  ASSERT_EQ(std::count_if(defaults.begin(), defaults.end(), IsImplicitGemm), 5);  // all but "up"
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    if (conv == 1) return plan.block.rows == 128 ? 80 : 100;
+    return !IsImplicitGemm(plan) && plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
+  };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_TRUE(IsImplicitGemm(plan[1]));
+  EXPECT_EQ(plan[1].block.rows, 128);
+  for (const size_t conv : {0, 2, 3, 4, 5}) {
+    EXPECT_EQ(plan[conv].dataflow, Dataflow::kGatherGemmScatter) << conv;
+    EXPECT_EQ(plan[conv].grouping.grouping, Grouping::kSeparate) << conv;
+  }
 }
 
 // Of 1,050 parameters the best, although few are measured.
