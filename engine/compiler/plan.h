@@ -6,7 +6,8 @@
 // CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
 // fit a core's second-level cache beside an offset's weights.
 //
-// GPU default: rulebooks found through a hash table, gather-GEMM-scatter with adaptive grouping by the parameters of
+// GPU default: rulebooks found through a hash table. Implicit GEMM with a block chosen from the convolution's shape; in
+// true float32, and on GPUs that do not serve it, gather-GEMM-scatter with adaptive grouping by the parameters of
 // kernels::GroupingOptions.
 
 #include <string>
@@ -17,13 +18,15 @@
 
 namespace voxserve {
 
+// Of factors that tensor cores multiply. What a GPU does not serve by it runs by gather-GEMM-scatter (PlanTable).
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
-                                                  .dataflow = Dataflow::kGatherGemmScatter};
+                                                  .dataflow = Dataflow::kImplicitGemm};
 
-// Padding costs arithmetic. Where that is dear, in true float32, groups are kept tight.
+// allow_tf32: float32 factors may be rounded to TensorFloat-32.
 constexpr ConvPlan DefaultCudaConvPlan(DType dtype, bool allow_tf32) {
-  ConvPlan plan = kDefaultCudaConvPlan;
-  if (dtype == DType::kFloat32 && !allow_tf32) plan.grouping.epsilon = 0.2;
+  if (dtype != DType::kFloat32 || allow_tf32) return kDefaultCudaConvPlan;
+  ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
+  plan.grouping.epsilon = 0.2;  // padding costs arithmetic, which is dear in true float32: groups are kept tight
   return plan;
 }
 

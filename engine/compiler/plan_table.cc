@@ -41,16 +41,25 @@ std::vector<ConvPlan> UniversalPlans(const Program& program, std::vector<ConvPla
 
 PlanTable::PlanTable(const Program& program, const std::vector<Bucket>& buckets) : forms_(program.rulebooks.size()) {
   for (const Bucket& bucket : buckets) {
-    std::vector<ConvPlan>& plans = plans_.emplace_back();
-    max_voxels_.push_back(bucket.max_voxels);
+    std::vector<ConvPlan> plans;
     const ConvPlan& fallback = bucket.plan.fallback;
     for (const ProgramConv& conv : program.convs) {
       const ConvPlan& wanted = bucket.plan.ForNode(conv.node);
       plans.push_back(conv.Serves(wanted) ? wanted : conv.Serves(fallback) ? fallback : UniversalPlan(conv, fallback));
     }
-    const std::vector<RulebookForms> forms = FormsOf(program, plans);
-    for (size_t i = 0; i < forms.size(); ++i) forms_[i] |= forms[i];
+    Add(program, bucket.max_voxels, std::move(plans));
   }
+}
+
+PlanTable::PlanTable(const Program& program, std::vector<ConvPlan> plans) : forms_(program.rulebooks.size()) {
+  Add(program, kNoLimit, std::move(plans));
+}
+
+void PlanTable::Add(const Program& program, int64_t max_voxels, std::vector<ConvPlan> plans) {
+  const std::vector<RulebookForms> forms = FormsOf(program, plans);
+  for (size_t i = 0; i < forms.size(); ++i) forms_[i] |= forms[i];
+  max_voxels_.push_back(max_voxels);
+  plans_.push_back(std::move(plans));
 }
 
 const std::vector<ConvPlan>& PlanTable::ForVoxels(int64_t num_voxels) const {

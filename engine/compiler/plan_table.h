@@ -39,11 +39,16 @@ class PlanTable {
   // A convolution whose plan its device does not serve (ProgramConv::served) runs by the bucket's fallback, and where
   // the device does not serve that either, by the dataflow that it serves for every convolution.
   PlanTable(const Program& program, const std::vector<Bucket>& buckets);
+  // One plan of every size, as it is: `plans` has the program's convolutions by their index, each as its device serves
+  // it.
+  PlanTable(const Program& program, std::vector<ConvPlan> plans);
 
   const std::vector<ConvPlan>& ForVoxels(int64_t num_voxels) const;   // by convolution
   const std::vector<RulebookForms>& forms() const { return forms_; }  // by rulebook
 
  private:
+  void Add(const Program& program, int64_t max_voxels, std::vector<ConvPlan> plans);
+
   std::vector<int64_t> max_voxels_;           // by bucket
   std::vector<std::vector<ConvPlan>> plans_;  // by bucket
   std::vector<RulebookForms> forms_;

@@ -179,11 +179,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(BeginGeometry(program));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // The forms that RunSteps's universal plans read.
-  const std::vector<ConvPlan> universal =
-      UniversalPlans(program, std::vector<ConvPlan>(program.convs.size(), kDefaultCudaConvPlan));
-  Plan plan{.fallback = kDefaultCudaConvPlan};
-  for (size_t i = 0; i < universal.size(); ++i) plan.by_node[program.convs[i].node] = universal[i];
-  const PlanTable plans(program, {{.plan = std::move(plan)}});
+  const PlanTable plans(program,
+                        UniversalPlans(program, std::vector<ConvPlan>(program.convs.size(), kDefaultCudaConvPlan)));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
                            {.plans = &plans, .max_grid_bytes = limits.max_grid_bytes}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
@@ -255,6 +252,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     output.rulebook_sizes.resize(program.rulebooks.size());
     for (size_t i = 0; i < program.rulebooks.size(); ++i) {
       const kernels::PairTablesView rulebook = geometry_.rulebook(static_cast<int>(i));
+      if (rulebook.in_pairs == nullptr) continue;  // pairs are counted where they are made
       output.rulebook_sizes[i] = SizesOf(rulebook.offset_begin, rulebook.num_offsets);
     }
     for (const ProgramConv& conv : program.convs) {

@@ -57,8 +57,8 @@ struct BatchOutput {
   std::vector<InferResult> samples;  // by task; the worker's fields are not set
   std::vector<StageTime> stages;     // of the whole batch
   int64_t grid_fallbacks = 0;
-  // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook (of those
-  // that were made as pairs).
+  // Where RunOptions::times_convs asked for them, by convolution; and the pairs of each offset, by rulebook; nothing
+  // of those that a GPU did not make as pairs.
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU

@@ -46,7 +46,7 @@ class DeviceRulebooks {
   absl::Status CheckNumPairs() const;
   // Searches of levels that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
   int64_t num_grid_fallbacks() const;
-  // Where the form was asked for.
+  // Where the form was asked for; pairs that were not have null tables.
   kernels::PairTablesView pairs(int index) const;
   kernels::NeighboursView neighbours(int index) const;
   kernels::TilesView tiles(int index) const;

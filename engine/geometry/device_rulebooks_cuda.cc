@@ -362,11 +362,11 @@ int64_t DeviceRulebooks::num_grid_fallbacks() const {
 kernels::NeighboursView DeviceRulebooks::neighbours(int index) const {
   const Rulebook& rulebook = at(Searched(index));
   kernels::NeighboursView view{.num_offsets = rulebook.num_offsets,
-                      .rows = rulebook.neighbours,
-                      .pitch = rulebook.out_capacity,
-                      .num_in_rows = levels_->num_sites(rulebook.in_level),
-                      .num_out_rows = levels_->num_sites(rulebook.out_level),
-                      .identity_offset = rulebook.has_identity ? rulebook.num_offsets / 2 : -1};
+                               .rows = rulebook.neighbours,
+                               .pitch = rulebook.out_capacity,
+                               .num_in_rows = levels_->num_sites(rulebook.in_level),
+                               .num_out_rows = levels_->num_sites(rulebook.out_level),
+                               .identity_offset = rulebook.has_identity ? rulebook.num_offsets / 2 : -1};
   if (at(index).swap_of >= 0) {
     view.rows = rulebook.swapped_neighbours;
     view.pitch = rulebook.in_capacity;

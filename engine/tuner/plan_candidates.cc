@@ -104,7 +104,8 @@ Plan ByNode(const Program& program, const NetworkPlan& plans) {
 std::string Describe(const ConvPlan& plan) {
   const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
   const std::string grouping = dataflow.has_grouping() ? absl::StrCat(" ", NameOf(plan.grouping)) : std::string();
-  const std::string block = plan.block == kernels::ConvBlock{} ? std::string() : absl::StrCat(" ", Describe(plan.block));
+  const std::string block =
+      plan.block == kernels::ConvBlock{} ? std::string() : absl::StrCat(" ", Describe(plan.block));
   return absl::StrCat(absl::AsciiStrToLower(dataflow.name()), grouping, block, " ", NameOf(plan.map_search));
 }
 

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "engine/base/quoted.h"
 #include "engine/model/text_file.h"
@@ -155,11 +154,7 @@ class PlanReader {
       *dataflow = of_table->id();
       return;
     }
-    if (model::v1::Dataflow_IsValid(proto)) {
-      at.Add("dataflow ", absl::StripPrefix(model::v1::Dataflow_Name(proto), kDataflowPrefix), " is not served yet");
-    } else {
-      at.Add("dataflow ", static_cast<int>(proto), " is unknown");
-    }
+    at.Add("dataflow ", static_cast<int>(proto), " is unknown");
   }
 
   static void ReadGrouping(model::v1::Grouping proto, Grouping* grouping, const ProblemsAt& at) {

@@ -149,11 +149,16 @@ std::vector<NamedPlan> PlansBeside(const ConvPlan& usual) {
     plans.push_back({.name = name, .plan = usual});
     return plans.back().plan;
   };
-  add("fetch-on-demand").dataflow = Dataflow::kFetchOnDemand;
-  add("separate products").grouping = {.grouping = Grouping::kSeparate};
-  add("symmetric groups").grouping = {.grouping = Grouping::kSymmetric};
-  add("fixed groups").grouping = {.grouping = Grouping::kFixed};
-  add("adaptive groups, 0.4, 8192").grouping = {.grouping = Grouping::kAdaptive, .epsilon = 0.4, .bmm_max_rows = 8192};
+  const auto add_gathered = [&](const std::string& name, const kernels::GroupingOptions& grouping) {
+    ConvPlan& plan = add(name);
+    plan = ByDataflow(usual, Dataflow::kGatherGemmScatter);
+    plan.grouping = grouping;
+  };
+  add_gathered("gather-GEMM-scatter", usual.grouping);
+  add_gathered("separate products", {.grouping = Grouping::kSeparate});
+  add_gathered("symmetric groups", {.grouping = Grouping::kSymmetric});
+  add_gathered("fixed groups", {.grouping = Grouping::kFixed});
+  add_gathered("adaptive groups, 0.4, 8192", {.grouping = Grouping::kAdaptive, .epsilon = 0.4, .bmm_max_rows = 8192});
   add("grid search").map_search = kernels::MapSearch::kGrid;
   return plans;
 }
@@ -288,10 +293,10 @@ class CaseList {
       batch.name += ", deterministic";
       batch.variant.is_deterministic = true;
       Add(batch);
-      Case on_demand = alone;
-      on_demand.name += ", fetch-on-demand";
-      on_demand.variant.plan.dataflow = Dataflow::kFetchOnDemand;
-      Add(on_demand);
+      Case gathered = alone;
+      gathered.name += ", gather-GEMM-scatter";
+      gathered.variant.plan.dataflow = Dataflow::kGatherGemmScatter;
+      Add(gathered);
     }
   }
 

@@ -195,9 +195,10 @@ double ServedGeometryMs(const Case& c) {
   const Graph graph = OrFail(support::LoadNetwork(support::MinkUNet(
       {.width = 0.5, .features = support::FeaturesOf(scan.format), .voxel_size_m = kMinkUNetVoxelSize})));
   const std::unique_ptr<DeviceRunner> runner = OrFail(DeviceRunner::Create({.device = support::Device::kCuda}));
-  const Program program = OrFail(runner->Compile(
-      graph,
-      {.device = support::Device::kCuda, .precision = ModelConfig::Precision::kFloat16, .plan = kDefaultCudaConvPlan}));
+  const Program program = OrFail(
+      runner->Compile(graph, {.device = support::Device::kCuda,
+                              .precision = ModelConfig::Precision::kFloat16,
+                              .plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter)}));  // pairs
   std::vector<double> ms;
   for (int run = 0; run < kWarmUpRuns + kNumRuns; ++run) {
     const BatchOutput output = runner->Run(program, {&cloud}, /*return_scores=*/false);

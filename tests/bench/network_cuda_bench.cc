@@ -61,8 +61,8 @@ class Prepared {
   }
   ~Prepared() { program_ = Program(); }
 
-  BatchOutput Run(bool return_scores = false) {
-    BatchOutput output = runner_->Run(program_, clouds_, return_scores);
+  BatchOutput Run(bool return_scores = false, const RunOptions& options = {}) {
+    BatchOutput output = runner_->Run(program_, clouds_, return_scores, {}, options);
     if (!output.status.ok() || !output.samples[0].status.ok()) {
       std::cerr << case_.name() << ": " << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
       std::exit(1);
@@ -70,8 +70,10 @@ class Prepared {
     return output;
   }
 
-  // Multiply-adds of the batch that ran last.
-  double Gmacs() const {
+  // Multiply-adds of the batch. It runs once more, with rulebooks as pairs, which are counted.
+  double Gmacs() {
+    const PlanTable plans(program_, UniversalPlans(program_, program_.default_plans.ForVoxels(0)));
+    Run(/*return_scores=*/false, {.plans = &plans});
     const auto& geometry = static_cast<const CudaExecutor&>(runner_->executor()).geometry();
     double macs = 0;
     for (const auto& step : program_.steps) {
@@ -129,6 +131,7 @@ void Time(const std::vector<NetworkCase>& cases, int num_runs) {
       counts = output.samples[0].counts;
     }
     const double p50 = Percentile(ms, 0.5);
+    const int64_t reserved_bytes = OrDie(prepared.runner().device().pool->reserved_bytes());
     std::string stages;
     for (const auto& stage : stage_ms) absl::StrAppendFormat(&stages, "%.3f | ", Percentile(stage, 0.5));
     std::printf(
@@ -136,7 +139,7 @@ void Time(const std::vector<NetworkCase>& cases, int num_runs) {
         absl::StrFormat("| %s | %d | %d | %.1f | %.3f | %.3f | %.3f | %s%.0f | %.1f | %s | %s | %s | %s |", c.name(),
                         (counts.used + counts.invalid + counts.out_of_range) * c.batch, counts.voxels * c.batch,
                         prepared.Gmacs(), p50, Percentile(ms, 0.99), p50 / c.batch, stages,
-                        static_cast<double>(OrDie(prepared.runner().device().pool->reserved_bytes())) / (1 << 20),
+                        static_cast<double>(reserved_bytes) / (1 << 20),
                         static_cast<double>(prepared.program().weight_bytes) / (1 << 20), Ms(c.peers.torchsparse_pp_ms),
                         Ratio(c.peers.torchsparse_pp_ms, p50), Ms(c.peers.mlsys_ms), Ratio(c.peers.mlsys_ms, p50))
             .c_str());
@@ -245,7 +248,7 @@ void Groupings(const std::vector<NetworkCase>& cases, int num_runs) {
   for (const NetworkCase& c : cases) {
     const Graph graph = OrDie(LoadNetwork(c));
     for (const auto& [name, grouping] : options) {
-      ConvPlan plan = kDefaultCudaConvPlan;
+      ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
       plan.grouping = grouping;
       Prepared prepared(c, graph, plan);
       for (int i = 0; i < 5; ++i) prepared.Run();

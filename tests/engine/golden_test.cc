@@ -44,9 +44,9 @@ std::vector<GoldenVariant> AllVariants() {
     variant.plan.map_search = search;
     return variant;
   };
-  const auto fetch_on_demand = [&](const std::string& name, ModelConfig::Precision precision) {
+  const auto gathered = [&](const std::string& name, ModelConfig::Precision precision) {
     Variant variant = on_cuda(name, precision);
-    variant.plan.dataflow = Dataflow::kFetchOnDemand;
+    variant.plan.dataflow = Dataflow::kGatherGemmScatter;
     return variant;
   };
   using Precision = ModelConfig::Precision;
@@ -62,8 +62,9 @@ std::vector<GoldenVariant> AllVariants() {
       {on_cuda("CudaTfloat32", Precision::kTfloat32), 0.2f, 0.4f},
       {kCudaFloat16, 0.4f, 0.8f},
       {on_cuda("CudaBfloat16", Precision::kBfloat16), 1.0f, 2.0f},
-      {fetch_on_demand("CudaFloat16FetchOnDemand", Precision::kFloat16), 0.4f, 0.8f},
-      {fetch_on_demand("CudaBfloat16FetchOnDemand", Precision::kBfloat16), 1.0f, 2.0f},
+      {gathered("CudaTfloat32Gathered", Precision::kTfloat32), 0.2f, 0.4f},
+      {gathered("CudaFloat16Gathered", Precision::kFloat16), 0.4f, 0.8f},
+      {gathered("CudaBfloat16Gathered", Precision::kBfloat16), 1.0f, 2.0f},
   };
 }
 

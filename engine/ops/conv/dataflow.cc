@@ -31,7 +31,8 @@ bool ServedDataflow::Serves(const ConvPlan& plan) const {
 }
 
 std::string Describe(const kernels::ConvBlock& block) {
-  std::string text = block.columns == 0 ? absl::StrCat(block.rows, " rows") : absl::StrCat(block.rows, " x ", block.columns);
+  std::string text =
+      block.columns == 0 ? absl::StrCat(block.rows, " rows") : absl::StrCat(block.rows, " x ", block.columns);
   if (block.by_warps) text += " by warps";
   if (block.split_k > 1) absl::StrAppend(&text, ", split ", block.split_k);
   return text;

@@ -49,7 +49,7 @@ struct ConvRun {
   const StepContext& context;
   const ConvPlan& plan;
   const ConvShape& shape;
-  int rulebook = 0;  // of the batch's geometry
+  int rulebook = 0;                // of the batch's geometry
   kernels::ConvOperands operands;  // weights as PackWeights of the plan's dataflow has them
 };
 

@@ -41,10 +41,9 @@ std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, con
 
 absl::Status ImplicitGemmDataflow::Launch(const ConvRun& run) const {
   if constexpr (kernels::kHasCuda) {
-    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm({.tiles = run.context.device_geometry->tiles(run.rulebook),
-                                                      .operands = run.operands,
-                                                      .block = run.plan.block},
-                                                     run.context.stream()));
+    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm(
+        {.tiles = run.context.device_geometry->tiles(run.rulebook), .operands = run.operands, .block = run.plan.block},
+        run.context.stream()));
     return absl::OkStatus();
   }
   return absl::InternalError("the implicit GEMM runs on a GPU alone");

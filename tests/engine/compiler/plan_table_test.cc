@@ -9,8 +9,10 @@
 namespace voxserve {
 namespace {
 
-constexpr ConvPlan kFused = {
-    .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}};
+constexpr kernels::ConvBlock kBlock = {.rows = 64, .columns = 32, .split_k = 1};
+constexpr kernels::ConvBlock kLarge = {.rows = 128, .columns = 32, .split_k = 1};
+constexpr ConvPlan kTiled = {
+    .map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kImplicitGemm, .block = kBlock};
 constexpr ConvPlan kGrouped = {.map_search = kernels::MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
 
 // Three convolutions: one on a rulebook of its own, two on one that the last walks swapped.
@@ -19,8 +21,11 @@ Program MakeProgram() {
   program.rulebooks = {{}, {.first_conv = 1}, {.swap_of = 1, .first_conv = 2}};
   const ServedDataflow grouped{.dataflow = Dataflow::kGatherGemmScatter};
   program.convs = {
-      {.node = "a", .rulebook = 0, .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{64, 128}}}}},
-      {.node = "b", .rulebook = 1, .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{64}}}}},
+      {.node = "a",
+       .rulebook = 0,
+       .is_on_cuda = true,
+       .served = {grouped, {Dataflow::kImplicitGemm, {{kBlock, kLarge}}}}},
+      {.node = "b", .rulebook = 1, .is_on_cuda = true, .served = {grouped, {Dataflow::kImplicitGemm, {{kBlock}}}}},
       {.node = "c", .rulebook = 2, .is_on_cuda = true, .served = {grouped}}};
   return program;
 }
@@ -39,30 +44,57 @@ TEST(PlanTableTest, NearestBucketServesBetweenAndBeyond) {
 TEST(PlanTableTest, OfAProgramWithoutConvolutionsIsEmpty) { EXPECT_TRUE(PlanTable().ForVoxels(7).empty()); }
 
 TEST(PlanTableTest, NodesHaveTheirOwnPlanOrTheFallback) {
-  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"b", kFused}}}}});
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"b", kTiled}}}}});
   EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
-  EXPECT_EQ(table.ForVoxels(5)[1], kFused);
+  EXPECT_EQ(table.ForVoxels(5)[1], kTiled);
 }
 
 TEST(PlanTableTest, WhatTheDeviceDoesNotServeRunsByTheFallback) {
-  ConvPlan odd = kFused;
+  ConvPlan odd = kTiled;
   odd.block.rows = 96;
-  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"a", odd}, {"c", kFused}}}}});
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kGrouped, .by_node = {{"a", odd}, {"c", kTiled}}}}});
   EXPECT_EQ(table.ForVoxels(5)[0], kGrouped);
   EXPECT_EQ(table.ForVoxels(5)[2], kGrouped);
   // Nor does a fallback of that kind stop it.
-  const PlanTable fused(MakeProgram(), {{.plan = {.fallback = kFused}}});
-  EXPECT_EQ(fused.ForVoxels(5)[0], kFused);
-  EXPECT_EQ(fused.ForVoxels(5)[2].dataflow, Dataflow::kGatherGemmScatter);
-  EXPECT_EQ(fused.ForVoxels(5)[2].block.rows, 0);
+  const PlanTable tiled(MakeProgram(), {{.plan = {.fallback = kTiled}}});
+  EXPECT_EQ(tiled.ForVoxels(5)[0], kTiled);
+  EXPECT_EQ(tiled.ForVoxels(5)[2].dataflow, Dataflow::kGatherGemmScatter);
+  EXPECT_EQ(tiled.ForVoxels(5)[2].block, kernels::ConvBlock());
+}
+
+TEST(PlanTableTest, OnePlanOfEverySizeIsAsItIs) {
+  const Program program = MakeProgram();
+  const std::vector<ConvPlan> plans = {kTiled, kGrouped, kGrouped};
+  const PlanTable table(program, plans);
+  for (const int64_t voxels : {int64_t{0}, int64_t{1} << 30, PlanTable::kNoLimit}) {
+    EXPECT_EQ(table.ForVoxels(voxels), plans) << voxels;
+  }
+  EXPECT_EQ(table.forms(), (std::vector<RulebookForms>{{.tiles = true}, {.pairs = true}, {}}));
+}
+
+// What a server without a tuned plan runs by.
+TEST(PlanTableTest, DefaultsOfAGpu) {
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const bool allow_tf32 : {false, true}) {
+      EXPECT_EQ(DefaultCudaConvPlan(dtype, allow_tf32).dataflow, Dataflow::kImplicitGemm);
+    }
+  }
+  EXPECT_EQ(DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/true).dataflow, Dataflow::kImplicitGemm);
+  const ConvPlan exact = DefaultCudaConvPlan(DType::kFloat32, /*allow_tf32=*/false);
+  EXPECT_EQ(exact.dataflow, Dataflow::kGatherGemmScatter);
+  EXPECT_EQ(exact.grouping.epsilon, 0.2);
+  // "c" is not served by tiles, as on a GPU without the instructions.
+  const PlanTable table(MakeProgram(), {{.plan = {.fallback = kDefaultCudaConvPlan}}});
+  EXPECT_EQ(table.ForVoxels(5), (std::vector<ConvPlan>{kDefaultCudaConvPlan, kDefaultCudaConvPlan, kGrouped}));
 }
 
 // As maps that the CPU made for a GPU are read.
 TEST(PlanTableTest, UniversalPlansAreOfTheFirstDataflowThatTheDeviceServes) {
   Program program = MakeProgram();
-  EXPECT_EQ(UniversalPlans(program, {kFused, kGrouped, kFused}), std::vector<ConvPlan>(3, kGrouped));
+  EXPECT_EQ(UniversalPlans(program, {kTiled, kGrouped, kTiled}), std::vector<ConvPlan>(3, kGrouped));
+  constexpr ConvPlan kOnCpu = {.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}};
   for (ProgramConv& conv : program.convs) conv.served = {{.dataflow = Dataflow::kFetchOnDemand}};
-  EXPECT_EQ(UniversalPlans(program, {kFused, kFused, kFused}), std::vector<ConvPlan>(3, kFused));
+  EXPECT_EQ(UniversalPlans(program, {kOnCpu, kOnCpu, kOnCpu}), std::vector<ConvPlan>(3, kOnCpu));
 }
 
 TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
@@ -71,15 +103,15 @@ TEST(PlanTableTest, RulebooksHaveTheFormsThatAnyBucketReads) {
   EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kGrouped}}}).forms(),
             (Forms{{.pairs = true}, {.pairs = true}, {}}));
   // "c" is not served: its rulebook has pairs too.
-  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
-            (Forms{{.neighbours = true}, {.pairs = true, .neighbours = true}, {}}));
-  program.convs[2].served.push_back({Dataflow::kFetchOnDemand, {{64}}});
-  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kFused}}}).forms(),
-            (Forms{{.neighbours = true}, {.neighbours = true, .swapped_neighbours = true}, {}}));
-  EXPECT_EQ(PlanTable(program, {{.max_voxels = 10, .plan = {.fallback = kFused}},
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
+            (Forms{{.tiles = true}, {.pairs = true, .tiles = true}, {}}));
+  program.convs[2].served.push_back({Dataflow::kImplicitGemm, {{kBlock}}});
+  EXPECT_EQ(PlanTable(program, {{.plan = {.fallback = kTiled}}}).forms(),
+            (Forms{{.tiles = true}, {.tiles = true, .swapped_tiles = true}, {}}));
+  EXPECT_EQ(PlanTable(program, {{.max_voxels = 10, .plan = {.fallback = kTiled}},
                                 {.min_voxels = 10, .plan = {.fallback = kGrouped}}})
                 .forms()[0],
-            (RulebookForms{.pairs = true, .neighbours = true}));
+            (RulebookForms{.pairs = true, .tiles = true}));
 }
 
 TEST(PlanTableTest, PoolsReadNeighboursWhateverThePlan) {

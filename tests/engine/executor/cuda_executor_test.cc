@@ -87,11 +87,13 @@ TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
   int num_others = 0;
   for (const ProgramConv& conv : program_.convs) {
     for (const ServedDataflow& served : conv.served) {
-      ConvPlan other = ByDataflow(kDefaultCudaConvPlan, served.dataflow);
-      if (other == kDefaultCudaConvPlan) continue;
-      ++num_others;
-      for (const int32_t rows : {0, served.block_rows ? served.block_rows->back() : 0}) {
-        other.block.rows = rows;
+      std::vector<kernels::ConvBlock> blocks = {{}};
+      if (served.blocks) blocks.insert(blocks.end(), served.blocks->begin(), served.blocks->end());
+      for (const kernels::ConvBlock& block : blocks) {
+        ConvPlan other = ByDataflow(kDefaultCudaConvPlan, served.dataflow);
+        other.block = block;
+        if (other == kDefaultCudaConvPlan) continue;
+        ++num_others;
         const Plan plan{.fallback = kDefaultCudaConvPlan, .by_node = {{conv.node, other}}};
         const std::vector<float> scores = scores_by(PlanTable(program_, {{.plan = plan}}));
         ASSERT_EQ(scores.size(), expected.size());
@@ -100,8 +102,8 @@ TEST_F(CudaExecutorTest, EachConvolutionGivesTheSameByEveryDataflow) {
           largest_error = std::max(largest_error, std::abs(scores[i] - expected[i]));
         }
         EXPECT_LE(largest_error, 0.2f) << conv.node << " by " << DataflowOf(served.dataflow).name() << ", "
-                                       << conv.in_channels << " -> " << conv.out_channels << " channels, rulebook "
-                                       << conv.rulebook << ", " << rows << " rows";
+                                       << Describe(block) << ", " << conv.in_channels << " -> " << conv.out_channels
+                                       << " channels, rulebook " << conv.rulebook;
       }
     }
   }

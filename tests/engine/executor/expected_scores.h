@@ -50,9 +50,8 @@ inline std::vector<Variant> VariantsOf(support::Device device) {
   grid.plan.map_search = MapSearch::kGrid;
   grid.plan.grouping.grouping = kernels::Grouping::kSymmetric;
   Variant half = hash;
-  half.name = "HalfFetchOnDemand";
+  half.name = "Half";
   half.precision = ModelConfig::Precision::kFloat16;
-  half.plan.dataflow = Dataflow::kFetchOnDemand;
   return {hash, grid, half};
 }
 

@@ -27,6 +27,11 @@ inline TunedPlan ExamplePlan() {
   first.bucket.plan.by_node = {
       {"stem.0",
        {.map_search = MapSearch::kGrid, .dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}, .grouping = {}}},
+      {"tiles",
+       {.map_search = MapSearch::kHash,
+        .dataflow = Dataflow::kImplicitGemm,
+        .block = {.rows = 128, .columns = 96, .split_k = 2, .by_warps = true},
+        .grouping = {}}},
       {"stem.1",
        {.map_search = MapSearch::kHash,
         .dataflow = Dataflow::kGatherGemmScatter,

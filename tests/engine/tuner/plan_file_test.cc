@@ -63,16 +63,17 @@ buckets {
   num_scans: 12
   default_ms: 4.321
   tuned_ms: 3.21
-  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.8 }
+  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM }
   convs { node: "down" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_SEPARATE epsilon: 0.8 }
   convs { node: "last" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_FIXED epsilon: 0.8 }
   convs { node: "stem.0" map_search: MAP_SEARCH_GRID dataflow: DATAFLOW_FETCH_ON_DEMAND block_rows: 64 }
   convs { node: "stem.1" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.1 bmm_max_rows: 40000 }
+  convs { node: "tiles" map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM block_rows: 128 block_columns: 96 split_k: 2 by_warps: true }
   convs { node: "up" map_search: MAP_SEARCH_MERGE dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_SYMMETRIC epsilon: 0.8 }
 }
 buckets {
   min_voxels: 65536
-  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_GATHER_GEMM_SCATTER grouping: GROUPING_ADAPTIVE epsilon: 0.8 }
+  fallback { map_search: MAP_SEARCH_HASH dataflow: DATAFLOW_IMPLICIT_GEMM }
 }
 )");
 }
@@ -91,7 +92,7 @@ TEST(PlanTextTest, ExtremesComeBackEqual) {
           const ConvPlan conv = {
               .map_search = kernels::MapSearch::kMerge,
               .dataflow = dataflow->id(),
-              .block = {.rows = 1 << 20},
+              .block = {.rows = 1 << 20, .columns = 1 << 20, .split_k = 1 << 20, .by_warps = true},
               .grouping = {.grouping = kernels::Grouping::kFixed, .epsilon = epsilon, .bmm_max_rows = bmm_max_rows}};
           plan.buckets[1].bucket.plan.fallback = conv;
           plan.buckets[1].bucket.plan.by_node = {{"a", conv}};
@@ -150,7 +151,7 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
     EXPECT_EQ(gpu.plan.ForNode("a"), kDefaultCudaConvPlan) << dtype;
     EXPECT_EQ(gpu.plan.ForNode("b").grouping.epsilon, 0);
     EXPECT_EQ(gpu.plan.ForNode("b").block.rows, 32);
-    EXPECT_EQ(gpu.plan.ForNode("b").dataflow, Dataflow::kGatherGemmScatter);
+    EXPECT_EQ(gpu.plan.ForNode("b").dataflow, Dataflow::kImplicitGemm);
   }
   EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "float32")").plan.fallback,
             DefaultCudaConvPlan(DType::kFloat32, false));
@@ -161,7 +162,7 @@ TEST(ParsePlanTest, TellsEveryProblem) {
       ProblemsIn(R"(buckets { min_voxels: 5 max_voxels: 5 num_scans: 4294967295 default_ms: -1 tuned_ms: nan
                               fallback { node: "x" grouping: 9 }
                               convs { node: "a" map_search: 4 dataflow: 7 grouping: -1 epsilon: 1.5 }
-                              convs { node: "a" dataflow: DATAFLOW_IMPLICIT_GEMM block_rows: 1048577 }
+                              convs { node: "a" block_rows: 1048577 block_columns: 1048577 split_k: 4294967295 }
                               convs { bmm_max_rows: 9223372036854775808 } })"),
       ElementsAre("plan: has no key", "plan: buckets[0]: holds nothing, min_voxels is 5 and max_voxels is 5",
                   "plan: buckets[0]: num_scans is 4294967295; at most 2147483647 is possible",
@@ -172,8 +173,9 @@ TEST(ParsePlanTest, TellsEveryProblem) {
                   "plan: buckets[0], node \"a\": dataflow 7 is unknown",
                   "plan: buckets[0], node \"a\": grouping -1 is unknown",
                   "plan: buckets[0], node \"a\": epsilon is 1.5; it must be 0 to 1",
-                  "plan: buckets[0], node \"a\": dataflow IMPLICIT_GEMM is not served yet",
                   "plan: buckets[0], node \"a\": block_rows is 1048577; at most 1048576 is possible",
+                  "plan: buckets[0], node \"a\": block_columns is 1048577; at most 1048576 is possible",
+                  "plan: buckets[0], node \"a\": split_k is 4294967295; at most 1048576 is possible",
                   "plan: buckets[0], node \"a\": stands twice", "plan: buckets[0]: convs[2] has no node",
                   "plan: buckets[0], node \"\": bmm_max_rows is 9223372036854775808; at most 9223372036854775807 is "
                   "possible"));
@@ -218,7 +220,11 @@ TEST(ParsePlanTest, BucketsAscendWithoutOverlap) {
 TEST(ParsePlanTest, SyntaxErrorsNameTheirPlace) {
   EXPECT_THAT(ProblemsIn("key {}\nbuckets {\n  convs { dataflow: DATAFLOW_MAGIC }\n}"),
               ElementsAre(AllOf(StartsWith("plan:3:"), HasSubstr("DATAFLOW_MAGIC"))));
-  EXPECT_THAT(ProblemsIn(Bucket("convs { node: \"a\" block_rows: -1 }")), ElementsAre(StartsWith("plan:1:")));
+  for (const char* const field : {"block_rows: -1", "block_columns: -1", "split_k: 0.5", "by_warps: 2"}) {
+    EXPECT_THAT(ProblemsIn(Bucket(std::string("convs { node: \"a\" ") + field + " }")),
+                ElementsAre(StartsWith("plan:1:")))
+        << field;
+  }
   EXPECT_THAT(ProblemsIn(Bucket("convs { node: \"a\" colour: 1 }")), ElementsAre(HasSubstr("colour")));
 }
 
@@ -307,24 +313,39 @@ TEST(PlanProblemsTest, OnAGpu) {
   Program program;
   program.convs.resize(2);
   const ServedDataflow grouped{.dataflow = Dataflow::kGatherGemmScatter};
+  const kernels::ConvBlock small{.rows = 64, .columns = 32, .split_k = 1};
+  const kernels::ConvBlock large{.rows = 128, .columns = 96, .split_k = 2, .by_warps = true};
   program.convs[0] = {
-      .node = "narrow", .is_on_cuda = true, .served = {grouped, {Dataflow::kFetchOnDemand, {{32, 64}}}}};
+      .node = "narrow", .is_on_cuda = true, .served = {grouped, {Dataflow::kImplicitGemm, {{small, large}}}}};
   program.convs[1] = {.node = "wide", .is_on_cuda = true, .served = {grouped}};
   TunedPlan plan = ExamplePlan();
-  plan.buckets[0].bucket.plan.by_node = {{"narrow", {.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 64}}},
+  plan.buckets[0].bucket.plan.by_node = {{"narrow", {.dataflow = Dataflow::kImplicitGemm, .block = large}},
                                          {"wide", {.dataflow = Dataflow::kGatherGemmScatter}}};
-  plan.buckets[1].bucket.plan.fallback = {.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 48}};
+  plan.buckets[1].bucket.plan.fallback = {.dataflow = Dataflow::kImplicitGemm, .block = {.rows = 48}};
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
-  plan.buckets[0].bucket.plan.by_node["narrow"].block.rows = 0;
+  ConvPlan& narrow = plan.buckets[0].bucket.plan.by_node["narrow"];
+  narrow.block = {};
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
 
-  plan.buckets[0].bucket.plan.by_node["narrow"].block.rows = 48;
-  plan.buckets[0].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kFetchOnDemand};
+  narrow.block = small;
+  for (const auto& spoil : std::vector<void (*)(kernels::ConvBlock&)>{
+           [](auto& block) { block.rows = 128; }, [](auto& block) { block.columns = 0; },
+           [](auto& block) { block.split_k = 0; }, [](auto& block) { block.by_warps = true; }}) {
+    narrow.block = small;
+    spoil(narrow.block);
+    EXPECT_THAT(PlanProblems(plan, program), ElementsAre(HasSubstr("is not served here"))) << Describe(narrow.block);
+  }
+
+  narrow.block = {.rows = 48, .columns = 32, .split_k = 4};
+  plan.buckets[0].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kImplicitGemm};
   plan.buckets[1].bucket.plan.by_node["gone"] = {};
+  plan.buckets[1].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kGatherGemmScatter, .block = {.columns = 32}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], node \"narrow\": block_rows 48 is not served here; 0, 32, 64 are",
-                          "buckets[0], node \"wide\": dataflow FETCH_ON_DEMAND is not served here",
-                          "buckets[1], node \"gone\": is no convolution of the model"));
+              ElementsAre("buckets[0], node \"narrow\": a block of 48 x 32, split 4 is not served here; 64 x 32, "
+                          "128 x 96 by warps, split 2 are",
+                          "buckets[0], node \"wide\": dataflow IMPLICIT_GEMM is not served here",
+                          "buckets[1], node \"gone\": is no convolution of the model",
+                          "buckets[1], node \"wide\": a block of 0 x 32 is not served here; any number of rows are"));
 }
 
 TEST(PlanProblemsTest, OnACpu) {
@@ -335,10 +356,13 @@ TEST(PlanProblemsTest, OnACpu) {
   plan.buckets.resize(1);
   plan.buckets[0].bucket.plan = {.fallback = {}, .by_node = {{"a", {.block = {.rows = 256}}}}};
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
+  plan.buckets[0].bucket.plan.by_node["a"].block.columns = 64;
+  EXPECT_THAT(PlanProblems(plan, program),
+              ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not served here; any number of rows are"));
   plan.buckets[0].bucket.plan = {.fallback = kDefaultCudaConvPlan, .by_node = {{"a", kDefaultCudaConvPlan}}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], fallback: dataflow GATHER_GEMM_SCATTER is not served on a CPU",
-                          "buckets[0], node \"a\": dataflow GATHER_GEMM_SCATTER is not served on a CPU"));
+              ElementsAre("buckets[0], fallback: dataflow IMPLICIT_GEMM is not served on a CPU",
+                          "buckets[0], node \"a\": dataflow IMPLICIT_GEMM is not served on a CPU"));
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ RulebookSpec Strided() {
   return {.in_level = 0, .out_level = 1, .geometry = {.kernel_size = {2, 2, 2, 1}, .stride = {2, 2, 2, 1}}};
 }
 
-// Two levels: stem, down, two deep ones, up, and a convolution on every voxel. `up` has no fetch-on-demand.
+constexpr ConvPlan kGrouped = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
+
+// Two levels: stem, down, two deep ones, up, and a convolution on every voxel. `up` has no implicit GEMM.
 Program FakeProgram(bool is_on_cuda) {
   Program program;
   program.levels.resize(2);
@@ -48,7 +50,7 @@ Program FakeProgram(bool is_on_cuda) {
                        {.spec = Strided(), .first_conv = 1},
                        {.spec = Strided(), .swap_of = kDown, .first_conv = 4},
                        {.spec = Submanifold(1), .first_conv = 2}};
-  const auto add = [&](const char* node, int rulebook, std::vector<int32_t> rows) {
+  const auto add = [&](const char* node, int rulebook, const std::vector<int32_t>& rows) {
     program.convs.push_back({.node = node,
                              .step = static_cast<int>(program.convs.size()),
                              .rulebook = rulebook,
@@ -56,12 +58,11 @@ Program FakeProgram(bool is_on_cuda) {
                              .out_channels = 64,
                              .is_on_cuda = is_on_cuda});
     std::vector<ServedDataflow>& served = program.convs.back().served;
-    if (is_on_cuda) served.push_back({.dataflow = Dataflow::kGatherGemmScatter});
-    if (!is_on_cuda) {
-      served.push_back({.dataflow = Dataflow::kFetchOnDemand});
-    } else if (!rows.empty()) {
-      served.push_back({.dataflow = Dataflow::kFetchOnDemand, .block_rows = std::move(rows)});
-    }
+    served.push_back({.dataflow = is_on_cuda ? Dataflow::kGatherGemmScatter : Dataflow::kFetchOnDemand});
+    if (!is_on_cuda || rows.empty()) return;
+    std::vector<kernels::ConvBlock> blocks;
+    for (const int32_t of_block : rows) blocks.push_back({.rows = of_block, .columns = 64, .split_k = 1});
+    served.push_back({.dataflow = Dataflow::kImplicitGemm, .blocks = std::move(blocks)});
   };
   add("stem", kSubmanifold0, {64, 128});
   add("down", kDown, {64, 128});
@@ -70,7 +71,7 @@ Program FakeProgram(bool is_on_cuda) {
   add("up", kUp, {});
   add("last", kSubmanifold0, {64, 128});
   program.has_scores = true;
-  program.default_plans = PlanTable(program, {{.plan = {.fallback = is_on_cuda ? kDefaultCudaConvPlan : ConvPlan()}}});
+  program.default_plans = PlanTable(program, {{.plan = {.fallback = is_on_cuda ? kGrouped : ConvPlan()}}});
   return program;
 }
 
@@ -142,8 +143,12 @@ class FakeDevice {
       for (size_t c = 0; c < plans.size(); ++c) {
         output.conv_times.push_back(absl::Microseconds(conv_us(c, plans[c], voxels)));
       }
-      for (const ProgramRulebook& rulebook : program_.rulebooks) {
-        output.rulebook_sizes.push_back(SizesOf(rulebook, voxels));
+      // A GPU counts pairs where it makes them.
+      for (size_t i = 0; i < program_.rulebooks.size(); ++i) {
+        const ProgramRulebook& rulebook = program_.rulebooks[i];
+        const RulebookForms& forms = table.forms()[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : i];
+        const bool is_counted = forms.pairs || !program_.convs.front().is_on_cuda;
+        output.rulebook_sizes.push_back(is_counted ? SizesOf(rulebook, voxels) : std::vector<int64_t>());
       }
     }
     return output;
@@ -165,7 +170,7 @@ std::vector<InferTask> Scans(const std::vector<int64_t>& sizes) {
   return scans;
 }
 
-bool IsFetchOnDemand(const ConvPlan& plan) { return plan.dataflow == Dataflow::kFetchOnDemand; }
+bool IsImplicitGemm(const ConvPlan& plan) { return plan.dataflow == Dataflow::kImplicitGemm; }
 
 class PlanSearchTest : public ::testing::Test {
  protected:
@@ -210,11 +215,11 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
     switch (conv) {
       case 0:
-        return IsFetchOnDemand(plan) && plan.block.rows == 128 ? 20 : 100;
+        return IsImplicitGemm(plan) && plan.block.rows == 128 ? 20 : 100;
       case 2:
-        return IsFetchOnDemand(plan) && plan.block.rows == 256 ? 30 : 100;
+        return IsImplicitGemm(plan) && plan.block.rows == 256 ? 30 : 100;
       case 3:
-        return IsFetchOnDemand(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
+        return IsImplicitGemm(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
       case 4:
         return plan.grouping.grouping == Grouping::kSeparate ? 70 : 100;
       default:
@@ -222,10 +227,10 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
     }
   };
   const NetworkPlan plan = SearchOne();
-  EXPECT_TRUE(IsFetchOnDemand(plan[0]));
+  EXPECT_TRUE(IsImplicitGemm(plan[0]));
   EXPECT_EQ(plan[0].block.rows, 128);
   EXPECT_EQ(plan[1], Defaults()[1]);
-  EXPECT_TRUE(IsFetchOnDemand(plan[2]));
+  EXPECT_TRUE(IsImplicitGemm(plan[2]));
   EXPECT_EQ(plan[2].block.rows, 256);
   EXPECT_EQ(plan[3].grouping.grouping, Grouping::kSeparate);
   EXPECT_EQ(plan[4].grouping.grouping, Grouping::kSeparate);
@@ -236,6 +241,24 @@ TEST_F(PlanSearchTest, FindsWhatIsPlantedForEachConvolution) {
   EXPECT_EQ(result_.convs[0][0].tuned_time, absl::Microseconds(20));
   EXPECT_EQ(result_.convs[0][0].plan, plan[0]);
   EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(80 + 70 + 40 + 30));
+}
+
+// Groupings follow from the numbers of pairs, which tiles do not tell.
+TEST_F(PlanSearchTest, FindsGroupingsBesideADefaultThatReadsTiles) {
+  program_.default_plans = PlanTable(program_, {{.plan = {.fallback = kDefaultCudaConvPlan}}});
+  const NetworkPlan defaults = Defaults();
+  ASSERT_EQ(std::count_if(defaults.begin(), defaults.end(), IsImplicitGemm), 5);  // all but "up"
+  device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
+    if (conv == 1) return plan.block.rows == 128 ? 80 : 100;
+    return !IsImplicitGemm(plan) && plan.grouping.grouping == Grouping::kSeparate ? 60 : 100;
+  };
+  const NetworkPlan plan = SearchOne();
+  EXPECT_TRUE(IsImplicitGemm(plan[1]));
+  EXPECT_EQ(plan[1].block.rows, 128);
+  for (const size_t conv : {0, 2, 3, 4, 5}) {
+    EXPECT_EQ(plan[conv].dataflow, Dataflow::kGatherGemmScatter) << conv;
+    EXPECT_EQ(plan[conv].grouping.grouping, Grouping::kSeparate) << conv;
+  }
 }
 
 // Of 1,050 parameters the best, although few are measured.
@@ -255,7 +278,7 @@ TEST_F(PlanSearchTest, FindsTheBestGroupingParameters) {
     return 9.0 * static_cast<double>(grouping.groups.size()) + 2e-4 * static_cast<double>(grouping.num_gathered_rows);
   };
   device_.conv_us = [&](size_t conv, const ConvPlan& plan, int64_t) {
-    if (IsFetchOnDemand(plan)) return 1e4;
+    if (IsImplicitGemm(plan)) return 1e4;
     return cost_us(program_.rulebooks[static_cast<size_t>(program_.convs[conv].rulebook)], plan.grouping);
   };
   const NetworkPlan plan = SearchOne(kVoxels);
@@ -274,7 +297,7 @@ TEST_F(PlanSearchTest, FindsTheBestGroupingParameters) {
 
 TEST_F(PlanSearchTest, AdvantagesBelowOnePercentAreNone) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
-    return IsFetchOnDemand(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 99.1 : 100;
+    return IsImplicitGemm(plan) ? 200 : plan.grouping.grouping == Grouping::kSeparate ? 99.1 : 100;
   };
   EXPECT_EQ(SearchOne(), Defaults());
 }
@@ -282,7 +305,7 @@ TEST_F(PlanSearchTest, AdvantagesBelowOnePercentAreNone) {
 TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
     if (conv != 2) return 100;
-    return IsFetchOnDemand(plan) == (voxels < 30000) ? 50 : 100;
+    return IsImplicitGemm(plan) == (voxels < 30000) ? 50 : 100;
   };
   const absl::StatusOr<SearchResult> result = Search({20000, 150000, 21000, 140000});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -293,20 +316,20 @@ TEST_F(PlanSearchTest, SizesGetPlansOfTheirOwn) {
   EXPECT_EQ(result->buckets[1].bucket.min_voxels, 65536);
   EXPECT_EQ(result->buckets[1].bucket.max_voxels, PlanTable::kNoLimit);
   EXPECT_EQ(result->buckets[0].num_scans, 2);
-  EXPECT_TRUE(IsFetchOnDemand(PlanOf(*result, 0)[2]));
-  EXPECT_FALSE(IsFetchOnDemand(PlanOf(*result, 1)[2]));
+  EXPECT_TRUE(IsImplicitGemm(PlanOf(*result, 0)[2]));
+  EXPECT_FALSE(IsImplicitGemm(PlanOf(*result, 1)[2]));
 }
 
-// The small size wins 100 us by reading neighbours, the large one 400 by another grouping. Beside the large one's pairs
-// the neighbours cost 200.
+// The small size wins 100 us by reading tiles, the large one 400 by another grouping. Beside the large one's pairs
+// the tiles cost 200.
 TEST_F(PlanSearchTest, SizesThatLoseBesideTheOthersKeepTheDefault) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
-    if (voxels < 30000) return (conv == 2 || conv == 3) && IsFetchOnDemand(plan) ? 450 : 500;
-    return conv == 0 && !IsFetchOnDemand(plan) && plan.grouping.grouping == Grouping::kSeparate ? 100 : 500;
+    if (voxels < 30000) return (conv == 2 || conv == 3) && IsImplicitGemm(plan) ? 450 : 500;
+    return conv == 0 && !IsImplicitGemm(plan) && plan.grouping.grouping == Grouping::kSeparate ? 100 : 500;
   };
   device_.forms_us = [](const PlanTable& table) {
     const RulebookForms& forms = table.forms()[kSubmanifold1];
-    return forms.pairs && forms.neighbours ? 200 : 0;
+    return forms.pairs && forms.tiles ? 200 : 0;
   };
   const absl::StatusOr<SearchResult> result = Search({20000, 150000});
   ASSERT_TRUE(result.ok()) << result.status();
@@ -321,7 +344,7 @@ TEST_F(PlanSearchTest, SizesThatLoseBesideTheOthersKeepTheDefault) {
 // One bucket, where half of the scans want the one and half the other: sums decide, not the middle scan.
 TEST_F(PlanSearchTest, AllScansOfABucketCount) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t voxels) {
-    if (conv != 2 || !IsFetchOnDemand(plan)) return 100;
+    if (conv != 2 || !IsImplicitGemm(plan)) return 100;
     return voxels > 40000 ? 90 : 190;
   };
   EXPECT_EQ(PlanOf(*Search({35000, 45000}), 0), Defaults());
@@ -335,32 +358,32 @@ TEST_F(PlanSearchTest, SixteenScansOfABucketAreMeasured) {
 
 TEST_F(PlanSearchTest, WhatComputesSomethingElseIsDropped) {
   device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) {
-    return !IsFetchOnDemand(plan) ? 100 : plan.block.rows == 64 ? 30 : 50;
+    return !IsImplicitGemm(plan) ? 100 : plan.block.rows == 64 ? 30 : 50;
   };
   // Of 4.0: 2% is 0.08.
   device_.score_error = [](const NetworkPlan& plans) {
-    return IsFetchOnDemand(plans[3]) && plans[3].block.rows == 64 ? 0.15f : 0.05f;
+    return IsImplicitGemm(plans[3]) && plans[3].block.rows == 64 ? 0.15f : 0.05f;
   };
   const NetworkPlan plan = SearchOne();
   EXPECT_EQ(plan[0].block.rows, 64);
   EXPECT_EQ(plan[2].block.rows, 64);
-  EXPECT_TRUE(IsFetchOnDemand(plan[3]));
+  EXPECT_TRUE(IsImplicitGemm(plan[3]));
   EXPECT_NE(plan[3].block.rows, 64);
   ASSERT_EQ(result_.notes.size(), 1u);
-  EXPECT_THAT(result_.notes[0], HasSubstr("deep.1 by fetch_on_demand 64 rows"));
+  EXPECT_THAT(result_.notes[0], HasSubstr("deep.1 by implicit_gemm 64 x 64"));
   EXPECT_THAT(result_.notes[0], HasSubstr("a score is off by 0.1"));  // 0.15 against the default's 0.05
 }
 
 TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
-    return conv == 1 && IsFetchOnDemand(plan) ? 30 : 100;
+    return conv == 1 && IsImplicitGemm(plan) ? 30 : 100;
   };
-  device_.is_nondeterministic = [](const NetworkPlan& plans) { return IsFetchOnDemand(plans[1]); };
+  device_.is_nondeterministic = [](const NetworkPlan& plans) { return IsImplicitGemm(plans[1]); };
   EXPECT_EQ(SearchOne(), Defaults());
-  ASSERT_EQ(result_.notes.size(), 2u);  // 64 and 128 rows
+  ASSERT_EQ(result_.notes.size(), 3u);  // the default block, 64 and 128 rows
   EXPECT_THAT(result_.notes[0], HasSubstr("its results differ from run to run"));
   options_.may_be_nondeterministic = true;
-  EXPECT_TRUE(IsFetchOnDemand(SearchOne()[1]));
+  EXPECT_TRUE(IsImplicitGemm(SearchOne()[1]));
 }
 
 TEST_F(PlanSearchTest, LabelsAreComparedWithoutScores) {
@@ -420,7 +443,7 @@ TEST_F(PlanSearchTest, BoxesHaveTheirLikes) {
 // Both forms of a rulebook cost more than a convolution wins by its own dataflow.
 TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
-    return conv == 2 && IsFetchOnDemand(plan) ? 80 : conv == 3 && IsFetchOnDemand(plan) ? 110 : 100;
+    return conv == 2 && IsImplicitGemm(plan) ? 80 : conv == 3 && IsImplicitGemm(plan) ? 110 : 100;
   };
   const auto forms = [this](const NetworkPlan& plans) {
     std::set<std::pair<int, Dataflow>> made;
@@ -428,14 +451,14 @@ TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
     return static_cast<double>(made.size());
   };
   device_.geometry_us = [&](const NetworkPlan& plans) { return 5 * forms(plans); };
-  EXPECT_FALSE(IsFetchOnDemand(SearchOne()[3]));
-  EXPECT_TRUE(IsFetchOnDemand(SearchOne()[2]));
+  EXPECT_FALSE(IsImplicitGemm(SearchOne()[3]));
+  EXPECT_TRUE(IsImplicitGemm(SearchOne()[2]));
   device_.geometry_us = [&](const NetworkPlan& plans) { return 15 * forms(plans); };
-  const NetworkPlan both = SearchOne();  // by fetch-on-demand: 190 against 200 and against 180 + 15
-  EXPECT_TRUE(IsFetchOnDemand(both[2]));
-  EXPECT_TRUE(IsFetchOnDemand(both[3]));
+  const NetworkPlan both = SearchOne();  // by implicit GEMM: 190 against 200 and against 180 + 15
+  EXPECT_TRUE(IsImplicitGemm(both[2]));
+  EXPECT_TRUE(IsImplicitGemm(both[3]));
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
-    return conv == 2 && IsFetchOnDemand(plan) ? 90 : IsFetchOnDemand(plan) ? 120 : 100;
+    return conv == 2 && IsImplicitGemm(plan) ? 90 : IsImplicitGemm(plan) ? 120 : 100;
   };
   EXPECT_EQ(SearchOne(), Defaults());
 }
@@ -456,27 +479,28 @@ TEST_F(PlanSearchTest, FindsHowEachLevelIsSearched) {
 
 // Every convolution looks faster; the whole network is slower.
 TEST_F(PlanSearchTest, KeepsTheDefaultWhereTheWholeDoesNotWin) {
-  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsImplicitGemm(plan) ? 50 : 100; };
   device_.geometry_us = [](const NetworkPlan& plans) {
-    return std::any_of(plans.begin(), plans.end(), IsFetchOnDemand) ? 5000 : 50;
+    return std::any_of(plans.begin(), plans.end(), IsImplicitGemm) ? 5000 : 50;
   };
   EXPECT_EQ(SearchOne(), Defaults());
 }
 
 TEST_F(PlanSearchTest, CandidatesThatFailAreNotes) {
-  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsImplicitGemm(plan) ? 50 : 100; };
   device_.fails = [](const NetworkPlan& plans) {
     return plans[0].block.rows == 128 || plans[1].block.rows == 128 ? absl::ResourceExhaustedError("no memory")
                                                                     : absl::OkStatus();
   };
   const NetworkPlan plan = SearchOne();
-  EXPECT_EQ(plan[0].block.rows, 64);
+  EXPECT_TRUE(IsImplicitGemm(plan[0]));
+  EXPECT_NE(plan[0].block.rows, 128);
   EXPECT_THAT(result_.notes, ElementsAre(HasSubstr("runs of candidates failed")));
 }
 
 TEST_F(PlanSearchTest, AFailedDeviceEndsTheSearch) {
   device_.fails = [](const NetworkPlan& plans) {
-    return IsFetchOnDemand(plans[0])
+    return IsImplicitGemm(plans[0])
                ? WithReason(absl::UnavailableError("an illegal address"), error_reason::kDeviceFailed)
                : absl::OkStatus();
   };
@@ -531,7 +555,7 @@ TEST_F(PlanSearchTest, ProgressNeverFalls) {
 }
 
 TEST_F(PlanSearchTest, EndsWithinItsTime) {
-  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsFetchOnDemand(plan) ? 50 : 100; };
+  device_.conv_us = [](size_t, const ConvPlan& plan, int64_t) { return IsImplicitGemm(plan) ? 50 : 100; };
   device_.run_takes = absl::Milliseconds(10);
   options_.repeats = 50;
   for (const int64_t runs : {1, 30, 300, 1000, 3000}) {
@@ -543,7 +567,7 @@ TEST_F(PlanSearchTest, EndsWithinItsTime) {
     EXPECT_FALSE(result->buckets.empty());
     // Enough is a matter of the runs that candidates need; then the plan is found although much was left out.
     if (runs >= 1000) {
-      EXPECT_TRUE(IsFetchOnDemand(PlanOf(*result, 0)[0])) << runs;
+      EXPECT_TRUE(IsImplicitGemm(PlanOf(*result, 0)[0])) << runs;
     }
     if (runs == 1) {
       EXPECT_EQ(PlanOf(*result, 0), Defaults());
@@ -583,7 +607,7 @@ TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
   EXPECT_EQ(plan[3].block.rows, 64);
   EXPECT_EQ(plan[0].map_search, MapSearch::kMerge);
   EXPECT_EQ(plan[2].map_search, MapSearch::kHash);
-  for (const ConvPlan& conv : plan) EXPECT_TRUE(IsFetchOnDemand(conv));
+  for (const ConvPlan& conv : plan) EXPECT_EQ(conv.dataflow, Dataflow::kFetchOnDemand);
 }
 
 // Every run of a candidate gives each convolution one: nothing is measured twice.
@@ -607,7 +631,11 @@ TEST(PlanCandidates, AreDistinct) {
 }
 
 TEST(PlanCandidates, AreDescribed) {
-  EXPECT_EQ(Describe(kDefaultCudaConvPlan), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
+  EXPECT_EQ(Describe(kGrouped), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
+  EXPECT_EQ(Describe({.map_search = MapSearch::kHash,
+                      .dataflow = Dataflow::kImplicitGemm,
+                      .block = {.rows = 128, .columns = 96, .split_k = 2, .by_warps = true}}),
+            "implicit_gemm 128 x 96 by warps, split 2 HASH");
   EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block = {.rows = 128}}), "fetch_on_demand 128 rows GRID");
 }
 

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "engine/ops/conv/distinct_groupings.h"
+#include "kernels/conv/fetch_on_demand.h"
+#include "kernels/conv/implicit_gemm.h"
 
 namespace voxserve {
 namespace {
@@ -61,14 +65,45 @@ TEST(DataflowTest, EveryEntryReadsSomeFormOfARulebookEitherWayRound) {
   }
 }
 
+// A convolution's default and all its blocks, no others.
 TEST(ServedDataflowTest, ServesItsOwnBlocks) {
-  const ServedDataflow some{.dataflow = Dataflow::kFetchOnDemand, .blocks = {{{.rows = 64}, {.rows = 128}}}};
-  EXPECT_TRUE(some.Serves({.dataflow = Dataflow::kFetchOnDemand}));
-  EXPECT_TRUE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 128}}));
-  EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kFetchOnDemand, .block = {.rows = 96}}));
+  using kernels::ConvBlock;
+  const ServedDataflow some{.dataflow = Dataflow::kImplicitGemm,
+                            .blocks = {{{.rows = 64, .columns = 32, .split_k = 1},
+                                        {.rows = 64, .columns = 32, .split_k = 2},
+                                        {.rows = 128, .columns = 96, .split_k = 1, .by_warps = true}}}};
+  const auto serves = [](const ServedDataflow& served, const ConvBlock& block) {
+    return served.Serves({.dataflow = served.dataflow, .block = block});
+  };
+  EXPECT_TRUE(serves(some, {}));
+  for (const ConvBlock& block : *some.blocks) EXPECT_TRUE(serves(some, block)) << Describe(block);
+  for (const ConvBlock& block : std::vector<ConvBlock>{{.rows = 64},
+                                                       {.rows = 64, .columns = 32},
+                                                       {.rows = 64, .columns = 96, .split_k = 1},
+                                                       {.rows = 96, .columns = 32, .split_k = 1},
+                                                       {.rows = 64, .columns = 32, .split_k = 3},
+                                                       {.rows = 64, .columns = 32, .split_k = 1, .by_warps = true},
+                                                       {.rows = 128, .columns = 96, .split_k = 1},
+                                                       {.columns = 32},
+                                                       {.by_warps = true}}) {
+    EXPECT_FALSE(serves(some, block)) << Describe(block);
+  }
   EXPECT_FALSE(some.Serves({.dataflow = Dataflow::kGatherGemmScatter}));
-  const ServedDataflow any{.dataflow = Dataflow::kGatherGemmScatter};
-  EXPECT_TRUE(any.Serves({.dataflow = Dataflow::kGatherGemmScatter, .block = {.rows = 96}}));
+
+  const ServedDataflow any{.dataflow = Dataflow::kFetchOnDemand};
+  EXPECT_TRUE(serves(any, {}));
+  EXPECT_TRUE(serves(any, {.rows = 96}));
+  EXPECT_FALSE(serves(any, {.rows = 96, .columns = 32}));
+  EXPECT_FALSE(serves(any, {.rows = 96, .split_k = 2}));
+  EXPECT_FALSE(serves(any, {.by_warps = true}));
+}
+
+TEST(ServedDataflowTest, BlocksAreDescribed) {
+  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 64}), "64 rows");
+  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96}), "128 x 96");
+  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96, .split_k = 1}), "128 x 96");
+  EXPECT_EQ(Describe(kernels::ConvBlock{.rows = 128, .columns = 96, .split_k = 2, .by_warps = true}),
+            "128 x 96 by warps, split 2");
 }
 
 TEST(CandidatesTest, AreTheBaseWithOtherChoices) {
@@ -94,8 +129,18 @@ TEST(CandidatesTest, OfFetchOnDemandAreBlocks) {
     for (const ConvPlan& candidate : candidates) rows.push_back(candidate.block.rows);
     return rows;
   };
-  EXPECT_THAT(rows_of(dataflow.Candidates({dataflow.id(), {{32, 64}}}, {}, {})), ElementsAre(32, 64));
   EXPECT_THAT(rows_of(dataflow.Candidates({dataflow.id()}, {}, {})), ElementsAre(0, 64, 128, 256, 512, 1024, 2048));
+}
+
+TEST(CandidatesTest, OfImplicitGemmAreItsDefaultAndEveryBlock) {
+  const ConvDataflow& dataflow = DataflowOf(Dataflow::kImplicitGemm);
+  const kernels::ConvBlock first{.rows = 64, .columns = 32, .split_k = 1};
+  const kernels::ConvBlock second{.rows = 64, .columns = 32, .split_k = 1, .by_warps = true};
+  const ConvPlan base{.map_search = kernels::MapSearch::kGrid, .dataflow = dataflow.id(), .block = second};
+  std::vector<ConvPlan> expected(3, base);
+  expected[0].block = {};
+  expected[1].block = first;
+  EXPECT_EQ(dataflow.Candidates({dataflow.id(), {{first, second}}}, base, {}), expected);
 }
 
 TEST(DistinctGroupingsTest, MapsOfOneOffsetHaveOneGrouping) {
@@ -107,6 +152,48 @@ TEST(DistinctGroupingsTest, MapsOfOneOffsetHaveOneGrouping) {
 TEST(CandidatesTest, OfGatherGemmScatterNeedMaps) {
   const ConvDataflow& dataflow = DataflowOf(Dataflow::kGatherGemmScatter);
   EXPECT_THAT(dataflow.Candidates({dataflow.id()}, {.dataflow = dataflow.id()}, {}), IsEmpty());
+}
+
+// Not the widest, whose weights are many.
+std::vector<ConvShape> NarrowShapes() {
+  std::vector<ConvShape> shapes = Shapes();
+  shapes.erase(std::remove_if(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.in_channels > 100; }),
+               shapes.end());
+  return shapes;
+}
+
+// Every weight has a value of its own.
+std::vector<float> WeightsOf(const ConvShape& shape) {
+  std::vector<float> weights(static_cast<size_t>(shape.num_offsets) * static_cast<size_t>(shape.in_channels) *
+                             static_cast<size_t>(shape.out_channels));
+  std::iota(weights.begin(), weights.end(), 1.0f);
+  return weights;
+}
+
+TEST(PackWeightsTest, OfFetchOnDemandIsTheCpuKernels) {
+  for (const ConvShape& shape : NarrowShapes()) {
+    const std::vector<float> weights = WeightsOf(shape);
+    EXPECT_EQ(DataflowOf(Dataflow::kFetchOnDemand).PackWeights(shape, weights, /*on_cuda=*/false),
+              kernels::cpu::PackWeights(weights.data(), shape.num_offsets, shape.in_channels, shape.out_channels));
+  }
+}
+
+TEST(PackWeightsTest, OfGatherGemmScatterIsTheOrderOfTheWalk) {
+  const ConvDataflow& dataflow = DataflowOf(Dataflow::kGatherGemmScatter);
+  const ConvShape strided{.in_channels = 1, .out_channels = 2, .num_offsets = 3};
+  EXPECT_THAT(dataflow.PackWeights(strided, WeightsOf(strided), /*on_cuda=*/true), ElementsAre(1, 2, 3, 4, 5, 6));
+  const ConvShape symmetric{.in_channels = 2, .out_channels = 1, .num_offsets = 5, .is_symmetric = true};
+  EXPECT_THAT(dataflow.PackWeights(symmetric, WeightsOf(symmetric), /*on_cuda=*/true),
+              ElementsAre(1, 2, 9, 10, 3, 4, 7, 8, 5, 6));  // the offsets 0, 4, 1, 3 and 2
+}
+
+TEST(PackWeightsTest, OfImplicitGemmIsItsKernels) {
+  for (const ConvShape& shape : NarrowShapes()) {
+    const std::vector<float> weights = WeightsOf(shape);
+    EXPECT_EQ(DataflowOf(Dataflow::kImplicitGemm).PackWeights(shape, weights, /*on_cuda=*/true),
+              kernels::PackImplicitGemmWeights(shape.num_offsets, shape.in_channels, shape.out_channels, shape.dtype,
+                                               weights.data()));
+  }
 }
 
 }  // namespace
