@@ -4,6 +4,7 @@
 // rows of a slice. Included by .cu files alone.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/conv/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm_slices.h"
@@ -27,7 +28,7 @@ struct ImplicitGemmArguments {
         out(params.operands.out.data),
         out_pitch(params.operands.out.pitch),
         out_channels(params.operands.out.channels),
-        is_out_float(params.operands.out.dtype == DType::kFloat32),
+        is_out_float(!std::is_same_v<T, float> && params.operands.out.dtype == DType::kFloat32),
         epilogue(params.operands.epilogue) {
     CommonAlignment alignment;
     alignment.Add(params.operands.out);
@@ -48,7 +49,7 @@ struct ImplicitGemmArguments {
   void* out;
   int64_t out_pitch;
   int32_t out_channels;
-  bool is_out_float;     // else it is of T
+  bool is_out_float;     // and T is not; else it is of T
   bool has_out_vectors;  // rows of output, bias and residual may be accessed 16 bytes at a time
   TypedEpilogue<T, float> epilogue;
 };
@@ -112,36 +113,6 @@ __device__ __noinline__ void CopyValues(uint32_t to, const char* in, int32_t row
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
                "r"(words.w)
                : "memory");
-}
-
-// Stores neighbouring sums of a row one by one, as far as there are channels. Not inlined: few tiles need it.
-template <typename T>
-__device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& arguments, const float* sums,
-                                               int32_t count, int32_t row, int32_t column) {
-  for (int32_t i = 0; i < count && column + i < arguments.out_channels; ++i) {
-    float sum[1] = {sums[i]};
-    const int64_t place = row * arguments.out_pitch + column + i;
-    if (arguments.is_out_float) {
-      arguments.epilogue.Store(sum, row, column + i, static_cast<float*>(arguments.out) + place);
-    } else {
-      arguments.epilogue.Store(sum, row, column + i, static_cast<T*>(arguments.out) + place);
-    }
-  }
-}
-
-// Stores kCount neighbouring sums of a row.
-template <int kCount, typename T>
-__device__ void StoreSums(const ImplicitGemmArguments<T>& arguments, float (&sums)[kCount], int32_t row,
-                          int32_t column) {
-  if (arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels) {
-    arguments.epilogue.Store(sums, row, column,
-                             static_cast<T*>(arguments.out) + row * arguments.out_pitch + column);
-    return;
-  }
-  float copy[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) copy[i] = sums[i];
-  StoreSumsOneByOne(arguments, copy, kCount, row, column);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -14,8 +14,12 @@ std::vector<ConvBlock> WarpGroupBlocks(int32_t out_channels);
 cudaError_t WarpGroupImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
 cudaError_t WarpGroupImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
 
-// By warps, from sm_80 on. float32 factors are rounded to TensorFloat-32.
+// By warps, from sm_80 on; the first block is the default. float32 factors are rounded to TensorFloat-32.
+// cudaErrorInvalidValue for a block that there is not.
 std::vector<ConvBlock> WarpBlocks(DType dtype, int32_t out_channels);
 cudaError_t WarpImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
+cudaError_t WarpImplicitGemmHalf(const ImplicitGemmParams& params, cudaStream_t stream);
+cudaError_t WarpImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream);
+cudaError_t WarpImplicitGemmTf32(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace voxserve::kernels::cuda

@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm_arguments.cuh"
+#include "kernels/conv/implicit_gemm_store.cuh"
 #include "kernels/core/barriers.cuh"
 #include "kernels/core/warp_group_products.cuh"
 
@@ -567,54 +568,10 @@ class SumMaker {
     if (lane < Shape::kSplitK) ArriveAtClusterBarrier(barrier, lane);
   }
 
-  // A thread holds two neighbouring columns of every eight of two rows. Four threads of a row exchange theirs, so that
-  // each stores eight neighbouring columns.
   template <int kSums>
   __device__ void Store(const float (&sums)[kSums], int64_t first_place, int32_t first_column) const {
-    const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-    const int32_t in_row = lane % 4;
-    const int64_t place = first_place + static_cast<int32_t>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
-    const int32_t rows[2] = {OutRowOf(arguments_, place, num_out_), OutRowOf(arguments_, place + 8, num_out_)};
-#pragma unroll
-    for (int j = 0; j < kSums / 16; ++j) {
-      const int32_t column = first_column + j * 32 + in_row * 8;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float values[8];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          values[2 * i] = sums[(j * 4 + i) * 4 + half * 2];
-          values[2 * i + 1] = sums[(j * 4 + i) * 4 + half * 2 + 1];
-        }
-        Transpose(values, in_row);
-        if (rows[half] >= 0 && column < arguments_.out_channels) {
-          StoreSums(arguments_, values, rows[half], column);
-        }
-      }
-    }
-  }
-
-  // Of four threads, each with four pairs: thread t gets pair t of each.
-  __device__ static void Transpose(float (&values)[8], int32_t t) {
-#pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-      const bool is_upper = (t & distance) != 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if ((i & distance) != 0) continue;
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& low = values[2 * i + e];
-          float& high = values[2 * (i + distance) + e];
-          const float got = __shfl_xor_sync(~0u, is_upper ? low : high, distance);
-          if (is_upper) {
-            low = got;
-          } else {
-            high = got;
-          }
-        }
-      }
-    }
+    const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
+    StoreWarpSums(arguments_, sums, first_place + first_row, first_column, num_out_);
   }
 
   const ImplicitGemmArguments<T>& arguments_;

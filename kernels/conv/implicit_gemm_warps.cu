@@ -1,8 +1,33 @@
 #include "kernels/conv/implicit_gemm_instances.cuh"
+#include "kernels/conv/implicit_gemm_warps_launch.cuh"
 
 namespace voxserve::kernels::cuda {
 
-std::vector<ConvBlock> WarpBlocks(DType, int32_t) { return {}; }
-cudaError_t WarpImplicitGemm(const ImplicitGemmParams&, cudaStream_t) { return cudaErrorInvalidValue; }
+std::vector<ConvBlock> WarpBlocks(DType /*dtype*/, int32_t out_channels) {
+  const int32_t columns = out_channels <= 32 ? 32 : out_channels <= 64 ? 64 : 128;
+  const ConvBlock default_block = {.rows = 128, .columns = columns, .split_k = 1, .by_warps = true};
+  std::vector<ConvBlock> blocks = {default_block};
+  ForEachWarpShape([&](auto shape) {
+    const ConvBlock block = WarpBlockOf<decltype(shape)>();
+    // Wider ones would have columns without channels, those that are much narrower would read the inputs often.
+    const bool is_too_wide = block.columns > columns;
+    const bool is_too_narrow = int64_t{block.columns} * 4 <= out_channels && block.columns < 128;
+    if (!is_too_wide && !is_too_narrow && block != default_block) blocks.push_back(block);
+  });
+  return blocks;
+}
+
+cudaError_t WarpImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
+  switch (params.operands.in.dtype) {
+    case DType::kFloat16:
+      return WarpImplicitGemmHalf(params, stream);
+    case DType::kBfloat16:
+      return WarpImplicitGemmBfloat16(params, stream);
+    case DType::kFloat32:
+      return WarpImplicitGemmTf32(params, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
 
 }  // namespace voxserve::kernels::cuda

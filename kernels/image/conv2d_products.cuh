@@ -17,6 +17,7 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/tensor_cores.cuh"
 #include "kernels/core/warp_group_products.cuh"
+#include "kernels/core/warp_products.cuh"
 
 namespace voxserve::kernels::cuda {
 
@@ -39,7 +40,7 @@ inline constexpr int kSumPitch = kColumns + 8;
 template <int kRows>
 inline constexpr int kTransposedSumPitch = kRows + 4;
 
-// Warps side by side over the rows and, where the tile is wide, over the columns.
+// The tensor cores of a block's warps.
 template <typename T, int kTileColumns, int kTileThreads = 128, int kTileRows = 128>
 class WarpProducts {
  public:
@@ -59,39 +60,18 @@ class WarpProducts {
   }
 
   __device__ void Multiply(const unsigned char* inputs, const unsigned char* weights) {
-    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    const uint32_t row_swizzle = lane % 8;
-    const uint32_t a_row = SharedAddress(inputs) + (WarpRow() + lane % 16) * kStageRowBytes;
-    const uint32_t b_row = SharedAddress(weights) + (WarpColumn() + lane / 16 * 8 + lane % 8) * kStageRowBytes;
-#pragma unroll
-    for (uint32_t step = 0; step < kVectorsARow / 2; ++step) {
-      const uint32_t a_vector = ((2 * step + lane / 16) ^ row_swizzle) * 16;
-      const uint32_t b_vector = ((2 * step + lane / 8 % 2) ^ row_swizzle) * 16;
-      uint32_t a[kRowTiles][4];
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) Load(a[i], a_row + i * 16 * kStageRowBytes + a_vector);
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; j += 2) {
-        uint32_t b[4];  // of two tiles
-        Load(b, b_row + j * 8 * kStageRowBytes + b_vector);
-#pragma unroll
-        for (int i = 0; i < kRowTiles; ++i) {
-          MultiplyAdd<T>(sums_[i][j], a[i], b[0], b[1]);
-          MultiplyAdd<T>(sums_[i][j + 1], a[i], b[2], b[3]);
-        }
-      }
-    }
+    tile_.Multiply(SharedAddress(inputs), SharedAddress(weights));
   }
 
   __device__ void Spill(float* to) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    float* const first = to + (WarpRow() + lane / 4) * kSumPitch<kColumns> + WarpColumn() + lane % 4 * 2;
+    float* const first = to + (Tile::WarpRow() + lane / 4) * kSumPitch<kColumns> + Tile::WarpColumn() + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
+      for (int j = 0; j < Tile::kColumnTiles; ++j) {
         float* const tile = first + i * 16 * kSumPitch<kColumns> + j * 8;
-        const float(&sums)[4] = sums_[i][j];
+        const float(&sums)[4] = tile_.sums[i][j];
         *reinterpret_cast<float2*>(tile) = make_float2(sums[0], sums[1]);
         *reinterpret_cast<float2*>(tile + 8 * kSumPitch<kColumns>) = make_float2(sums[2], sums[3]);
       }
@@ -103,13 +83,13 @@ class WarpProducts {
     constexpr int kPitch = kTransposedSumPitch<kRows>;
     static_assert(kRows % 32 == 0, "neither rows nor columns of a lane's neighbours meet in a bank");
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    float* const first = to + (WarpColumn() + lane % 4 * 2) * kPitch + WarpRow() + lane / 4;
+    float* const first = to + (Tile::WarpColumn() + lane % 4 * 2) * kPitch + Tile::WarpRow() + lane / 4;
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
+      for (int j = 0; j < Tile::kColumnTiles; ++j) {
         float* const tile = first + j * 8 * kPitch + i * 16;
-        const float(&sums)[4] = sums_[i][j];
+        const float(&sums)[4] = tile_.sums[i][j];
         tile[0] = sums[0];
         tile[kPitch] = sums[1];
         tile[8] = sums[2];
@@ -119,27 +99,9 @@ class WarpProducts {
   }
 
  private:
-  static constexpr int kColumnWarps = kTileColumns < 64 ? 1 : kThreads / 64;
-  static constexpr int kRowWarps = kThreads / 32 / kColumnWarps;
-  static constexpr int kRowTiles = kRows / kRowWarps / 16;
-  static constexpr int kColumnTiles = kTileColumns / kColumnWarps / 8;
-  static_assert(kColumnTiles % 2 == 0 && kRowTiles > 0);
+  using Tile = WarpTile<T, kRows, kColumns, kThreads, kStageRowBytes>;
 
-  __device__ static int32_t WarpRow() { return static_cast<int32_t>(threadIdx.x) / 32 % kRowWarps * kRowTiles * 16; }
-  __device__ static int32_t WarpColumn() {
-    return static_cast<int32_t>(threadIdx.x) / 32 / kRowWarps * kColumnTiles * 8;
-  }
-
-  // A vector of float32 is 4 values wide, as a matrix row of 8 values of 16 bits is: the same loads serve both.
-  __device__ static void Load(uint32_t (&to)[4], uint32_t row) {
-    LoadMatrices(to, row);
-    if constexpr (std::is_same_v<T, float>) {
-#pragma unroll
-      for (uint32_t& value : to) value = RoundedToTf32(value);
-    }
-  }
-
-  float sums_[kRowTiles][kColumnTiles][4] = {};
+  Tile tile_;
 };
 
 // Warp groups one above the other. Of the series of products, one a stage, the last kPendingSeries go on while the next

@@ -1,0 +1,152 @@
+#pragma once
+
+// The blocks of kernels/conv/implicit_gemm_warps.cuh, and which stages their tiles have. Included by .cu files alone.
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm_arguments.cuh"
+
+namespace voxserve::kernels::cuda {
+
+template <int kTileRows, int kTileColumns, int kTileThreads, int kRingStages, int kBlocks>
+struct WarpShape {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kStages = kRingStages;
+  static constexpr int kBlocksAnSm = kBlocks;
+  static constexpr int kSlices = 2;  // of a stage
+  static constexpr int kMaskTiles = kRows / static_cast<int>(kMaskTileRows);
+  static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
+  static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
+  static constexpr int kStageBytes = kSlices * (kInputBytes + kWeightBytes);
+  static constexpr int kSharedBytes = kStages * kStageBytes;
+  static_assert(kSharedBytes <= 98 * 1024, "sm_86 has 99 KB a block, of which notes take some bytes");
+};
+
+// What a stage holds, as threads walk over it.
+template <typename Shape>
+struct WarpStage {
+  // Bit kHasTileBits * t + j of a slice: tile t has its offset j. 0: there is no slice.
+  uint32_t has[Shape::kSlices];
+  int32_t offsets[Shape::kSlices];  // the slice's first
+  int32_t parts[Shape::kSlices];    // of the offset's slices
+  int32_t row_tile;                 // -1: there are no more stages
+  int32_t column;                   // the first
+  bool is_last;                     // of its tile: sums are stored behind it
+};
+inline constexpr int kHasTileBits = kSliceVectors;  // as many as a slice can have offsets
+
+// Walks the stages of a block's tiles. Its state is small, since all threads keep it beside their sums.
+template <typename T, typename Shape>
+class WarpStageWalker {
+ public:
+  __device__ WarpStageWalker(const ImplicitGemmArguments<T>& arguments, int32_t num_out)
+      : arguments_(arguments), num_out_(num_out), word_(LastWord()) {
+    LoadNextMasks();
+    TakeWord();
+    SkipEmptyWords();
+  }
+
+  __device__ WarpStage<Shape> Next() {
+    WarpStage<Shape> stage = {};
+    stage.row_tile = row_tile_;
+    stage.column = column_;
+    if (row_tile_ < 0) return stage;
+    const uint32_t of_slice = (1u << arguments_.axis.offsets_a_slice) - 1;
+#pragma unroll
+    for (int s = 0; s < Shape::kSlices; ++s) {
+      if (left_ == 0) continue;
+      const int32_t bit = __ffs(static_cast<int32_t>(left_)) - 1;
+      stage.offsets[s] = word_ * kWordBits + bit;
+      stage.parts[s] = part_;
+#pragma unroll
+      for (int t = 0; t < Shape::kMaskTiles; ++t) {
+        stage.has[s] |= (masks_[t] >> bit & of_slice) << (kHasTileBits * t);
+      }
+      if (++part_ == arguments_.axis.slices_an_offset) {
+        part_ = 0;
+        left_ &= left_ - 1;
+      }
+    }
+    SkipEmptyWords();
+    if (left_ == 0) {
+      stage.is_last = true;
+      TakeWord();
+      SkipEmptyWords();
+    }
+    return stage;
+  }
+
+ private:
+  static constexpr int32_t kWordBits = 32;
+
+  __device__ int32_t LastWord() const { return max(arguments_.mask_words, 1) - 1; }
+  __device__ int32_t NumColumnTiles() const {
+    return (arguments_.out_channels + Shape::kColumns - 1) / Shape::kColumns;
+  }
+
+  // The block's tile of a round; -1 behind the last.
+  __device__ int32_t TileOf(int32_t round) const {
+    // Tiles get lighter: those that have the heavier ones of one round have the lighter ones of the next.
+    const auto block = static_cast<int32_t>(blockIdx.x), num_blocks = static_cast<int32_t>(gridDim.x);
+    const int32_t tile = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
+    return tile < (num_out_ + Shape::kRows - 1) / Shape::kRows * NumColumnTiles() ? tile : -1;
+  }
+
+  // Goes on to the next word, the first of a tile where this was the last of one.
+  __device__ void TakeWord() {
+    if (word_ < LastWord()) {
+      ++word_;
+    } else {
+      const int32_t tile = TileOf(++round_), num_column_tiles = NumColumnTiles();
+      row_tile_ = tile < 0 ? -1 : tile / num_column_tiles;
+      column_ = (tile - row_tile_ * num_column_tiles) * Shape::kColumns;
+      word_ = tile < 0 ? LastWord() : 0;
+    }
+    uint32_t all = 0;
+#pragma unroll
+    for (int t = 0; t < Shape::kMaskTiles; ++t) {
+      masks_[t] = next_masks_[t];
+      all |= masks_[t];
+    }
+    // One bit for the offsets of a slice.
+    const int32_t size = arguments_.axis.offsets_a_slice;
+    if (size > 1) all |= all >> 1;
+    if (size > 2) all |= all >> 2;
+    if (size > 1) all &= size == 2 ? 0x55555555u : 0x11111111u;
+    left_ = all;
+    LoadNextMasks();
+  }
+
+  // Where the word has no slices any more, goes on to one of the tile's that has, or to its last.
+  __device__ void SkipEmptyWords() {
+    while (left_ == 0 && word_ < LastWord()) TakeWord();
+  }
+
+  // Loads the masks that TakeWord will take, so that it need not wait for them.
+  __device__ void LoadNextMasks() {
+    const bool is_same_tile = word_ < LastWord();
+    const int32_t tile = is_same_tile ? 0 : TileOf(round_ + 1);
+    const int64_t row_tile = is_same_tile ? row_tile_ : tile / NumColumnTiles();
+    const bool is_there = tile >= 0 && arguments_.mask_words > 0;
+#pragma unroll
+    for (int t = 0; t < Shape::kMaskTiles; ++t) {
+      next_masks_[t] =
+          is_there ? MaskWordOf(arguments_, row_tile * Shape::kMaskTiles + t, is_same_tile ? word_ + 1 : 0) : 0;
+    }
+  }
+
+  const ImplicitGemmArguments<T>& arguments_;
+  const int32_t num_out_;
+  int32_t round_ = -1;
+  int32_t row_tile_ = -1;
+  int32_t column_ = 0;
+  int32_t word_;
+  uint32_t masks_[Shape::kMaskTiles];
+  uint32_t next_masks_[Shape::kMaskTiles];
+  uint32_t left_;     // of the word's offsets, one bit a slice
+  int32_t part_ = 0;  // of the first of them
+};
+
+}  // namespace voxserve::kernels::cuda

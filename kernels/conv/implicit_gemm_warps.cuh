@@ -1,0 +1,210 @@
+#pragma once
+
+// The kernel of kernels/conv/implicit_gemm.h for the tensor cores of warps, from sm_80 on. Included by .cu files alone.
+//
+// Blocks are persistent and take every gridDim-th tile. All threads of a block copy and multiply. Stages of two slices
+// each go through a ring in shared memory, which copies fill ahead of the products, into the next tile too: when a
+// stage has arrived, the threads have the one copied that lies farthest ahead, look up the input rows of that behind
+// it, and multiply. All threads walk the masks of the block's tiles alike, so that a stage's input rows can be looked
+// up without a wait for whoever knows it; one notes the stage for its copies and products later on.
+//
+// A warp's rows are of one tile of 64: it skips the slices that this has not.
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm_arguments.cuh"
+#include "kernels/conv/implicit_gemm_store.cuh"
+#include "kernels/conv/implicit_gemm_warp_stages.cuh"
+#include "kernels/core/warp_products.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// What is needed to know of a stage later on, in shared memory.
+struct alignas(16) WarpStageNote {
+  int32_t row_tile;
+  int32_t column;
+  uint32_t has;  // of the second slice in the upper half
+  int32_t is_last;
+  int32_t slices[2];  // their numbers among the weights; -1: none
+};
+
+// Has stages copied to shared memory.
+template <typename T, typename Shape>
+class WarpStageCopier {
+ public:
+  __device__ WarpStageCopier(const ImplicitGemmArguments<T>& arguments, int32_t num_out, uint32_t ring)
+      : arguments_(arguments), num_out_(num_out) {
+    // Eight threads copy a slice's vectors of two rows, which lie in different banks; the next eight those of the other
+    // slice.
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    const int32_t vector = thread % kSliceVectors;
+    slice_ = thread / (2 * kSliceVectors) % Shape::kSlices;
+    first_row_ = thread / kSliceVectors % 2 + thread / (2 * kSliceVectors * Shape::kSlices) * 2;
+    to_ = ring + slice_ * Shape::kInputBytes + SwizzledSliceVector(first_row_, vector) * kSliceVectorBytes;
+    weights_to_ = ring + Shape::kSlices * Shape::kInputBytes + thread * kSliceVectorBytes;
+    offset_in_slice_ = vector * kValues / arguments.axis.offset_values;
+    channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
+  }
+
+  // Looks up what the thread will copy to a stage, and notes the stage for all threads.
+  __device__ void Find(const WarpStage<Shape>& stage, WarpStageNote& note) {
+    if (threadIdx.x == 0) Note(stage, note);
+    channel_ = (slice_ == 0 ? stage.parts[0] : stage.parts[1]) * arguments_.axis.slice_values + channel_in_slice_;
+    // Behind a row's channels are zeros.
+    const uint32_t of_slice = slice_ == 0 ? stage.has[0] : stage.has[1];
+    const uint32_t has = channel_ < arguments_.in_channels ? of_slice >> offset_in_slice_ : 0;
+    if (arguments_.tiles.in_rows == nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int32_t row = stage.row_tile * Shape::kRows + first_row_ + i * kRowsAtOnce;
+        rows_[i] = HasTileOf(has, i) && row < num_out_ ? row : -1;
+      }
+      return;
+    }
+    const int64_t num_offsets = arguments_.tiles.num_offsets;
+    const int32_t offset = (slice_ == 0 ? stage.offsets[0] : stage.offsets[1]) + offset_in_slice_;
+    const int32_t* const from = arguments_.tiles.in_rows + first_row_ +
+                                (stage.row_tile * Shape::kMaskTiles * num_offsets + offset) * kMaskTileRows;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int64_t tile = num_offsets * (i / kCopiesATile * kMaskTileRows);
+      rows_[i] = LoadIndexIf(HasTileOf(has, i), from + tile + i % kCopiesATile * kRowsAtOnce);
+    }
+  }
+
+  // Copies what was found last to the ring's slot, some time later. All threads see the stage's note.
+  __device__ void Copy(int32_t slot, const WarpStageNote& note) const {
+    CopyRows(to_ + slot * Shape::kStageBytes);
+    // Columns behind the weights' become zeros.
+    const int32_t bytes = (arguments_.padded_out_channels - note.column) * kSliceBytes;
+    const int64_t slice_bytes = int64_t{arguments_.padded_out_channels} * kSliceBytes;
+    const int32_t thread_bytes = static_cast<int32_t>(threadIdx.x) * kSliceVectorBytes;
+    const unsigned char* const of_column = arguments_.weights + note.column * kSliceBytes + thread_bytes;
+#pragma unroll
+    for (int s = 0; s < Shape::kSlices; ++s) {
+      if (note.slices[s] < 0) continue;
+      const unsigned char* const from = of_column + note.slices[s] * slice_bytes;
+      const uint32_t to = weights_to_ + slot * Shape::kStageBytes + s * Shape::kWeightBytes;
+#pragma unroll
+      for (int32_t first = 0; first < Shape::kWeightBytes; first += Shape::kThreads * kSliceVectorBytes) {
+        CopyAsync16(to + first, from + first, first + thread_bytes < bytes ? kSliceVectorBytes : 0);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kRowsAtOnce = Shape::kThreads / (kSliceVectors * Shape::kSlices);
+  static constexpr int kCopies = Shape::kRows / kRowsAtOnce;
+  static constexpr int kCopiesATile = static_cast<int>(kMaskTileRows) / kRowsAtOnce;
+  static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
+  static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
+  static_assert(Shape::kWeightBytes % (Shape::kThreads * kSliceVectorBytes) == 0);
+
+  // Whether the tile of the thread's i-th row has the thread's offset.
+  __device__ static bool HasTileOf(uint32_t has, int i) { return (has >> (i / kCopiesATile * kHasTileBits) & 1) != 0; }
+
+  __device__ void Note(const WarpStage<Shape>& stage, WarpStageNote& note) const {
+    note.row_tile = stage.row_tile;
+    note.column = stage.column;
+    note.has = stage.has[0] | stage.has[1] << 16;
+    note.is_last = stage.is_last ? 1 : 0;
+#pragma unroll
+    for (int s = 0; s < Shape::kSlices; ++s) {
+      const int32_t slice = stage.offsets[s] / arguments_.axis.offsets_a_slice * arguments_.axis.slices_an_offset;
+      note.slices[s] = stage.has[s] == 0 ? -1 : slice + stage.parts[s];
+    }
+  }
+
+  __device__ void CopyRows(uint32_t to) const {
+    const int32_t count = min(kValues, arguments_.in_channels - channel_);
+    const auto* const in = reinterpret_cast<const char*>(arguments_.in + channel_);
+    if (arguments_.has_in_vectors && (count == kValues || count <= 0)) {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        CopyRowVectorAsync(to + i * kRowsAtOnce * kSliceBytes, in, rows_[i], arguments_.in_pitch_bytes);
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      CopyValues(to + i * kRowsAtOnce * kSliceBytes, in, rows_[i], count, arguments_);
+    }
+  }
+
+  const ImplicitGemmArguments<T>& arguments_;
+  const int32_t num_out_;
+  // The thread's vectors.
+  uint32_t to_;          // in the ring's first slot
+  uint32_t weights_to_;  // the same
+  int32_t slice_;        // of a stage
+  int32_t first_row_;
+  int32_t offset_in_slice_;
+  int32_t channel_in_slice_;
+  // What was found last.
+  int32_t channel_;
+  int32_t rows_[kCopies];  // -1: zeros
+};
+
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
+    WarpImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  using Tile = WarpTile<T, Shape::kRows, Shape::kColumns, Shape::kThreads, kSliceBytes>;
+  static_assert(kMaskTileRows % (Tile::kRowTiles * 16) == 0, "a warp's rows are of one tile");
+  constexpr int kAhead = Shape::kStages - 1;
+  constexpr int kNotes = Shape::kStages + 1;  // a stage is noted before it has a slot
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ WarpStageNote notes[kNotes];
+  const auto after = [](int32_t place, int count) { return place + 1 < count ? place + 1 : 0; };
+  const uint32_t ring = SharedAddress(shared);
+  const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
+  WarpStageWalker<T, Shape> walker(arguments, num_out);
+  WarpStageCopier<T, Shape> copier(arguments, num_out, ring);
+  copier.Find(walker.Next(), notes[0]);
+  int32_t found = 0;  // the note of what was found last
+  // Has a slot filled with what was found, and finds the next.
+  const auto fill = [&](int32_t slot) {
+    if (notes[found].row_tile >= 0) copier.Copy(slot, notes[found]);
+    CommitCopies();
+    found = after(found, kNotes);
+    copier.Find(walker.Next(), notes[found]);
+  };
+  for (int32_t slot = 0; slot < kAhead; ++slot) {
+    __syncthreads();  // for the note
+    fill(slot);
+  }
+  Tile tile;
+  const int32_t has_shift = Tile::WarpRow() / static_cast<int32_t>(kMaskTileRows) * kHasTileBits;
+  int32_t before = kAhead;  // the slot before the stage's
+  for (int32_t slot = 0, place = 0;; before = slot, slot = after(slot, Shape::kStages), place = after(place, kNotes)) {
+    WaitForCopies<kAhead - 1>();
+    __syncthreads();  // the stage is there for all, and nobody reads the one before it any more
+    const WarpStageNote& note = notes[place];
+    if (note.row_tile < 0) break;
+    fill(before);
+    const uint32_t inputs = ring + slot * Shape::kStageBytes;
+    const uint32_t weights = inputs + Shape::kSlices * Shape::kInputBytes;
+    const uint32_t has = note.has >> has_shift;
+#pragma unroll
+    for (int s = 0; s < Shape::kSlices; ++s) {
+      if ((has >> (16 * s) & ((1u << kHasTileBits) - 1)) == 0) continue;
+      tile.Multiply(inputs + s * Shape::kInputBytes, weights + s * Shape::kWeightBytes);
+    }
+    if (note.is_last == 0) continue;
+    const int64_t first_place = int64_t{note.row_tile} * Shape::kRows + Tile::WarpRow();
+    const int32_t first_column = note.column + Tile::WarpColumn();
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+      float sums[Tile::kColumnTiles * 4];
+#pragma unroll
+      for (int j = 0; j < Tile::kColumnTiles * 4; ++j) {
+        sums[j] = tile.sums[i][j / 4][j % 4];
+        tile.sums[i][j / 4][j % 4] = 0;
+      }
+      StoreWarpSums(arguments, sums, first_place + i * 16, first_column, num_out);
+    }
+  }
+#endif
+}
+
+}  // namespace voxserve::kernels::cuda

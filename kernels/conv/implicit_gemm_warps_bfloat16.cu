@@ -1,0 +1,10 @@
+#include "kernels/conv/implicit_gemm_instances.cuh"
+#include "kernels/conv/implicit_gemm_warps_launch.cuh"
+
+namespace voxserve::kernels::cuda {
+
+cudaError_t WarpImplicitGemmBfloat16(const ImplicitGemmParams& params, cudaStream_t stream) {
+  return WarpImplicitGemmOf<__nv_bfloat16>(params, stream);
+}
+
+}  // namespace voxserve::kernels::cuda

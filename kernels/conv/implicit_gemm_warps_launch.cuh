@@ -1,0 +1,50 @@
+#pragma once
+
+// The shapes in which blocks of warps come, and how one of them is launched. Included by .cu files alone.
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm_launch.cuh"
+#include "kernels/conv/implicit_gemm_warps.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// Rows, columns, threads, stages, blocks an SM where its shared memory suffices. A warp has 32 columns at least, whose
+// sums its threads exchange.
+template <typename Visitor>
+void ForEachWarpShape(const Visitor& visit) {
+  visit(WarpShape<128, 32, 128, 3, 3>{});
+  visit(WarpShape<128, 64, 128, 3, 3>{});
+  visit(WarpShape<128, 128, 256, 3, 2>{});
+  visit(WarpShape<64, 32, 128, 4, 4>{});
+  visit(WarpShape<64, 64, 128, 3, 4>{});
+  visit(WarpShape<64, 128, 128, 3, 3>{});
+}
+
+template <typename Shape>
+constexpr ConvBlock WarpBlockOf() {
+  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = 1, .by_warps = true};
+}
+
+template <typename T, typename Shape>
+cudaError_t LaunchWarps(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
+  static std::atomic<int> resident[kMaxDevices] = {};
+  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
+  const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
+  return LaunchResident(WarpImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
+                        /*cluster=*/1, row_tiles * column_tiles, resident, stream);
+}
+
+template <typename T>
+cudaError_t WarpImplicitGemmOf(const ImplicitGemmParams& params, cudaStream_t stream) {
+  const ImplicitGemmArguments<T> arguments(params);
+  cudaError_t status = cudaErrorInvalidValue;
+  ForEachWarpShape([&](auto shape) {
+    using Shape = decltype(shape);
+    if (params.block == WarpBlockOf<Shape>()) status = LaunchWarps<T, Shape>(arguments, stream);
+  });
+  return status;
+}
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,10 @@
+#include "kernels/conv/implicit_gemm_instances.cuh"
+#include "kernels/conv/implicit_gemm_warps_launch.cuh"
+
+namespace voxserve::kernels::cuda {
+
+cudaError_t WarpImplicitGemmTf32(const ImplicitGemmParams& params, cudaStream_t stream) {
+  return WarpImplicitGemmOf<float>(params, stream);
+}
+
+}  // namespace voxserve::kernels::cuda
