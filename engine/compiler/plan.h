@@ -6,9 +6,9 @@
 // CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
 // fit a core's second-level cache beside an offset's weights.
 //
-// GPU default: rulebooks found through a hash table. Implicit GEMM with a block chosen from the convolution's shape; in
-// true float32, and on GPUs that do not serve it, gather-GEMM-scatter with adaptive grouping by the parameters of
-// kernels::GroupingOptions.
+// GPU default: rulebooks found through a hash table. In 16 bits implicit GEMM with a block chosen from the convolution's
+// shape; in float32, TensorFloat-32 too, and on GPUs that do not serve it, gather-GEMM-scatter with adaptive grouping by
+// the parameters of kernels::GroupingOptions.
 
 #include <string>
 
@@ -18,15 +18,16 @@
 
 namespace voxserve {
 
-// Of factors that tensor cores multiply. What a GPU does not serve by it runs by gather-GEMM-scatter (PlanTable).
+// Of 16-bit factors. What a GPU does not serve by it runs by gather-GEMM-scatter (PlanTable).
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
                                                   .dataflow = Dataflow::kImplicitGemm};
 
 // allow_tf32: float32 factors may be rounded to TensorFloat-32.
 constexpr ConvPlan DefaultCudaConvPlan(DType dtype, bool allow_tf32) {
-  if (dtype != DType::kFloat32 || allow_tf32) return kDefaultCudaConvPlan;
+  if (dtype != DType::kFloat32) return kDefaultCudaConvPlan;
   ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
-  plan.grouping.epsilon = 0.2;  // padding costs arithmetic, which is dear in true float32: groups are kept tight
+  // Padding costs arithmetic, which is dear in true float32: groups are kept tight.
+  if (!allow_tf32) plan.grouping.epsilon = 0.2;
   return plan;
 }
 

@@ -7,10 +7,10 @@ namespace voxserve {
 // The forms that a batch's convolutions and pools read of one rulebook. Each is made only where it is asked for.
 struct RulebookForms {
   bool pairs = false;               // either way round
-  bool neighbours = false;          // pools read them too
-  bool swapped_neighbours = false;  // for inverse and transposed convolutions and pools
+  bool neighbours = false;          // of pools
+  bool swapped_neighbours = false;  // of inverse pools
   bool tiles = false;
-  bool swapped_tiles = false;
+  bool swapped_tiles = false;  // of inverse and transposed convolutions
 
   bool operator==(const RulebookForms&) const = default;
   RulebookForms& operator|=(const RulebookForms& others) {

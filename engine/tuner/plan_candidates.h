@@ -30,7 +30,7 @@ std::vector<kernels::MapSearch> MapSearches(const Program& program);
 // The same by name, for a table: every convolution has its entry, whatever the fallback is later.
 Plan ByNode(const Program& program, const NetworkPlan& plans);
 
-// "gather_gemm_scatter ADAPTIVE(0.80, 4096) HASH", "fetch_on_demand 128 rows HASH".
+// "gather_gemm_scatter ADAPTIVE(0.80, 4096) HASH", "implicit_gemm 128 x 96 HASH".
 std::string Describe(const ConvPlan& plan);
 
 }  // namespace voxserve

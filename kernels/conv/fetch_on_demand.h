@@ -1,25 +1,19 @@
 #pragma once
 
-// Sparse convolution by fetch-on-demand: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k), where each input row
-// is read in place by the matrix product, without a gather buffer (TorchSparse++'s name for the dataflow, Tang et al.,
-// MICRO 2023, section 3.1; here output-stationary, so it is deterministic and needs no atomics).
+// Sparse convolution by fetch-on-demand, on a CPU: out[o] = epilogue(sum over pairs (k, i, o) of in[i] W_k), where each
+// input row is read in place by the matrix product, without a gather buffer (TorchSparse++'s name for the dataflow,
+// Tang et al., MICRO 2023, section 3.1; here output-stationary, so it is deterministic and needs no atomics).
 //
-// On the CPU a thread owns a block of output rows that stays in its cache: it starts from bias and residual, adds
-// offset after offset by register tiles of several pairs times two vectors of channels, and applies the activation.
-// Features move from memory once per offset that needs them; nothing else does.
-//
-// On a GPU a thread block owns a tile of output rows, whose sums stay in its shared memory: for each offset it takes
-// the rows that have a pair, gathers their inputs to shared memory and multiplies them there on the tensor cores.
+// A thread owns a block of output rows that stays in its cache: it starts from bias and residual, adds offset after
+// offset by register tiles of several pairs times two vectors of channels, and applies the activation. Features move
+// from memory once per offset that needs them; nothing else does.
 
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/conv/conv_operands.h"
-#include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
-#include "kernels/core/cuda_stream.h"
-#include "kernels/core/dtype.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -48,22 +42,4 @@ const char* VectorInstructionSet();
 
 }  // namespace cpu
 
-namespace cuda {
-
-struct FetchOnDemandParams {
-  NeighboursView neighbours;
-  bool is_symmetric = false;  // a submanifold convolution whose offset K - 1 - k mirrors k
-  ConvOperands operands;      // out in in.dtype or float32; weights in the order of WalkOrder(K, is_symmetric)
-  int32_t tile_rows = 0;      // output rows of a block, one of FetchOnDemandTileRows; 0: chosen from the shape
-};
-static_assert(std::is_trivially_copyable_v<FetchOnDemandParams>);
-
-// What tile_rows may be on the current device, ascending; empty where it does not serve such a convolution.
-std::vector<int32_t> FetchOnDemandTileRows(DType dtype, int32_t in_channels, int32_t out_channels);
-
-// cudaErrorInvalidValue for other tile_rows, other dtypes than float16 and bfloat16, and more than kMaxKernelVolume
-// offsets; cudaErrorNotSupported on GPUs before compute capability 8.0.
-cudaError_t FetchOnDemand(const FetchOnDemandParams& params, cudaStream_t stream);
-
-}  // namespace cuda
 }  // namespace voxserve::kernels

@@ -4,14 +4,12 @@
 //
 // Blocks are persistent and take every gridDim-th tile. A block's warps have roles:
 //   - one walks the masks of the block's tiles and notes for each stage of a ring, of two slices each, what it holds;
-//   - one opens stages for weights when they are empty, two have those of a stage's slices copied, in bulk;
+//   - two have the weights of a stage's slices copied, in bulk;
 //   - groups of four copy the input rows of a stage, 16 bytes a thread at a time, and zeros where a row has no
 //     neighbour. A group fills every kCopyGroups-th stage, and knows the rows of its next one before this one is free;
 //   - warp groups multiply: each has 64 rows, skips the slices that none of these needs, and stores its sums from
 //     registers.
 // Notes, copies and weights run ahead of the products, into the next tile too.
-//
-// Blocks of a cluster may have neighbouring tiles: then each has a share of the weights copied to all of them.
 //
 // With split K the blocks of a cluster have the same tile and each its part of every offset's channels. In the end they
 // exchange their sums through shared memory; each adds up some columns, in the order of the parts.
@@ -28,7 +26,7 @@ namespace voxserve::kernels::cuda {
 inline constexpr int kSlicesAStage = 2;
 inline constexpr int kGroupThreads = 128;  // of a warp group
 
-template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1, int kSharing = 1>
+template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
 struct WarpGroupShape {
   static constexpr int kWarpGroups = kGroups;  // that multiply
   static constexpr int kRows = kGroups * 64;
@@ -38,10 +36,7 @@ struct WarpGroupShape {
   static constexpr int kStages = kRingStages;
   static constexpr int kNotes = 64;  // a tile's or more, so that nobody waits for them
   static constexpr int kBlocksAnSm = kBlocks;
-  static constexpr int kSplitK = kParts;    // blocks of a cluster, with one tile
-  static constexpr int kSharers = kSharing;  // blocks of a cluster, with neighbouring tiles and the same weights
-  static constexpr int kCluster = kParts * kSharing;
-  static_assert(kSplitK == 1 || kSharers == 1);
+  static constexpr int kSplitK = kParts;  // blocks of a cluster
   static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
   static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
   static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
@@ -50,7 +45,8 @@ struct WarpGroupShape {
   static constexpr int kSharedBytes = kStages * kStageBytes + kSumBytes + kAlignment;
   // Registers of a thread that copies, and those that it leaves to the others.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
-  static constexpr int kCopyRegisters = kRegisters < 64 ? kRegisters : 64;
+  static constexpr int kWantedCopyRegisters = kColumns > 128 ? 48 : 64;
+  static constexpr int kCopyRegisters = kRegisters < kWantedCopyRegisters ? kRegisters : kWantedCopyRegisters;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
@@ -81,7 +77,6 @@ struct Ring {
   uint32_t full, empty;   // of stages
   uint32_t noted, freed;  // of notes
   uint32_t ready, read;   // of exchanged sums, one a warp group
-  uint32_t open;          // of stages whose weights all blocks of the cluster can take
 };
 
 // A place in a ring of kSlots slots.
@@ -114,10 +109,9 @@ class StageScheduler {
   __device__ void Run() {
     const auto num_out = static_cast<int32_t>(NumRows(arguments_.tiles.out_capacity, arguments_.tiles.num_out));
     const int32_t num_column_tiles = (arguments_.out_channels + Shape::kColumns - 1) / Shape::kColumns;
-    constexpr int32_t kClusterRows = Shape::kRows * Shape::kSharers;
-    const int32_t num_tiles = (num_out + kClusterRows - 1) / kClusterRows * num_column_tiles;
-    const auto cluster = static_cast<int32_t>(blockIdx.x / Shape::kCluster);
-    const auto num_clusters = static_cast<int32_t>(gridDim.x / Shape::kCluster);
+    const int32_t num_tiles = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles;
+    const auto cluster = static_cast<int32_t>(blockIdx.x / Shape::kSplitK);
+    const auto num_clusters = static_cast<int32_t>(gridDim.x / Shape::kSplitK);
     // Tiles get lighter: those that have the heavier ones of one round have the lighter ones of the next.
     for (int32_t round = 0;; ++round) {
       const int32_t tile = round * num_clusters + (round % 2 == 0 ? cluster : num_clusters - 1 - cluster);
@@ -137,20 +131,13 @@ class StageScheduler {
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
 
-  // The stages of a cluster's offsets of one mask word; of the last word one at least. All blocks of the cluster have
-  // the same stages.
-  __device__ void ScheduleWord(int32_t cluster_tile, int32_t column, int32_t word) {
-    const auto rank = static_cast<int32_t>(blockIdx.x % Shape::kSharers);
-    const int32_t row_tile = cluster_tile * Shape::kSharers + rank;
-    uint32_t masks[Shape::kWarpGroups] = {}, all = 0;
+  // The stages of a tile's offsets of one mask word; of the last word one at least.
+  __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t word) {
+    uint32_t masks[Shape::kWarpGroups], all = 0;
 #pragma unroll
-    for (int t = 0; t < Shape::kWarpGroups * Shape::kSharers; ++t) {
-      const uint32_t mask =
-          arguments_.mask_words == 0
-              ? 0
-              : MaskWordOf(arguments_, cluster_tile * Shape::kWarpGroups * Shape::kSharers + t, word);
-      all |= mask;
-      if (t / Shape::kWarpGroups == rank) masks[t % Shape::kWarpGroups] = mask;
+    for (int t = 0; t < Shape::kWarpGroups; ++t) {
+      masks[t] = arguments_.mask_words == 0 ? 0 : MaskWordOf(arguments_, row_tile * Shape::kWarpGroups + t, word);
+      all |= masks[t];
     }
     // One bit for the offsets of a slice.
     const int32_t size = arguments_.axis.offsets_a_slice;
@@ -222,40 +209,11 @@ class StageScheduler {
   RingPlace<Shape::kNotes> place_;
 };
 
-// The bytes of a slice's weights that a tile from `column` on has.
-template <typename T, typename Shape>
-__device__ int32_t WeightBytes(const ImplicitGemmArguments<T>& arguments, int32_t column) {
-  return min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
-}
-
-// Opens stages for weights, to all blocks of the cluster, where they are empty. By one thread.
-template <typename T, typename Shape>
-__device__ void OpenStages(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  RingPlace<Shape::kStages> place;
-  for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
-    WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
-    const StageNote& note = ring.notes[note_place.slot];
-    if (note.row_tile < 0) return;
-    const int32_t bytes = WeightBytes<T, Shape>(arguments, note.column & ~kLast);
-    int32_t num_slices = 0;
-#pragma unroll
-    for (int s = 0; s < kSlicesAStage; ++s) num_slices += note.slices[s] < 0 ? 0 : 1;
-    WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
-    ArriveExpecting(ring.full + place.slot * 8, static_cast<uint32_t>(num_slices * bytes));
-#pragma unroll
-    for (int block = 0; block < Shape::kSharers; ++block) ArriveAtClusterBarrier(ring.open + place.slot * 8, block);
-  }
-}
-
-// Has the weights of one of each stage's slices copied; each block of a cluster its share of the columns, to all of
-// them. By one thread.
+// Has the weights of one of each stage's slices copied. By one thread.
 template <typename T, typename Shape>
 __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t slice) {
-  constexpr int32_t kShareBytes = Shape::kWeightBytes / Shape::kSharers;
   const int64_t slice_bytes = int64_t{arguments.padded_out_channels} * kSliceBytes;
-  const int32_t share = static_cast<int32_t>(blockIdx.x % Shape::kSharers) * kShareBytes;
-  const uint32_t to =
-      ring.stages + kSlicesAStage * Shape::kInputBytes + slice * Shape::kWeightBytes + static_cast<uint32_t>(share);
+  const uint32_t to = ring.stages + kSlicesAStage * Shape::kInputBytes + slice * Shape::kWeightBytes;
   RingPlace<Shape::kStages> place;
   for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
     WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
@@ -263,20 +221,12 @@ __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Rin
     if (note.row_tile < 0) return;
     const int32_t number = note.slices[slice];
     const int32_t column = note.column & ~kLast;
-    const int32_t bytes = number < 0 ? 0 : min(WeightBytes<T, Shape>(arguments, column) - share, kShareBytes);
-    const unsigned char* const from = arguments.weights + number * slice_bytes + column * kSliceBytes + share;
+    const uint32_t bytes = number < 0 ? 0 : min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
+    const unsigned char* const from = arguments.weights + number * slice_bytes + column * kSliceBytes;
     const uint32_t full = ring.full + place.slot * 8;
-    if constexpr (Shape::kSharers > 1) {
-      WaitForClusterBarrier(ring.open + place.slot * 8, place.parity);
-      if (bytes > 0) {
-        CopyBulkToCluster(to + place.slot * Shape::kStageBytes, from, static_cast<uint32_t>(bytes), full,
-                          (1u << Shape::kSharers) - 1);
-      }
-    } else {
-      WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
-      ArriveExpecting(full, static_cast<uint32_t>(bytes));
-      if (bytes > 0) CopyBulk(to + place.slot * Shape::kStageBytes, from, static_cast<uint32_t>(bytes), full);
-    }
+    WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
+    ArriveExpecting(full, bytes);
+    if (bytes > 0) CopyBulk(to + place.slot * Shape::kStageBytes, from, bytes, full);
   }
 }
 
@@ -326,7 +276,8 @@ class RowCopier {
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
 
   // Indices that are under way: far enough ahead for the latency of memory, as registers allow.
-  static constexpr int kFills = Shape::kWarpGroups > 2 ? 2 : 4;
+  static constexpr int kFills =
+      Shape::kWarpGroups == 1 ? 4 : Shape::kWarpGroups == 2 && Shape::kCopyRegisters >= 64 ? 3 : 2;
 
   // What the thread copies to a stage.
   struct Fill {
@@ -434,6 +385,8 @@ class SumMaker {
     RingPlace<Shape::kStages> place, held;
     RingPlace<Shape::kNotes> note_place, held_note;
     bool holds = false;  // a stage whose products may go on
+    bool is_first = true;  // the next stage begins a tile
+    WarpRows rows = {{-1, -1}};
     const auto release = [&] {
       if (arrives && holds) {
         ArriveAtBarrier(ring_.empty + held.slot * 8);
@@ -446,6 +399,11 @@ class SumMaker {
       if (of_warp(note.row_tile) < 0) break;
       WaitForBarrier(ring_.full + place.slot * 8, place.parity);
       PublishToProducts();
+      if (is_first) {  // the rows' numbers arrive until they are needed
+        const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
+        rows = WarpRowsOf(arguments_, int64_t{note.row_tile} * Shape::kRows + group * 64 + first_row, num_out_);
+        is_first = false;
+      }
       const uint32_t stage = ring_.stages + place.slot * Shape::kStageBytes;
       // One series of products in each case: a series must not be begun under a condition.
       const bool has_first = HasSlice(of_warp(note.has[0]), group), has_second = HasSlice(of_warp(note.has[1]), group);
@@ -483,13 +441,15 @@ class SumMaker {
       held_note = note_place;
       release();
       holds = false;
-      const int64_t first_place = int64_t{note.row_tile} * Shape::kRows + group * 64;
+      is_first = true;
       if constexpr (Shape::kSplitK > 1) {
         Exchange(sums, group);
-        StoreExchanged(group, first_place, note.column & ~kLast);
+        StoreExchanged(group, rows, note.column & ~kLast);
       } else {
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) Store(sums[i], first_place, (note.column & ~kLast) + i * kInstructionColumns);
+        for (int i = 0; i < kInstructions; ++i) {
+          StoreWarpSums(arguments_, sums[i], rows, (note.column & ~kLast) + i * kInstructionColumns);
+        }
       }
 #pragma unroll
       for (auto& of_instruction : sums) {
@@ -551,7 +511,7 @@ class SumMaker {
   }
 
   // Stores the sums of all the cluster's blocks, added up in their order, in every kSplitK-th 32 columns.
-  __device__ void StoreExchanged(int32_t group, int64_t first_place, int32_t first_column) {
+  __device__ void StoreExchanged(int32_t group, const WarpRows& rows, int32_t first_column) {
     const auto rank = static_cast<int32_t>(blockIdx.x % Shape::kSplitK);
     const uint32_t mine = ExchangedSums(group);
     for (int32_t j = rank; j < Shape::kColumns / 32; j += Shape::kSplitK) {
@@ -564,7 +524,7 @@ class SumMaker {
           sums[r] += LoadClusterShared(mine + (j * 16 + r) * kGroupThreads * 4, block);
         }
       }
-      Store(sums, first_place, first_column + j * 32);
+      StoreWarpSums(arguments_, sums, rows, first_column + j * 32);
     }
     MeetCluster(ring_.read + group * 8);
     exchange_parity_ ^= 1;
@@ -575,12 +535,6 @@ class SumMaker {
     __syncwarp();
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     if (lane < Shape::kSplitK) ArriveAtClusterBarrier(barrier, lane);
-  }
-
-  template <int kSums>
-  __device__ void Store(const float (&sums)[kSums], int64_t first_place, int32_t first_column) const {
-    const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
-    StoreWarpSums(arguments_, sums, first_place + first_row, first_column, num_out_);
   }
 
   const ImplicitGemmArguments<T>& arguments_;
@@ -596,7 +550,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     WarpGroupImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
-  __shared__ uint64_t barriers[3 * Shape::kStages + 2 * Shape::kNotes + 2 * Shape::kWarpGroups];
+  __shared__ uint64_t barriers[2 * Shape::kStages + 2 * Shape::kNotes + 2 * Shape::kWarpGroups];
   __shared__ StageNote notes[Shape::kNotes];
   Ring ring;
   ring.stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
@@ -608,11 +562,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
   ring.freed = ring.noted + Shape::kNotes * 8;
   ring.ready = ring.freed + Shape::kNotes * 8;
   ring.read = ring.ready + Shape::kWarpGroups * 8;
-  ring.open = ring.read + Shape::kWarpGroups * 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kStages; ++i) {
-      InitBarrier(ring.full + i * 8, kGroupThreads + (Shape::kSharers > 1 ? 1 : kSlicesAStage));
-      InitBarrier(ring.open + i * 8, Shape::kSharers);
+      InitBarrier(ring.full + i * 8, kGroupThreads + kSlicesAStage);
       InitBarrier(ring.empty + i * 8, Shape::kWarpGroups * 4);
     }
     for (int i = 0; i < Shape::kNotes; ++i) {
@@ -626,7 +578,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     PublishBarriers();
   }
   __syncthreads();
-  if constexpr (Shape::kCluster > 1) SyncCluster();  // barriers are there for the other blocks too
+  if constexpr (Shape::kSplitK > 1) SyncCluster();  // barriers are there for the other blocks too
   // Else they would be computed again and again.
   asm volatile("" : "+r"(ring.stages), "+r"(ring.full), "+r"(ring.empty), "+r"(ring.noted), "+r"(ring.freed));
   constexpr int kFirstCopying = Shape::kWarpGroups * kGroupThreads;
@@ -640,10 +592,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
       RowCopier<T, Shape>(arguments, ring).Run();
     } else if (threadIdx.x < kScheduling + 32) {
       StageScheduler<T, Shape>(arguments, ring).Run();
-    } else if (threadIdx.x == kScheduling + 32) {
-      if constexpr (Shape::kSharers > 1) OpenStages<T, Shape>(arguments, ring);
-    } else if (threadIdx.x % 32 == 0) {
-      CopyWeights<T, Shape>(arguments, ring, (static_cast<int32_t>(threadIdx.x) - kScheduling) / 32 - 2);
+    } else if (threadIdx.x % 32 == 0 && threadIdx.x < kScheduling + (kSlicesAStage + 1) * 32) {
+      CopyWeights<T, Shape>(arguments, ring, (static_cast<int32_t>(threadIdx.x) - kScheduling) / 32 - 1);
     }
   }
 #endif

@@ -16,35 +16,31 @@ namespace voxserve::kernels::cuda {
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 5, 3>{});
-  visit(WarpGroupShape<4, 32, 3, 6, 1>{});
+  visit(WarpGroupShape<4, 32, 2, 6, 1>{});
   visit(WarpGroupShape<1, 64, 1, 6, 2>{});
-  visit(WarpGroupShape<2, 64, 3, 6, 1>{});
+  visit(WarpGroupShape<2, 64, 2, 6, 1>{});
   visit(WarpGroupShape<1, 96, 1, 5, 2>{});
   visit(WarpGroupShape<2, 96, 2, 7, 1>{});
   visit(WarpGroupShape<4, 96, 1, 4, 1>{});
   visit(WarpGroupShape<1, 128, 2, 8, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
-  visit(WarpGroupShape<2, 128, 2, 4, 1, 2>{});
-  visit(WarpGroupShape<1, 256, 2, 5, 1>{});
   visit(WarpGroupShape<2, 256, 2, 4, 1>{});
-  visit(WarpGroupShape<2, 96, 2, 7, 1, 1, 2>{});
-  visit(WarpGroupShape<2, 128, 2, 6, 1, 1, 2>{});
-  visit(WarpGroupShape<2, 256, 2, 4, 1, 1, 2>{});
+  visit(WarpGroupShape<2, 128, 2, 4, 1, 2>{});
+  visit(WarpGroupShape<1, 128, 2, 6, 1, 4>{});
 }
 
 template <typename Shape>
 constexpr ConvBlock BlockOf() {
-  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK + (Shape::kSharers > 1 ? 10 * Shape::kSharers : 0)};
+  return {.rows = Shape::kRows, .columns = Shape::kColumns, .split_k = Shape::kSplitK};
 }
 
 template <typename T, typename Shape>
 cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
   static std::atomic<int> resident[kMaxDevices] = {};
-  constexpr int64_t kClusterRows = Shape::kRows * Shape::kSharers;
-  const int64_t row_tiles = (arguments.tiles.out_capacity + kClusterRows - 1) / kClusterRows;
+  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   return LaunchResident(WarpGroupImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
-                        Shape::kCluster, row_tiles * column_tiles, resident, stream);
+                        Shape::kSplitK, row_tiles * column_tiles, resident, stream);
 }
 
 template <typename T>

@@ -49,16 +49,6 @@ __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, u
                : "memory");
 }
 
-// Likewise to the same address in blocks of the cluster, by bits of their ranks; the barrier of each counts them.
-__device__ inline void CopyBulkToCluster(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
-                                         uint32_t blocks) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-      "%4;\n" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<uint16_t>(blocks))
-      : "memory");
-}
-
 // Meets all threads of the cluster's blocks.
 __device__ inline void SyncCluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");

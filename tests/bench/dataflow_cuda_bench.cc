@@ -1,6 +1,6 @@
 // The convolutions of MinkUNet on semantickitti-00/000000 one by one: every dataflow that the GPU serves
-// (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias and
-// ReLU. Results are compared, and the program fails where they differ by more than rounding.
+// (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias
+// and ReLU. Results are compared, and the program fails where they differ by more than rounding.
 //
 //   dataflow_cuda_bench [layers]     layers: one table more a network, by convolution
 //
@@ -137,7 +137,7 @@ class Bench {
       state = state * 1664525 + 1013904223;
       value = (static_cast<float>(state >> 8) * 0x1p-23f - 1) * 0.1f;
     }
-    weights = dataflow.PackWeights(shape, weights, /*on_cuda=*/true);
+    weights = dataflow.PackWeights(shape, weights);
     std::vector<__half> halves(weights.size());
     std::transform(weights.begin(), weights.end(), halves.begin(), [](float value) { return __float2half(value); });
     return std::make_unique<DeviceArray<__half>>(Device::kCuda, halves);

@@ -168,7 +168,7 @@ class Workload {
 
 using Workloads = std::vector<std::unique_ptr<Workload>>;
 
-// "30 gather_gemm_scatter, 11 fetch_on_demand": how many convolutions run by each.
+// "30 implicit_gemm, 11 gather_gemm_scatter": how many convolutions run by each.
 std::string CountDataflows(const NetworkPlan& plan) {
   std::vector<std::string> counts;
   for (const ConvDataflow* const dataflow : Dataflows()) {

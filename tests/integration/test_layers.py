@@ -126,8 +126,8 @@ def test_a_room_is_no_larger_than_somebody_can_hold_in_mind():
     assert {room: size for room, size in sizes.items() if size > MAX_FILES_OF_A_ROOM} == {}
 
 
-# What may follow the stem of a source file: the device or the vector instructions that it is for.
-VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512)$")
+# What may follow the stem of a source file: the device, the vector instructions or the values that it is for.
+VARIANT = re.compile(r"_(cpu|cuda|baseline|avx2|avx512|half|bfloat16|tf32)$")
 # Destructors that the linker asks for in a build without CUDA, of several classes.
 WITHOUT_HEADER = {"engine/runtime/cuda_missing.cc"}
 

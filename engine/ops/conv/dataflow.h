@@ -67,17 +67,17 @@ class ConvDataflow {
 
   // Nothing where the device does not serve the convolution. on_cuda: the current GPU; else the CPU.
   virtual std::optional<ServedDataflow> Serves(const ConvShape& shape, bool on_cuda) const = 0;
-  // The forms of a GPU's rulebook that Launch reads. is_swapped: the convolution walks it from outputs to inputs.
+  // The forms of a GPU's rulebook that Launch reads; a CPU's has one. is_swapped: the convolution walks it from outputs
+  // to inputs.
   virtual RulebookForms Forms(bool is_swapped) const = 0;
   // What a tuner measures, in this order: `base`, which is by this dataflow, with other choices. maps: the sizes of a
   // batch's; without offsets where they are not known.
   virtual std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                            const kernels::MatmulGroupingParams& maps) const = 0;
 
-  // weights: [num_offsets, in channels, out channels]. In the order that Launch reads, on the CPU or a GPU, where they
-  // are stored as shape.dtype.
-  virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights,
-                                         bool on_cuda) const = 0;
+  // weights: [num_offsets, in channels, out channels]. In the order that Launch reads where they are stored as
+  // shape.dtype.
+  virtual std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const = 0;
   // Device memory that Launch finds in StepContext::scratch. Asked before the operands have memory.
   virtual size_t WorkspaceBytes(const ConvRun&) const { return 0; }
   // On the context's device; on a GPU it queues work on the stream. The errors are those of Step::Run.

@@ -30,8 +30,8 @@ size_t GatherGemmScatterDataflow::WorkspaceBytes(const ConvRun& run) const {
 }
 
 // A group of offsets lies side by side then (kernels/conv/matmul_grouping.h).
-std::vector<float> GatherGemmScatterDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights,
-                                                          bool /*on_cuda*/) const {
+std::vector<float> GatherGemmScatterDataflow::PackWeights(const ConvShape& shape,
+                                                          const std::vector<float>& weights) const {
   const int64_t matrix = int64_t{shape.in_channels} * shape.out_channels;
   std::vector<float> ordered;
   ordered.reserve(weights.size());

@@ -21,8 +21,7 @@ class GatherGemmScatterDataflow : public ConvDataflow {
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   size_t WorkspaceBytes(const ConvRun& run) const override;
-  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights,
-                                 bool on_cuda) const override;
+  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
   absl::Status Launch(const ConvRun& run) const override;
 
  private:

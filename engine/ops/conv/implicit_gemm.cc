@@ -33,8 +33,7 @@ std::vector<ConvPlan> ImplicitGemmDataflow::Candidates(const ServedDataflow& ser
   return candidates;
 }
 
-std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights,
-                                                     bool /*on_cuda*/) const {
+std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, const std::vector<float>& weights) const {
   return kernels::PackImplicitGemmWeights(shape.num_offsets, shape.in_channels, shape.out_channels, shape.dtype,
                                           weights.data());
 }

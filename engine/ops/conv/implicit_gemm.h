@@ -19,8 +19,7 @@ class ImplicitGemmDataflow : public ConvDataflow {
   // Every block that is served.
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
-  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights,
-                                 bool on_cuda) const override;
+  std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
   absl::Status Launch(const ConvRun& run) const override;
 };
 

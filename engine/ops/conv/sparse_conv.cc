@@ -14,8 +14,7 @@ SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
     : options_(std::move(options)), weights_(std::move(weights)) {
   if (options_.on_cuda) return;  // Upload packs them
   for (const ServedDataflow& served : ServedDataflows(options_.shape, /*on_cuda=*/false)) {
-    packed_.emplace_back(served.dataflow,
-                         DataflowOf(served.dataflow).PackWeights(options_.shape, weights_, /*on_cuda=*/false));
+    packed_.emplace_back(served.dataflow, DataflowOf(served.dataflow).PackWeights(options_.shape, weights_));
   }
   weights_ = {};
 }
@@ -69,7 +68,7 @@ absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
                       error_reason::kBadModel);
   }
   for (const ServedDataflow& served : ServedDataflows(shape, /*on_cuda=*/true)) {
-    Weights packed(DataflowOf(served.dataflow).PackWeights(shape, weights_, /*on_cuda=*/true));
+    Weights packed(DataflowOf(served.dataflow).PackWeights(shape, weights_));
     RETURN_IF_ERROR(uploader.Upload(packed, shape.dtype));
     packed_.emplace_back(served.dataflow, std::move(packed));
   }

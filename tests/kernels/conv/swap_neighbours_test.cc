@@ -1,0 +1,80 @@
+#include "kernels/conv/swap_neighbours.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/conv/rulebook_testing.h"
+#include "tests/kernels/core/feature_testing.h"
+
+namespace voxserve::kernels {
+namespace {
+
+using support::ExpectCudaSuccess;
+using support::TestStream;
+
+constexpr int32_t kRubbishRow = 0x7f7f7f7f;  // in table entries beyond the rows, which nobody may read
+
+// [K, pitch] the input row of each output row's pair, -1 without.
+std::vector<int32_t> Neighbours(const RulebookView& rulebook, int64_t pitch) {
+  std::vector<int32_t> neighbours(static_cast<size_t>(rulebook.num_offsets * pitch), kRubbishRow);
+  for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
+    const auto of_offset = neighbours.begin() + k * pitch;
+    std::fill(of_offset, of_offset + rulebook.num_out_rows, -1);
+    for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
+      of_offset[rulebook.out_rows[p]] = rulebook.in_rows[p];
+    }
+  }
+  return neighbours;
+}
+
+// More rulebooks than one launch takes, of every size; counts on the device below the capacities.
+TEST(SwapNeighboursTest, TurnsEveryPairRound) {
+  SKIP_WITHOUT(Device::kCuda);
+  Random random(35);
+  struct Swapped {
+    Rulebook rulebook;
+    int64_t in_capacity;
+    std::unique_ptr<DeviceArray<int32_t>> neighbours, swapped;
+    std::unique_ptr<DeviceArray<int64_t>> num_out;
+  };
+  std::vector<Swapped> all;
+  std::vector<SwapNeighboursParams> params;
+  for (int i = 0; i < 40; ++i) {
+    const int64_t num_in = i % 5 == 4 ? 0 : 1 + 531 * (i % 7), num_out = i % 6 == 5 ? 0 : 1 + 701 * (i % 4);
+    const int32_t num_offsets = i == 3 ? 343 : i == 8 ? 0 : 1 + i % 27;
+    Swapped swapped{.rulebook = RandomRulebook(num_offsets, num_in, num_out, 0.5, random), .in_capacity = num_in + 3};
+    const int64_t out_capacity = num_out + 4;
+    swapped.neighbours =
+        std::make_unique<DeviceArray<int32_t>>(Device::kCuda, Neighbours(swapped.rulebook.View(), out_capacity));
+    swapped.swapped =
+        std::make_unique<DeviceArray<int32_t>>(Device::kCuda, static_cast<size_t>(num_offsets * swapped.in_capacity));
+    swapped.num_out = std::make_unique<DeviceArray<int64_t>>(Device::kCuda, std::vector<int64_t>{num_out});
+    params.push_back({.num_offsets = num_offsets,
+                      .neighbours = swapped.neighbours->data(),
+                      .out_capacity = out_capacity,
+                      .num_out = swapped.num_out->data(),
+                      .in_capacity = swapped.in_capacity,
+                      .swapped = swapped.swapped->data()});
+    all.push_back(std::move(swapped));
+  }
+  ExpectCudaSuccess(cuda::SwapNeighbours(params, TestStream()));
+  for (const Swapped& swapped : all) {
+    const RulebookView rulebook = swapped.rulebook.View();
+    std::vector<int32_t> expected(static_cast<size_t>(rulebook.num_offsets * swapped.in_capacity), -1);
+    for (int64_t k = 0; k < rulebook.num_offsets; ++k) {
+      for (int64_t p = rulebook.offset_begin[k]; p < rulebook.offset_begin[k + 1]; ++p) {
+        expected[static_cast<size_t>(k * swapped.in_capacity + rulebook.in_rows[p])] = rulebook.out_rows[p];
+      }
+    }
+    EXPECT_EQ(swapped.swapped->ToHost(), expected);
+  }
+  ExpectCudaSuccess(cuda::SwapNeighbours({}, TestStream()));
+}
+
+}  // namespace
+}  // namespace voxserve::kernels
