@@ -18,7 +18,7 @@
 
 namespace voxserve {
 
-// Of 16-bit factors. What a GPU does not serve by it runs by gather-GEMM-scatter (PlanTable).
+// It is for 16-bit factors. PlanTable runs by gather-GEMM-scatter what a GPU does not serve so.
 inline constexpr ConvPlan kDefaultCudaConvPlan = {.map_search = kernels::MapSearch::kHash,
                                                   .dataflow = Dataflow::kImplicitGemm};
 

@@ -309,7 +309,22 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
   std::copy_n(made.offset_begin, num_begins, sizes_->offsets_on_host(index));
   RETURN_IF_ERROR(memory_->Upload(sizes_->offsets_on_device(index), made.offset_begin, num_begins * sizeof(int64_t)));
-  if (request.forms.pairs) {
+  std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
+  if (request.forms.neighbours || request.forms.tiles) {
+    neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
+    RETURN_IF_ERROR(memory_->Upload(rulebook.neighbours, neighbours.data(), neighbours.size() * sizeof(int32_t)));
+  }
+  if (rulebook.swapped_neighbours != nullptr) {
+    swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
+    RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
+  }
+  // All rows of the capacity are there.
+  At(index).tiles.num_out = At(index).swapped_tiles.num_out = nullptr;
+  std::vector<kernels::TilesParams> tiles;
+  if (request.forms.tiles) tiles.push_back(rulebook.tiles);
+  if (request.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
+  RETURN_IF_ERROR(MakeTiles(tiles));
+  if (request.forms.pairs) {  // the last: they may take the neighbours' memory
     const auto second_list = static_cast<size_t>(AlignedBytes(static_cast<int64_t>(list_bytes)));
     ASSIGN_OR_RETURN(void* const lists, memory_->TakeScratch(2 * second_list));
     auto* const in_rows = static_cast<int32_t*>(lists);
@@ -329,21 +344,6 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
                                                              .out_masks = rulebook.out_masks},
                                                             memory_->stream().get()));
   }
-  std::vector<int32_t> neighbours, swapped;  // live until the stream has been waited for
-  if (request.forms.neighbours || request.forms.tiles) {
-    neighbours = NeighbourTable(made, made.out_rows, made.num_out_rows, made.in_rows);
-    RETURN_IF_ERROR(memory_->Upload(rulebook.neighbours, neighbours.data(), neighbours.size() * sizeof(int32_t)));
-  }
-  if (rulebook.swapped_neighbours != nullptr) {
-    swapped = NeighbourTable(made, made.in_rows, made.num_in_rows, made.out_rows);
-    RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
-  }
-  // All rows of the capacity are there.
-  At(index).tiles.num_out = At(index).swapped_tiles.num_out = nullptr;
-  std::vector<kernels::TilesParams> tiles;
-  if (request.forms.tiles) tiles.push_back(rulebook.tiles);
-  if (request.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
-  RETURN_IF_ERROR(MakeTiles(tiles));
   return memory_->stream().Synchronize();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a dataflow's blocks compute: a choice that a tuner makes for every convolution.
+// The part of a convolution that one block computes: a choice that a tuner makes for every convolution.
 
 #include <cstdint>
 #include <type_traits>

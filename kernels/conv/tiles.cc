@@ -14,8 +14,8 @@ SortOrder OffsetsByDistance(const ConvGeometry& geometry) {
   for (int32_t k = 0; k < num_offsets; ++k) {
     const Axes cell = geometry.Cell(k);
     for (int axis = 0; axis < geometry.dimension; ++axis) {
-      distance[static_cast<size_t>(k)] += std::abs(2 * cell[static_cast<size_t>(axis)] -
-                                                   (geometry.kernel_size[static_cast<size_t>(axis)] - 1));
+      distance[static_cast<size_t>(k)] +=
+          std::abs(2 * cell[static_cast<size_t>(axis)] - (geometry.kernel_size[static_cast<size_t>(axis)] - 1));
     }
   }
   const auto end = order.begin() + num_offsets;

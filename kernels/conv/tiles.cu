@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t tile = place / kMaskTileRows;
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
-    // Of a small kernel the key says which neighbours are there: only these are loaded.
+    // A small kernel's key says which neighbours are there: only these are loaded.
     const bool is_small = params.num_offsets <= kSortBits;
     const uint32_t there = row < 0 ? 0 : is_small ? OffsetsOfKey(params, sorted_keys[first_key[entry] + place]) : ~0u;
     params.out_rows[place] = row;
@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       int32_t in_row[kWordBits];
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) {
-        in_row[bit] = (there >> bit & 1) != 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
+        in_row[bit] =
+            (there >> bit & 1) != 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
       }
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;

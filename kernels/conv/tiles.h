@@ -22,7 +22,7 @@
 namespace voxserve::kernels {
 
 inline constexpr int64_t kMaskTileRows = 64;
-// What a block takes at most; the form's rows are padded to it.
+// A block takes at most so many; the form's rows are padded to it.
 inline constexpr int64_t kMaxBlockTileRows = 256;
 
 // Places for `rows` rows, those that pad the last block's included.
@@ -52,11 +52,11 @@ struct TilesParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, pitch] input row or -1, as SearchNeighbours and SwapNeighbours make it
   int64_t pitch = 0;
-  int64_t out_capacity = 0;  // of the next; at most pitch
+  int64_t out_capacity = 0;          // of the next; at most pitch
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};
 
-  // Output, as TilesView has it; of NumTilePlaces(out_capacity) places.
+  // Output, as TilesView has it; of NumTilePlaces(out_capacity) places. Past NumTilePlaces(num_out) nothing is written.
   int32_t* out_rows = nullptr;
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;
@@ -65,9 +65,9 @@ static_assert(std::is_trivially_copyable_v<TilesParams>);
 
 namespace cuda {
 
-// Of num_offsets and the capacities alone; a multiple of 256.
+// Follows from num_offsets and the capacities alone; a multiple of 256.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
-// Of all rulebooks of a network together: one sort serves them all. workspace: TilesWorkspaceBytes, 256-byte aligned.
+// Makes the tiles of all rulebooks of a network together: one sort serves them all. workspace: TilesWorkspaceBytes, 256-byte aligned.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

@@ -4,8 +4,8 @@
 // factors lie in shared memory. They exist for sm_90a alone; whoever calls them guards his code by
 // VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Included by .cu files alone.
 //
-// A product is D [64, n] += A [64, 16] B [16, n] with float32 sums. A and B^T lie as rows of 64 values (128 bytes) or of
-// 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^ (row % 8): the
+// A product is D [64, n] += A [64, 16] B [16, n] with float32 sums. A and B^T lie as rows of 64 values (128 bytes) or
+// of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^ (row % 8): the
 // 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
 // Of lane 4 g + t of warp w, d[4 j .. 4 j + 3] are D's (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16 w + g + 8, 8 j +
 // 2 t),
@@ -80,21 +80,21 @@ __device__ void SetRegisters() {
 // clang-format on
 
 // Defines the product of so many columns: the names of its sums, those of a and b, and the sums as operands.
-#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, ...)                                                  \
-  template <typename T>                                                                                               \
-  __device__ void MultiplyAddGroup(float (&d)[(columns) / 2], uint64_t a, uint64_t b) {                               \
-    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                                     \
-    if constexpr (std::is_same_v<T, __half>) {                                                                        \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, " a_name ", " b_name    \
-                   ", 1, 1, 1, 0, 0;\n"                                                                               \
-                   : __VA_ARGS__                                                                                      \
-                   : "l"(a), "l"(b));                                                                                 \
-    } else {                                                                                                          \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" names "}, " a_name ", " b_name  \
-                   ", 1, 1, 1, 0, 0;\n"                                                                               \
-                   : __VA_ARGS__                                                                                      \
-                   : "l"(a), "l"(b));                                                                                 \
-    }                                                                                                                 \
+#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, ...)                                                 \
+  template <typename T>                                                                                              \
+  __device__ void MultiplyAddGroup(float(&d)[(columns) / 2], uint64_t a, uint64_t b) {                               \
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                                    \
+    if constexpr (std::is_same_v<T, __half>) {                                                                       \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, " a_name ", " b_name   \
+                   ", 1, 1, 1, 0, 0;\n"                                                                              \
+                   : __VA_ARGS__                                                                                     \
+                   : "l"(a), "l"(b));                                                                                \
+    } else {                                                                                                         \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" names "}, " a_name ", " b_name \
+                   ", 1, 1, 1, 0, 0;\n"                                                                              \
+                   : __VA_ARGS__                                                                                     \
+                   : "l"(a), "l"(b));                                                                                \
+    }                                                                                                                \
   }
 
 VOXSERVE_DEFINE_PRODUCT(32, VOXSERVE_NAMES_0, "%16", "%17", VOXSERVE_SUMS_16(0))

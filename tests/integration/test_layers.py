@@ -21,6 +21,7 @@ ROOMS = {
     "kernels/core": [],
     "kernels/coordinates": ["kernels/core"],
     "kernels/conv": ["kernels/core", "kernels/coordinates"],
+    "kernels/conv/implicit_gemm": ["kernels/core", "kernels/coordinates", "kernels/conv"],
     "kernels/points": ["kernels/core", "kernels/coordinates"],
     "kernels/points/farthest": ["kernels/core", "kernels/coordinates"],
     "kernels/rows": ["kernels/core", "kernels/coordinates", "kernels/conv"],

@@ -4,7 +4,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/runtime/cuda_status.h"
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
 namespace voxserve {
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // A linear layer, row by row: out = epilogue(in W). Also a 1x1 convolution, which is the same thing. A GPU with tensor
-// cores runs it in 16 bits as a sparse convolution of one offset (kernels/conv/implicit_gemm.h), else by the library.
+// cores runs it in 16 bits as a sparse convolution of one offset (kernels/conv/implicit_gemm/implicit_gemm.h), else by
+// the library.
 
 #include <utility>
 

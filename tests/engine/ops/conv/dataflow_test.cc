@@ -11,7 +11,7 @@
 
 #include "engine/ops/conv/distinct_groupings.h"
 #include "kernels/conv/fetch_on_demand.h"
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
 namespace voxserve {
 namespace {

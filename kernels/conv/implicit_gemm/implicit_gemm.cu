@@ -1,10 +1,9 @@
-#include "kernels/conv/implicit_gemm.h"
-
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "kernels/conv/implicit_gemm_instances.cuh"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/instances.cuh"
 #include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 
@@ -23,7 +22,7 @@ int ComputeCapabilityMajor() {
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
 
-// Of the convolution alone, not of its rows: sums are split alike whatever the batch.
+// It follows from the convolution alone, not from its rows: sums are split alike whatever the batch.
 ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
   if (!HasWarpGroups(dtype)) return WarpBlocks(dtype, out_channels).front();
   if (out_channels <= 32) return {.rows = 64, .columns = 32, .split_k = 1};

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernels of kernels/conv/implicit_gemm.h are launched. Included by .cu files alone.
+// How the kernels of kernels/conv/implicit_gemm/implicit_gemm.h are launched. Included by .cu files alone.
 
 #include <atomic>
 #include <cstdint>

@@ -1,11 +1,11 @@
 #pragma once
 
-// The kernels of kernels/conv/implicit_gemm.h, by the type of their factors: one source file each, since they take long
-// to compile. Included by .cu files alone.
+// The kernels of kernels/conv/implicit_gemm/implicit_gemm.h, by the type of their factors: one source file each, since
+// they take long to compile. Included by .cu files alone.
 
 #include <vector>
 
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
 namespace voxserve::kernels::cuda {
 

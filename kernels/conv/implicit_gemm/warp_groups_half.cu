@@ -1,5 +1,5 @@
-#include "kernels/conv/implicit_gemm_instances.cuh"
-#include "kernels/conv/implicit_gemm_warp_groups_launch.cuh"
+#include "kernels/conv/implicit_gemm/instances.cuh"
+#include "kernels/conv/implicit_gemm/warp_groups_launch.cuh"
 
 namespace voxserve::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // The implicit GEMM in every block against naive loops in double. Tiles are made on the host; those of the GPU are what
 // implicit_gemm_fuzz_test.cc takes.
 
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/kernels/conv/implicit_gemm_testing.h"
+#include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
 namespace voxserve::kernels {
 namespace {

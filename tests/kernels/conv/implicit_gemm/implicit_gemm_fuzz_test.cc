@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/kernels/conv/implicit_gemm_testing.h"
+#include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
 namespace voxserve::kernels {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 
-#include "kernels/conv/implicit_gemm_slices.h"
+#include "kernels/conv/implicit_gemm/slices.h"
 
 namespace voxserve::kernels {
 
@@ -17,7 +17,8 @@ std::vector<float> PackImplicitGemmWeights(int32_t num_offsets, int32_t in_chann
       const int32_t value = axis.PlaceInSlice(k, channel);
       const float* const row = weights + (int64_t{k} * in_channels + channel) * out_channels;
       for (int32_t column = 0; column < out_channels; ++column) {
-        const int64_t place = SwizzledSliceVector(column, value / vector_values) * vector_values + value % vector_values;
+        const int64_t place =
+            SwizzledSliceVector(column, value / vector_values) * vector_values + value % vector_values;
         packed[static_cast<size_t>(slice * padded_out * axis.slice_values + place)] = row[column];
       }
     }

@@ -1,10 +1,10 @@
 #pragma once
 
-// How the kernels of kernels/conv/implicit_gemm.h store their sums. Included by .cu files alone.
+// How the kernels of kernels/conv/implicit_gemm/implicit_gemm.h store their sums. Included by .cu files alone.
 
 #include <cstdint>
 
-#include "kernels/conv/implicit_gemm_arguments.cuh"
+#include "kernels/conv/implicit_gemm/arguments.cuh"
 
 namespace voxserve::kernels::cuda {
 
@@ -37,7 +37,7 @@ __device__ void StoreSums(const ImplicitGemmArguments<T>& arguments, float (&sum
   StoreSumsOneByOne(arguments, copy, kCount, row, column);
 }
 
-// Of four threads, each with four pairs: thread t gets pair t of each.
+// Transposes the pairs of four threads, each with four: thread t gets pair t of each.
 __device__ inline void TransposePairs(float (&values)[8], int32_t t) {
 #pragma unroll
   for (int distance = 1; distance <= 2; distance *= 2) {

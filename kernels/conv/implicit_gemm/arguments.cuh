@@ -1,13 +1,13 @@
 #pragma once
 
-// What the kernels of kernels/conv/implicit_gemm.h get, and how their threads find the slices of a tile and the input
-// rows of a slice. Included by .cu files alone.
+// The arguments of the kernels of kernels/conv/implicit_gemm/implicit_gemm.h get, and how their threads find the slices of a tile
+// and the input rows of a slice. Included by .cu files alone.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/conv/implicit_gemm.h"
-#include "kernels/conv/implicit_gemm_slices.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/row_tiles.cuh"
 #include "kernels/core/tensor_cores.cuh"

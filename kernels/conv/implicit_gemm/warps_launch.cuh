@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "kernels/conv/implicit_gemm_launch.cuh"
-#include "kernels/conv/implicit_gemm_warps.cuh"
+#include "kernels/conv/implicit_gemm/launch_resident.cuh"
+#include "kernels/conv/implicit_gemm/warps.cuh"
 
 namespace voxserve::kernels::cuda {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "tests/kernels/conv/tiles_testing.h"
 
 namespace voxserve::kernels {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/implicit_gemm.h"
-#include "kernels/conv/implicit_gemm_slices.h"
+#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/conv/implicit_gemm/slices.h"
 
 namespace voxserve::kernels {
 namespace {

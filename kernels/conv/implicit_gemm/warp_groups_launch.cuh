@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/conv/implicit_gemm_launch.cuh"
-#include "kernels/conv/implicit_gemm_warp_groups.cuh"
+#include "kernels/conv/implicit_gemm/launch_resident.cuh"
+#include "kernels/conv/implicit_gemm/warp_groups.cuh"
 
 namespace voxserve::kernels::cuda {
 

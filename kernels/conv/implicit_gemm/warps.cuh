@@ -1,6 +1,7 @@
 #pragma once
 
-// The kernel of kernels/conv/implicit_gemm.h for the tensor cores of warps, from sm_80 on. Included by .cu files alone.
+// The kernel of kernels/conv/implicit_gemm/implicit_gemm.h for the tensor cores of warps, from sm_80 on. Included by
+// .cu files alone.
 //
 // Blocks are persistent and take every gridDim-th tile. All threads of a block copy and multiply. Stages of two slices
 // each go through a ring in shared memory, which copies fill ahead of the products, into the next tile too: when a
@@ -12,9 +13,9 @@
 
 #include <cstdint>
 
-#include "kernels/conv/implicit_gemm_arguments.cuh"
-#include "kernels/conv/implicit_gemm_store.cuh"
-#include "kernels/conv/implicit_gemm_warp_stages.cuh"
+#include "kernels/conv/implicit_gemm/arguments.cuh"
+#include "kernels/conv/implicit_gemm/store_sums.cuh"
+#include "kernels/conv/implicit_gemm/warp_stages.cuh"
 #include "kernels/core/warp_products.cuh"
 
 namespace voxserve::kernels::cuda {

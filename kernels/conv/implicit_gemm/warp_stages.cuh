@@ -1,10 +1,10 @@
 #pragma once
 
-// The blocks of kernels/conv/implicit_gemm_warps.cuh, and which stages their tiles have. Included by .cu files alone.
+// The blocks of kernels/conv/implicit_gemm/warps.cuh, and which stages their tiles have. Included by .cu files alone.
 
 #include <cstdint>
 
-#include "kernels/conv/implicit_gemm_arguments.cuh"
+#include "kernels/conv/implicit_gemm/arguments.cuh"
 
 namespace voxserve::kernels::cuda {
 

@@ -1,0 +1,82 @@
+#pragma once
+
+// The ring of stages between the roles of warp_groups.cuh: the shapes in which blocks come, the notes of what stages
+// hold, and the places of barriers. Included by .cu files alone.
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm/slices.h"
+#include "kernels/core/warp_group_products.cuh"
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int kSlicesAStage = 2;
+inline constexpr int kGroupThreads = 128;  // of a warp group
+
+template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
+struct WarpGroupShape {
+  static constexpr int kWarpGroups = kGroups;  // that multiply
+  static constexpr int kRows = kGroups * 64;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kCopyGroups = kCopyingGroups;
+  static constexpr int kThreads = (kGroups + kCopyingGroups + 1) * kGroupThreads;
+  static constexpr int kStages = kRingStages;
+  static constexpr int kNotes = 64;  // a tile's or more, so that nobody waits for them
+  static constexpr int kBlocksAnSm = kBlocks;
+  static constexpr int kSplitK = kParts;                       // blocks of a cluster
+  static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
+  static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
+  static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
+  static constexpr int kAlignment = 1024;
+  static constexpr int kSumBytes = kSplitK > 1 ? kRows* kColumns* int{sizeof(float)} : 0;  // exchanged
+  static constexpr int kSharedBytes = kStages * kStageBytes + kSumBytes + kAlignment;
+  // Registers of a thread that copies, and those that it leaves to the others.
+  static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
+  static constexpr int kWantedCopyRegisters = kColumns > 128 ? 48 : 64;
+  static constexpr int kCopyRegisters = kRegisters < kWantedCopyRegisters ? kRegisters : kWantedCopyRegisters;
+  static constexpr int kLeftRegisters =
+      (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
+  static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
+  static_assert(kStageBytes % 1024 == 0);
+  static constexpr int kStaticBytes = 4096;  // barriers and notes, at most
+  static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
+};
+
+// A note of what a stage holds.
+struct alignas(16) StageNote {
+  int32_t parts[kSlicesAStage];   // of each slice: offset + kPartFactor * part
+  uint32_t has[kSlicesAStage];    // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
+  int32_t slices[kSlicesAStage];  // their numbers among the weights; -1: none
+  int32_t row_tile;               // -1: there are no more stages
+  int32_t column;                 // the first; + kLast in the last stage of a tile, behind which sums are stored
+};
+inline constexpr int32_t kLast = 1;  // columns are even
+inline constexpr int32_t kPartFactor = 1 << 16;
+inline constexpr int kTileBits = kSliceVectors;  // of `has`, as many as a slice can have offsets
+
+// The ring's parts in shared memory; barriers are of 8 bytes, one a slot.
+struct Ring {
+  uint32_t stages;
+  uint32_t sums;
+  StageNote* notes;
+  uint32_t full, empty;   // of stages
+  uint32_t noted, freed;  // of notes
+  uint32_t ready, read;   // of exchanged sums, one a warp group
+};
+
+// A place in a ring of kSlots slots.
+template <int kSlots>
+struct RingPlace {
+  int32_t slot = 0;
+  uint32_t parity = 0;  // of the round
+
+  __device__ void Advance(int count = 1) {
+    slot += count;
+    if (slot >= kSlots) {
+      slot -= kSlots;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace voxserve::kernels::cuda
