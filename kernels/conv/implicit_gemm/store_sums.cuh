@@ -60,25 +60,17 @@ __device__ inline void TransposePairs(float (&values)[8], int32_t t) {
   }
 }
 
-// The output rows of which a thread of a warp holds sums: of 16 places; -1: none.
-struct WarpRows {
-  int32_t rows[2];
-};
-
-template <typename T>
-__device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_t first_place, int64_t num_out) {
-  const int64_t place = first_place + static_cast<int32_t>(threadIdx.x) % 32 / 4;
-  return {{OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)}};
-}
-
 // Stores a warp's sums of 16 rows. A thread holds two neighbouring columns of every eight of two rows, as products
 // leave them (tensor_cores.cuh): four for each eight columns. Four threads of a row exchange theirs, so that each
 // stores eight neighbouring columns.
 template <int kSums, typename T>
 __device__ void StoreWarpSums(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
-                              const WarpRows& rows, int32_t first_column) {
+                              int64_t first_place, int32_t first_column, int64_t num_out) {
   static_assert(kSums % 16 == 0, "32 columns at a time");
-  const int32_t in_row = static_cast<int32_t>(threadIdx.x) % 4;
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t in_row = lane % 4;
+  const int64_t place = first_place + lane / 4;
+  const int32_t rows[2] = {OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)};
 #pragma unroll
   for (int j = 0; j < kSums / 16; ++j) {
     const int32_t column = first_column + j * 32 + in_row * 8;
@@ -91,9 +83,7 @@ __device__ void StoreWarpSums(const ImplicitGemmArguments<T>& arguments, const f
         values[2 * i + 1] = sums[(j * 4 + i) * 4 + half * 2 + 1];
       }
       TransposePairs(values, in_row);
-      if (rows.rows[half] >= 0 && column < arguments.out_channels) {
-        StoreSums(arguments, values, rows.rows[half], column);
-      }
+      if (rows[half] >= 0 && column < arguments.out_channels) StoreSums(arguments, values, rows[half], column);
     }
   }
 }

@@ -35,15 +35,14 @@ class RowCopier {
     const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
     note_place_.Advance(group);
     place_.Advance(group);
-    // Fills in turns, which are never moved: a move would wait for the rows.
-    Fill fills[kFills];
+    // Two fills in turns, which are never moved: a move would wait for the rows.
+    Fill fills[2];
+    bool is_over = !FindRows(fills[0]);
+    while (!is_over) {
 #pragma unroll
-    for (int i = 0; i + 1 < kFills; ++i) FindRows(fills[i]);
-    for (;;) {
-#pragma unroll
-      for (int i = 0; i < kFills; ++i) {
-        if (!fills[i].is_there) return;
-        FindRows(fills[(i + kFills - 1) % kFills]);  // they arrive meanwhile
+      for (int i = 0; i < 2; ++i) {
+        if (is_over) break;
+        is_over = !FindRows(fills[1 - i]);  // they arrive meanwhile
         WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
         Copy(fills[i]);
         place_.Advance(Shape::kCopyGroups);
@@ -57,28 +56,18 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
 
-  // Indices that are under way: far enough ahead for the latency of memory, as registers allow.
-  static constexpr int kFills = Shape::kWarpGroups == 1                                  ? 4
-                                : Shape::kWarpGroups == 2 && Shape::kCopyRegisters >= 64 ? 3
-                                                                                         : 2;
-
   // What the thread copies to a stage.
   struct Fill {
-    bool is_there;  // false behind the last stage
     int32_t channel;
     int32_t rows[Shape::kWarpGroups][kCopiesATile];  // -1: zeros
   };
 
-  // Of the next note, unless the last has been found.
-  __device__ void FindRows(Fill& fill) {
-    fill.is_there = false;
-    if (is_over_) return;
+  // Of the next note; false behind the last stage.
+  __device__ bool FindRows(Fill& fill) {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
     const StageNote& note = ring_.notes[note_place_.slot];
     const int32_t row_tile = note.row_tile;
-    is_over_ = row_tile < 0;
-    if (is_over_) return;
-    fill.is_there = true;
+    if (row_tile < 0) return false;
     const int32_t part = note.parts[slice_];
     note_place_.Advance(Shape::kCopyGroups);
     const uint32_t has = note.has[slice_] >> offset_in_slice_;  // 0 where there is no slice
@@ -92,7 +81,7 @@ class RowCopier {
           fill.rows[t][i] = (has >> (kTileBits * t) & 1) != 0 && row < num_out_ ? row : -1;
         }
       }
-      return;
+      return true;
     }
     const int32_t offset = part % kPartFactor + offset_in_slice_;
     const int32_t num_offsets = arguments_.tiles.num_offsets;
@@ -106,6 +95,7 @@ class RowCopier {
         fill.rows[t][i] = LoadIndexIf((has >> (kTileBits * t) & 1) != 0, of_tile + i * kRowsAtOnce);
       }
     }
+    return true;
   }
 
   __device__ void Copy(const Fill& fill) const {
@@ -140,7 +130,6 @@ class RowCopier {
   const int32_t num_out_;
   RingPlace<Shape::kStages> place_;
   RingPlace<Shape::kNotes> note_place_;
-  bool is_over_ = false;  // the last note has been read
   // The thread's vectors.
   uint32_t to_;        // in the first stage
   int32_t slice_;      // of a stage

@@ -32,8 +32,7 @@ struct WarpGroupShape {
   static constexpr int kSharedBytes = kStages * kStageBytes + kSumBytes + kAlignment;
   // Registers of a thread that copies, and those that it leaves to the others.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
-  static constexpr int kWantedCopyRegisters = kColumns > 128 ? 48 : 64;
-  static constexpr int kCopyRegisters = kRegisters < kWantedCopyRegisters ? kRegisters : kWantedCopyRegisters;
+  static constexpr int kCopyRegisters = kRegisters < 48 ? kRegisters : 48;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;

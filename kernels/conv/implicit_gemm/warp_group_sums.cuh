@@ -30,9 +30,7 @@ class SumMaker {
     float sums[kInstructions][kInstructionColumns / 2] = {};
     RingPlace<Shape::kStages> place, held;
     RingPlace<Shape::kNotes> note_place, held_note;
-    bool holds = false;    // a stage whose products may go on
-    bool is_first = true;  // the next stage begins a tile
-    WarpRows rows = {{-1, -1}};
+    bool holds = false;  // a stage whose products may go on
     const auto release = [&] {
       if (arrives && holds) {
         ArriveAtBarrier(ring_.empty + held.slot * 8);
@@ -45,11 +43,6 @@ class SumMaker {
       if (of_warp(note.row_tile) < 0) break;
       WaitForBarrier(ring_.full + place.slot * 8, place.parity);
       PublishToProducts();
-      if (is_first) {  // the rows' numbers arrive until they are needed
-        const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
-        rows = WarpRowsOf(arguments_, int64_t{note.row_tile} * Shape::kRows + group * 64 + first_row, num_out_);
-        is_first = false;
-      }
       const uint32_t stage = ring_.stages + place.slot * Shape::kStageBytes;
       // One series of products in each case: a series must not be begun under a condition.
       const bool has_first = HasSlice(of_warp(note.has[0]), group), has_second = HasSlice(of_warp(note.has[1]), group);
@@ -87,15 +80,14 @@ class SumMaker {
       held_note = note_place;
       release();
       holds = false;
-      is_first = true;
+      const int64_t first_place = int64_t{note.row_tile} * Shape::kRows + group * 64;
       if constexpr (Shape::kSplitK > 1) {
         Exchange(sums, group);
-        StoreExchanged(group, rows, note.column & ~kLast);
+        StoreExchanged(group, first_place, note.column & ~kLast);
       } else {
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) {
-          StoreWarpSums(arguments_, sums[i], rows, (note.column & ~kLast) + i * kInstructionColumns);
-        }
+        for (int i = 0; i < kInstructions; ++i)
+          Store(sums[i], first_place, (note.column & ~kLast) + i * kInstructionColumns);
       }
 #pragma unroll
       for (auto& of_instruction : sums) {
@@ -157,7 +149,7 @@ class SumMaker {
   }
 
   // Stores the sums of all the cluster's blocks, added up in their order, in every kSplitK-th 32 columns.
-  __device__ void StoreExchanged(int32_t group, const WarpRows& rows, int32_t first_column) {
+  __device__ void StoreExchanged(int32_t group, int64_t first_place, int32_t first_column) {
     const auto rank = static_cast<int32_t>(blockIdx.x % Shape::kSplitK);
     const uint32_t mine = ExchangedSums(group);
     for (int32_t j = rank; j < Shape::kColumns / 32; j += Shape::kSplitK) {
@@ -170,7 +162,7 @@ class SumMaker {
           sums[r] += LoadClusterShared(mine + (j * 16 + r) * kGroupThreads * 4, block);
         }
       }
-      StoreWarpSums(arguments_, sums, rows, first_column + j * 32);
+      Store(sums, first_place, first_column + j * 32);
     }
     MeetCluster(ring_.read + group * 8);
     exchange_parity_ ^= 1;
@@ -181,6 +173,12 @@ class SumMaker {
     __syncwarp();
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     if (lane < Shape::kSplitK) ArriveAtClusterBarrier(barrier, lane);
+  }
+
+  template <int kSums>
+  __device__ void Store(const float (&sums)[kSums], int64_t first_place, int32_t first_column) const {
+    const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
+    StoreWarpSums(arguments_, sums, first_place + first_row, first_column, num_out_);
   }
 
   const ImplicitGemmArguments<T>& arguments_;

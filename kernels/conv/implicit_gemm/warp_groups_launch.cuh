@@ -16,17 +16,17 @@ namespace voxserve::kernels::cuda {
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 5, 3>{});
-  visit(WarpGroupShape<4, 32, 2, 6, 1>{});
+  visit(WarpGroupShape<4, 32, 3, 6, 1>{});
   visit(WarpGroupShape<1, 64, 1, 6, 2>{});
-  visit(WarpGroupShape<2, 64, 2, 6, 1>{});
+  visit(WarpGroupShape<2, 64, 3, 6, 1>{});
   visit(WarpGroupShape<1, 96, 1, 5, 2>{});
   visit(WarpGroupShape<2, 96, 2, 7, 1>{});
   visit(WarpGroupShape<4, 96, 1, 4, 1>{});
   visit(WarpGroupShape<1, 128, 2, 8, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
-  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
   visit(WarpGroupShape<2, 128, 2, 4, 1, 2>{});
-  visit(WarpGroupShape<1, 128, 2, 6, 1, 4>{});
+  visit(WarpGroupShape<1, 256, 2, 5, 1>{});
+  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
 }
 
 template <typename Shape>

@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
         sums[j] = tile.sums[i][j / 4][j % 4];
         tile.sums[i][j / 4][j % 4] = 0;
       }
-      StoreWarpSums(arguments, sums, WarpRowsOf(arguments, first_place + i * 16, num_out), first_column);
+      StoreWarpSums(arguments, sums, first_place + i * 16, first_column, num_out);
     }
   }
 #endif
