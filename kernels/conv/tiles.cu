@@ -46,6 +46,16 @@ __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   return bits;
 }
 
+// The bits of all threads of a warp together.
+__device__ uint32_t WarpOr(uint32_t bits) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_or_sync(~0u, bits);
+#else
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) bits |= __shfl_xor_sync(~0u, bits, distance);
+  return bits;
+#endif
+}
+
 // The offsets that a row of a small kernel has, by its key.
 __device__ uint32_t OffsetsOfKey(const TilesParams& params, uint32_t key) {
   const uint32_t rank = ~key & kSortMask;
@@ -119,7 +129,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;
-      found = __reduce_or_sync(~0u, found);
+      found = WarpOr(found);
       if (lane == 0) words[in_block][warp] = found;
       __syncthreads();
       uint32_t mask = 0;

@@ -26,7 +26,7 @@
 namespace voxserve::kernels::cuda {
 
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
+__global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODUCTS ? Shape::kBlocksAnSm : 1)
     WarpGroupImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
