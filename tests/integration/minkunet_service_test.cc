@@ -145,7 +145,7 @@ TEST_F(MinkunetServiceTest, AModelThatIsLoadedLaterHasAQueueOfItsOwn) {
 TEST_F(MinkunetServiceTest, ADeadlineThatPassesInTheQueue) {
   Start();
   ASSERT_NO_FATAL_FAILURE(KeepBusy());
-  EXPECT_EQ(Send("small", 10, absl::Milliseconds(100))->Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(Send("small", 10, absl::Milliseconds(400))->Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
   ExpectSmallModelNeverRan("expired");
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="DEADLINE_EXCEEDED",model="small",version="_unknown"})"), 1);
 }

@@ -145,7 +145,7 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
   EXPECT_EQ(cpu.plan.ForNode("a"), ConvPlan());
   EXPECT_EQ(cpu.min_voxels, 0);
   EXPECT_EQ(cpu.max_voxels, PlanTable::kNoLimit);
-  for (const char* const dtype : {"float16", "bfloat16", "tf32"}) {
+  for (const char* const dtype : {"float16", "bfloat16"}) {
     const PlanTable::Bucket gpu = ofKey(std::string(R"(cuda_version: "13.0" dtype: ")") + dtype + "\"");
     EXPECT_EQ(gpu.plan.fallback, kDefaultCudaConvPlan) << dtype;
     EXPECT_EQ(gpu.plan.ForNode("a"), kDefaultCudaConvPlan) << dtype;
@@ -155,6 +155,7 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
   }
   EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "float32")").plan.fallback,
             DefaultCudaConvPlan(DType::kFloat32, false));
+  EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "tf32")").plan.fallback, DefaultCudaConvPlan(DType::kFloat32, true));
 }
 
 TEST(ParsePlanTest, TellsEveryProblem) {
