@@ -7,7 +7,7 @@ namespace voxserve {
 // The forms that a batch's convolutions and pools read of one rulebook. Each is made only where it is asked for.
 struct RulebookForms {
   bool pairs = false;               // either way round
-  bool neighbours = false;          // of pools
+  bool neighbours = false;          // read by pools
   bool swapped_neighbours = false;  // of inverse pools
   bool tiles = false;
   bool swapped_tiles = false;  // of inverse and transposed convolutions

@@ -116,6 +116,11 @@ class PlanReader {
     read_block("block_columns", proto.block_columns(), &plan.block.columns);
     read_block("split_k", proto.split_k(), &plan.block.split_k);
     plan.block.by_warps = proto.by_warps();
+    if (plan.block.rows == 0 && plan.block != kernels::ConvBlock{}) {
+      at.Add("block_columns, split_k and by_warps need block_rows");
+    }
+    // 0 and 1 parts are the same; blocks without columns are not split at all.
+    if (plan.block.split_k <= 1) plan.block.split_k = plan.block.columns == 0 ? 0 : 1;
     ReadGrouping(proto.grouping(), &plan.grouping.grouping, at);
     if (proto.has_epsilon()) {
       plan.grouping.epsilon = proto.epsilon();
@@ -340,7 +345,8 @@ void CheckServed(const ConvPlan& plan, const ProgramConv& conv, const ProblemsAt
   } else if (!served->Serves(plan)) {
     const auto append = [](std::string* to, const kernels::ConvBlock& block) { *to += Describe(block); };
     at.Add("a block of ", Describe(plan.block), " is not served here; ",
-           served->blocks ? absl::StrJoin(*served->blocks, ", ", append) : "any number of rows", " are");
+           served->blocks ? absl::StrCat("the default, ", absl::StrJoin(*served->blocks, ", ", append), " are")
+                          : "blocks of any number of rows alone are");
   }
 }
 

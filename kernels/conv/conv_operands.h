@@ -13,7 +13,7 @@ namespace voxserve::kernels {
 struct ConvOperands {
   ConstRows in;                   // [num_in_rows, in channels]
   Rows out;                       // [num_out_rows, out channels]; must not overlap `in`, may be the residual itself
-  const void* weights = nullptr;  // [K, in channels, out channels] in in.dtype, in the order that the dataflow names
+  const void* weights = nullptr;  // of [K, in channels, out channels] in in.dtype, as the dataflow packs them
   Epilogue epilogue;              // residual in in.dtype
 };
 static_assert(std::is_trivially_copyable_v<ConvOperands>);

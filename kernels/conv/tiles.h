@@ -5,9 +5,10 @@
 // and the input rows there. A product then skips the offsets that a tile has not.
 //
 // The order is that of the rows' masks by their Gray rank, descending: neighbouring masks differ in few bits. Offsets
-// far from the centre, which few rows have, are the mask's high bits, so that heavy tiles come first. (spconv 2 sorts
-// by the mask as a number; FlexGEMM by a Gray code.) A row's result does not depend on its tile: its products are added
-// in the order of the offsets, and products of zeros change no sum.
+// far from the centre, which few rows have, are the mask's high bits, so that heavy tiles come first; in kernels of
+// more than kSortBits offsets neighbours in number share a bit. (spconv 2 sorts by the mask as a number; FlexGEMM by a
+// Gray code.) A row's result does not depend on its tile: its products are added in the order of the offsets, and
+// products of zeros with finite weights change no sum.
 
 #include <array>
 #include <cstddef>
@@ -67,7 +68,8 @@ namespace cuda {
 
 // Follows from num_offsets and the capacities alone; a multiple of 256.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
-// Makes the tiles of all rulebooks of a network together: one sort serves them all. workspace: TilesWorkspaceBytes, 256-byte aligned.
+// Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. workspace: TilesWorkspaceBytes,
+// 256-byte aligned.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

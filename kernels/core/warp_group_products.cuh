@@ -7,9 +7,8 @@
 // A product is D [64, n] += A [64, 16] B [16, n] with float32 sums. A and B^T lie as rows of 64 values (128 bytes) or
 // of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^ (row % 8): the
 // 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
-// Of lane 4 g + t of warp w, d[4 j .. 4 j + 3] are D's (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16 w + g + 8, 8 j +
-// 2 t),
-// (.., 8 j + 2 t + 1).
+// Of lane 4 g + t of warp w, d[4 j .. 4 j + 3] are D's (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
+// (16 w + g + 8, 8 j + 2 t), (.., 8 j + 2 t + 1).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

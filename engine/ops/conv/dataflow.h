@@ -38,7 +38,7 @@ struct ConvShape {
 // A dataflow that a device serves for one convolution.
 struct ServedDataflow {
   Dataflow dataflow = {};
-  // Values of ConvPlan::block besides the default; none: blocks of any number of rows.
+  // Values of ConvPlan::block besides the default; none: blocks of any number of rows, which may say nothing.
   std::optional<std::vector<kernels::ConvBlock>> blocks = {};
 
   bool Serves(const ConvPlan& plan) const;

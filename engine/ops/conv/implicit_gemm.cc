@@ -11,8 +11,7 @@ namespace voxserve {
 std::optional<ServedDataflow> ImplicitGemmDataflow::Serves(const ConvShape& shape, bool on_cuda) const {
   if (!on_cuda || (shape.dtype == DType::kFloat32 && !shape.allow_tf32)) return std::nullopt;
   if constexpr (kernels::kHasCuda) {
-    std::vector<kernels::ConvBlock> blocks =
-        kernels::cuda::ImplicitGemmBlocks(shape.dtype, shape.in_channels, shape.out_channels);
+    std::vector<kernels::ConvBlock> blocks = kernels::cuda::ImplicitGemmBlocks(shape.dtype, shape.out_channels);
     if (!blocks.empty()) return ServedDataflow{.dataflow = id(), .blocks = std::move(blocks)};
   }
   return std::nullopt;

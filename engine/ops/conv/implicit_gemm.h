@@ -1,8 +1,8 @@
 #pragma once
 
 // The table's entry of the implicit GEMM (kernels/conv/implicit_gemm/implicit_gemm.h), which keeps an output tile's
-// sums on the chip. A GPU of compute capability 8.0 or newer runs convolutions of float16 and bfloat16 by it, and those
-// of float32 that may be rounded to TensorFloat-32.
+// sums on the chip. A GPU of compute capability 8.0 or newer runs convolutions of float16 and bfloat16 by it, and can
+// run those of float32 that may be rounded to TensorFloat-32.
 
 #include "engine/ops/conv/dataflow.h"
 

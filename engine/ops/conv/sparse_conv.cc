@@ -19,20 +19,21 @@ SparseConvStep::SparseConvStep(Options options, std::vector<float> weights)
   weights_ = {};
 }
 
-const Weights& SparseConvStep::WeightsFor(Dataflow dataflow) const {
+const Weights* SparseConvStep::WeightsFor(Dataflow dataflow) const {
   const auto found = std::find_if(packed_.begin(), packed_.end(), [&](const auto& p) { return p.first == dataflow; });
-  return found->second;
+  return found == packed_.end() ? nullptr : &found->second;
 }
 
 ConvRun SparseConvStep::RunIn(const StepContext& context) const {
   const ConvPlan& plan = (*context.plans)[static_cast<size_t>(options_.conv)];
+  const Weights* const weights = WeightsFor(plan.dataflow);
   return {.context = context,
           .plan = plan,
           .shape = options_.shape,
           .rulebook = options_.rulebook,
           .operands = {.in = context.At(options_.in),
                        .out = context.At(options_.out),
-                       .weights = WeightsFor(plan.dataflow).data(),
+                       .weights = weights == nullptr ? nullptr : weights->data(),
                        .epilogue = options_.epilogue.In(context)}};
 }
 
@@ -57,6 +58,10 @@ size_t SparseConvStep::ScratchBytes(const StepContext& context) const {
 absl::Status SparseConvStep::Run(const StepContext& context) const {
   const ConvRun run = RunIn(context);
   RETURN_IF_ERROR(CheckRows(run));
+  if (WeightsFor(run.plan.dataflow) == nullptr) {
+    return absl::InternalError(absl::StrCat("convolution \"", name, "\" has no weights for the dataflow ",
+                                            DataflowOf(run.plan.dataflow).name()));
+  }
   return DataflowOf(run.plan.dataflow).Launch(run);
 }
 

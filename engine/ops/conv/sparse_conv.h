@@ -37,7 +37,8 @@ class SparseConvStep final : public Step {
   const Options& options() const { return options_; }
 
  private:
-  const Weights& WeightsFor(Dataflow dataflow) const;
+  // Null: the device does not serve the dataflow.
+  const Weights* WeightsFor(Dataflow dataflow) const;
   ConvRun RunIn(const StepContext& context) const;
   absl::Status CheckRows(const ConvRun& run) const;
 

@@ -33,8 +33,8 @@ absl::Status LinearStep::Upload(WeightUploader& uploader) {
   DType bias_dtype = options_.out_dtype;  // as kernels/rows/linear.h asks for it
   if constexpr (kernels::kHasCuda) {
     const int32_t in_channels = options_.in.channels, out_channels = options_.out.channels;
-    is_implicit_gemm_ = options_.dtype != DType::kFloat32 &&
-                        !kernels::cuda::ImplicitGemmBlocks(options_.dtype, in_channels, out_channels).empty();
+    is_implicit_gemm_ =
+        options_.dtype != DType::kFloat32 && !kernels::cuda::ImplicitGemmBlocks(options_.dtype, out_channels).empty();
     if (is_implicit_gemm_) {
       options_.weights = kernels::PackImplicitGemmWeights(/*num_offsets=*/1, in_channels, out_channels, options_.dtype,
                                                           options_.weights.values().data());

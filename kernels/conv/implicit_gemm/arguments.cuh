@@ -1,7 +1,7 @@
 #pragma once
 
-// The arguments of the kernels of kernels/conv/implicit_gemm/implicit_gemm.h get, and how their threads find the slices
-// of a tile and the input rows of a slice. Included by .cu files alone.
+// The arguments that the kernels of kernels/conv/implicit_gemm/implicit_gemm.h get, and how their threads find the
+// slices of a tile and the input rows of a slice. Included by .cu files alone.
 
 #include <cstdint>
 #include <type_traits>

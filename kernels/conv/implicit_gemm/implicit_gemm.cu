@@ -4,7 +4,6 @@
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
-#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -24,7 +23,7 @@ bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapa
 
 // It follows from the convolution alone, not from its rows: sums are split alike whatever the batch.
 ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
-  if (!HasWarpGroups(dtype)) return WarpBlocks(dtype, out_channels).front();
+  if (!HasWarpGroups(dtype)) return WarpBlocks(out_channels).front();
   if (out_channels <= 32) return {.rows = 64, .columns = 32, .split_k = 1};
   if (out_channels <= 64) return {.rows = 64, .columns = 64, .split_k = 1};
   if (out_channels <= 96) {
@@ -36,12 +35,12 @@ ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
 
 }  // namespace
 
-std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t /*in_channels*/, int32_t out_channels) {
+std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
   const bool has_features = dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32;
   if (!has_features || ComputeCapabilityMajor() < 8) return {};
   std::vector<ConvBlock> blocks;
   if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
-  const std::vector<ConvBlock> by_warps = WarpBlocks(dtype, out_channels);
+  const std::vector<ConvBlock> by_warps = WarpBlocks(out_channels);
   blocks.insert(blocks.end(), by_warps.begin(), by_warps.end());
   return blocks;
 }
@@ -54,6 +53,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
+  if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) {
     chosen.block = DefaultBlock(operands.in.dtype, params.tiles.num_offsets, operands.out.channels);

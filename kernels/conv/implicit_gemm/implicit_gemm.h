@@ -7,7 +7,7 @@
 //
 // The axis that is summed over is cut into slices of 64 bytes of a row, 32 channels of 16 bits or 16 of 32: some of an
 // offset's channels or, where a row is shorter, some offsets' channels. A sum's products are added slice by slice in
-// ascending order, so a row's bytes depend neither on its tile nor on the run.
+// ascending order, so a row's bytes depend neither on its tile nor on the run; split K groups them otherwise.
 //
 // On Hopper (sm_90a) 16-bit products are those of warp groups (wgmma), fed by warps that only copy; elsewhere from
 // sm_80 on, and for TensorFloat-32, those of warps (mma.sync).
@@ -15,9 +15,7 @@
 // Sources: spconv 2 (mask implicit GEMM); Tang et al., TorchSparse++ (MICRO 2023), section 3; CUTLASS's example 52 (a
 // gather by cp.async that feeds warp groups).
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -31,7 +29,7 @@ namespace voxserve::kernels {
 struct ImplicitGemmParams {
   TilesView tiles;        // K = 1 without masks: every row reads the input row of its own number
   ConvOperands operands;  // out in in.dtype or float32; weights by PackImplicitGemmWeights, 128-byte aligned
-  ConvBlock block;        // one of ImplicitGemmBlocks
+  ConvBlock block;        // one of ImplicitGemmBlocks; of 0 rows: the default
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
 
@@ -44,9 +42,9 @@ namespace cuda {
 
 // The blocks that the current GPU has for these factors; none: it does not serve them. float32 factors are rounded to
 // TensorFloat-32.
-std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t in_channels, int32_t out_channels);
+std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
 
-// cudaErrorInvalidValue for a block that the GPU has not.
+// cudaErrorInvalidValue for a block that the GPU has not, or where it has none.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda

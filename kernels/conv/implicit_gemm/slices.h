@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/conv/implicit_gemm/implicit_gemm.h"
+#include "kernels/core/dtype.h"
 
 namespace voxserve::kernels {
 

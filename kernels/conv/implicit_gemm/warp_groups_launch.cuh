@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/conv/implicit_gemm/launch_resident.cuh"
 #include "kernels/conv/implicit_gemm/warp_groups.cuh"

@@ -3,7 +3,7 @@
 
 namespace voxserve::kernels::cuda {
 
-std::vector<ConvBlock> WarpBlocks(DType /*dtype*/, int32_t out_channels) {
+std::vector<ConvBlock> WarpBlocks(int32_t out_channels) {
   const int32_t columns = out_channels <= 32 ? 32 : out_channels <= 64 ? 64 : 128;
   const ConvBlock default_block = {.rows = 128, .columns = columns, .split_k = 1, .by_warps = true};
   std::vector<ConvBlock> blocks = {default_block};

@@ -158,6 +158,25 @@ TEST(ParsePlanTest, WhatIsAbsentIsTheDevicesDefault) {
   EXPECT_EQ(ofKey(R"(cuda_version: "13.0" dtype: "tf32")").plan.fallback, DefaultCudaConvPlan(DType::kFloat32, true));
 }
 
+TEST(ParsePlanTest, OnePartOrNoneIsNoSplit) {
+  const auto block_of = [](const std::string& fields) {
+    return ParseValid("key { device: \"x\" } buckets { convs { node: \"a\" " + fields + " } }")
+        .buckets[0]
+        .bucket.plan.ForNode("a")
+        .block;
+  };
+  EXPECT_EQ(block_of("block_rows: 64 split_k: 1"), (kernels::ConvBlock{.rows = 64}));
+  EXPECT_EQ(block_of("block_rows: 64 block_columns: 96"),
+            (kernels::ConvBlock{.rows = 64, .columns = 96, .split_k = 1}));
+  EXPECT_EQ(block_of("block_rows: 64 block_columns: 96 split_k: 1"), block_of("block_rows: 64 block_columns: 96"));
+  EXPECT_EQ(block_of("block_rows: 64 block_columns: 96 split_k: 2").split_k, 2);
+  for (const char* const fields : {"block_columns: 96", "split_k: 2", "by_warps: true"}) {
+    EXPECT_THAT(ProblemsIn(std::string("key { device: \"x\" } buckets { convs { node: \"a\" ") + fields + " } }"),
+                ElementsAre(HasSubstr("block_columns, split_k and by_warps need block_rows")))
+        << fields;
+  }
+}
+
 TEST(ParsePlanTest, TellsEveryProblem) {
   EXPECT_THAT(
       ProblemsIn(R"(buckets { min_voxels: 5 max_voxels: 5 num_scans: 4294967295 default_ms: -1 tuned_ms: nan
@@ -342,11 +361,12 @@ TEST(PlanProblemsTest, OnAGpu) {
   plan.buckets[1].bucket.plan.by_node["gone"] = {};
   plan.buckets[1].bucket.plan.by_node["wide"] = {.dataflow = Dataflow::kGatherGemmScatter, .block = {.columns = 32}};
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], node \"narrow\": a block of 48 x 32, split 4 is not served here; 64 x 32, "
-                          "128 x 96 by warps, split 2 are",
+              ElementsAre("buckets[0], node \"narrow\": a block of 48 x 32, split 4 is not served here; the default, "
+                          "64 x 32, 128 x 96 by warps, split 2 are",
                           "buckets[0], node \"wide\": dataflow IMPLICIT_GEMM is not served here",
                           "buckets[1], node \"gone\": is no convolution of the model",
-                          "buckets[1], node \"wide\": a block of 0 x 32 is not served here; any number of rows are"));
+                          "buckets[1], node \"wide\": a block of 0 x 32 is not served here; blocks of any "
+                          "number of rows alone are"));
 }
 
 TEST(PlanProblemsTest, OnACpu) {
@@ -359,7 +379,8 @@ TEST(PlanProblemsTest, OnACpu) {
   EXPECT_THAT(PlanProblems(plan, program), IsEmpty());
   plan.buckets[0].bucket.plan.by_node["a"].block.columns = 64;
   EXPECT_THAT(PlanProblems(plan, program),
-              ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not served here; any number of rows are"));
+              ElementsAre("buckets[0], node \"a\": a block of 256 x 64 is not served here; blocks of any number "
+                          "of rows alone are"));
   plan.buckets[0].bucket.plan = {.fallback = kDefaultCudaConvPlan, .by_node = {{"a", kDefaultCudaConvPlan}}};
   EXPECT_THAT(PlanProblems(plan, program),
               ElementsAre("buckets[0], fallback: dataflow IMPLICIT_GEMM is not served on a CPU",

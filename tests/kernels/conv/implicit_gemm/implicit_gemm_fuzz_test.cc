@@ -130,7 +130,7 @@ void Check(const FuzzCase& c, Random& random) {
   const DeviceMatrix out(Device::kCuda, c.out_dtype, OutBefore(c.num_rows, capacity, c.out_channels, c.margins));
   const std::vector<uint8_t> bytes_before = out.Bytes();
   std::vector<uint8_t> first_bytes;
-  for (const ConvBlock& block : AllBlocks(c.dtype, c.in_channels, c.out_channels)) {
+  for (const ConvBlock& block : AllBlocks(c.dtype, c.out_channels)) {
     SCOPED_TRACE(testing::PrintToString(block));
     support::CopyToDevice(Device::kCuda, static_cast<char*>(out.data()) - c.margins.before * SizeOf(c.out_dtype),
                           bytes_before.data(), bytes_before.size());
@@ -271,7 +271,7 @@ TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
       .data = in.data(), .dtype = DType::kFloat16, .channels = kChannels, .pitch = kPitch, .capacity = kRows};
   Rows out_rows = in_rows;
   out_rows.data = out.data();
-  for (const ConvBlock& block : AllBlocks(DType::kFloat16, kChannels, kChannels)) {
+  for (const ConvBlock& block : AllBlocks(DType::kFloat16, kChannels)) {
     SCOPED_TRACE(testing::PrintToString(block));
     ExpectCudaSuccess(cudaMemset2D(out.data(), kPitch * kValueBytes, 0xFF, kChannels * kValueBytes, kRows));
     ExpectCudaSuccess(cudaDeviceSynchronize());

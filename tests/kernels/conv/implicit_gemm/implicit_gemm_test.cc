@@ -118,7 +118,7 @@ void Check(const Case& c, Random& random) {
   }
 
   std::map<std::pair<int32_t, bool>, std::vector<uint8_t>> bytes_of;
-  for (const ConvBlock& block : AllBlocks(c.dtype, c.in_channels, c.out_channels)) {
+  for (const ConvBlock& block : AllBlocks(c.dtype, c.out_channels)) {
     SCOPED_TRACE(testing::PrintToString(block));
     std::vector<uint8_t> first_bytes;
     for (int run = 0; run < 2; ++run) {
@@ -154,7 +154,7 @@ void Check(const Case& c, Random& random) {
 
 TEST_P(ImplicitGemmTest, BlocksOfferedAreDistinct) {
   for (const int32_t channels : {1, 32, 33, 96, 128, 300, 1000}) {
-    const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), 64, channels);
+    const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), channels);
     ASSERT_FALSE(blocks.empty());
     for (size_t i = 0; i < blocks.size(); ++i) {
       SCOPED_TRACE(testing::PrintToString(blocks[i]));
@@ -166,7 +166,7 @@ TEST_P(ImplicitGemmTest, BlocksOfferedAreDistinct) {
       EXPECT_EQ(std::count(blocks.begin(), blocks.end(), blocks[i]), 1);
     }
   }
-  EXPECT_TRUE(cuda::ImplicitGemmBlocks(DType::kUint8, 16, 16).empty());
+  EXPECT_TRUE(cuda::ImplicitGemmBlocks(DType::kUint8, 16).empty());
 }
 
 TEST_P(ImplicitGemmTest, EveryKindOfRulebook) {
@@ -297,7 +297,7 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
           TestStream()));
       return out.Bytes();
     };
-    for (const ConvBlock& block : AllBlocks(dtype, in_channels, out_channels)) {
+    for (const ConvBlock& block : AllBlocks(dtype, out_channels)) {
       SCOPED_TRACE(testing::PrintToString(block));
       const std::vector<uint8_t> alone = bytes(once, in_once, block), batch = bytes(twice, in_twice, block);
       ASSERT_EQ(batch.size(), 2 * alone.size());
@@ -323,7 +323,7 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
     spoil(params);
     EXPECT_EQ(cuda::ImplicitGemm(params, TestStream()), cudaErrorInvalidValue);
   };
-  for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, kChannels, kChannels)) {
+  for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, kChannels)) {
     SCOPED_TRACE(testing::PrintToString(offered));
     expect_refused([&](auto& params) { (params.block = offered).rows += 1; });
     expect_refused([&](auto& params) { (params.block = offered).rows = -offered.rows; });
@@ -342,7 +342,7 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
 
 // A captured stream shows that nothing is launched.
 TEST_P(ImplicitGemmTest, NothingIsLaunchedForNoRows) {
-  for (const ConvBlock& block : AllBlocks(GetParam(), 8, 8)) {
+  for (const ConvBlock& block : AllBlocks(GetParam(), 8)) {
     ExpectCudaSuccess(cudaStreamBeginCapture(TestStream(), cudaStreamCaptureModeThreadLocal));
     const cudaError_t status = cuda::ImplicitGemm(
         {.tiles = {.num_offsets = 27},

@@ -23,8 +23,8 @@ inline void PrintTo(const ConvBlock& block, std::ostream* os) {
 }
 
 // Those offered, and the default.
-inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t in_channels, int32_t out_channels) {
-  std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, in_channels, out_channels);
+inline std::vector<ConvBlock> AllBlocks(DType dtype, int32_t out_channels) {
+  std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(dtype, out_channels);
   blocks.push_back({});
   return blocks;
 }
@@ -33,7 +33,7 @@ class ImplicitGemmTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT(Device::kCuda);
-    if (cuda::ImplicitGemmBlocks(GetParam(), 16, 16).empty()) GTEST_SKIP() << "not served by this GPU";
+    if (cuda::ImplicitGemmBlocks(GetParam(), 16).empty()) GTEST_SKIP() << "not served by this GPU";
   }
 };
 
