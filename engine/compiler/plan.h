@@ -6,9 +6,9 @@
 // CPU default: rulebooks found by merging the sorted coordinates, fetch-on-demand with as many output rows a block as
 // fit a core's second-level cache beside an offset's weights.
 //
-// GPU default: rulebooks found through a hash table. In 16 bits implicit GEMM with a block chosen from the convolution's
-// shape; in float32, TensorFloat-32 too, and on GPUs that do not serve it, gather-GEMM-scatter with adaptive grouping by
-// the parameters of kernels::GroupingOptions.
+// GPU default: rulebooks found through a hash table. In 16 bits implicit GEMM with a block chosen from the
+// convolution's shape; in float32, TensorFloat-32 too, and on GPUs that do not serve it, gather-GEMM-scatter with
+// adaptive grouping by the parameters of kernels::GroupingOptions.
 
 #include <string>
 
