@@ -7,8 +7,8 @@
 // A product is D [64, n] += A [64, 16] B [16, n] with float32 sums. A and B^T lie as rows of 64 values (128 bytes) or
 // of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^ (row % 8): the
 // 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
-// Of lane 4 g + t of warp w, d[4 j .. 4 j + 3] are D's (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
-// (16 w + g + 8, 8 j + 2 t), (.., 8 j + 2 t + 1).
+// Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
+// (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -37,8 +37,8 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// What ordinary and asynchronous copies wrote to shared memory is there for products: those of threads that meet this
-// one at a barrier, where it wrote; its own, where it has met the writers at one.
+// Makes copies to shared memory, ordinary and asynchronous ones, visible to products: to those of threads that meet this
+// one at a barrier, where it wrote; to its own, where it has met the writers at one.
 __device__ inline void PublishToProducts() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 // Before the first product of a series: registers are as the thread left them.

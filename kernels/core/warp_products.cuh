@@ -3,7 +3,7 @@
 // Products of a tile that lies in shared memory by a block's warps, with float32 sums in their registers. They exist
 // from sm_80 on; whoever calls them guards his code by __CUDA_ARCH__. Included by .cu files alone.
 //
-// Of both factors a row holds kRowBytes of the axis that is summed over: the inputs' rows are the tile's, the weights'
+// A row of either factor holds kRowBytes of the axis that is summed over: the inputs' rows are the tile's, the weights'
 // its columns. A row's 16-byte vector v lies at place v ^ (row % 8) of 128 bytes, at v ^ (row / 2 % 4) of 64, so that
 // loads of 8 rows do not meet in a bank.
 

@@ -56,13 +56,13 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
 
-  // What the thread copies to a stage.
+  // The vectors that the thread copies to a stage.
   struct Fill {
     int32_t channel;
     int32_t rows[Shape::kWarpGroups][kCopiesATile];  // -1: zeros
   };
 
-  // Of the next note; false behind the last stage.
+  // Looks up the rows of the next note. Returns false behind the last stage.
   __device__ bool FindRows(Fill& fill) {
     WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
     const StageNote& note = ring_.notes[note_place_.slot];

@@ -24,7 +24,7 @@ struct WarpShape {
   static_assert(kSharedBytes <= 98 * 1024, "sm_86 has 99 KB a block, of which notes take some bytes");
 };
 
-// What a stage holds, as threads walk over it.
+// A stage, as threads walk over it.
 template <typename Shape>
 struct WarpStage {
   // Bit kHasTileBits * t + j of a slice: tile t has its offset j. 0: there is no slice.

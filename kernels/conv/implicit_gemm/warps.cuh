@@ -20,7 +20,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// What is needed to know of a stage later on, in shared memory.
+// A note in shared memory of a stage that is multiplied later.
 struct alignas(16) WarpStageNote {
   int32_t row_tile;
   int32_t column;
@@ -141,7 +141,7 @@ class WarpStageCopier {
   int32_t first_row_;
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
-  // What was found last.
+  // The rows that were found last.
   int32_t channel_;
   int32_t rows_[kCopies];  // -1: zeros
 };

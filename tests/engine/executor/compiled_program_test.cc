@@ -1,8 +1,6 @@
 // Compiled programs against an interpreter of graphs: whatever the compiler folds, fuses, places or reuses must not
 // show.
 
-#include "engine/compiler/compiler.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/compiler/compiler.h"
 #include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
@@ -212,14 +211,7 @@ TEST_P(RandomGraphTest, ProgramEqualsInterpreter) {
   int fine = 0, coarse = down;
   for (const int node : nodes) (b.Level(node) == kFine ? fine : coarse) = node;
   const int trunk = b.Concat({fine, b.Up(coarse, down, 4)});
-  if (pick(2) == 0) {
-    b.AddLabels(b.Linear(trunk, 5, true));
-    b.AddScores(b.Linear(b.Relu(b.Linear(trunk, 7, true)), 5, true));
-  } else {
-    b.AddScores(b.Linear(trunk, 5, true));
-    b.AddLabels(b.Linear(b.Norm(fine), 5, true));
-  }
-  const Graph graph = b.FinishOutputs();
+  const Graph graph = b.FinishWithTwoHeads(trunk, fine, /*reads_trunk_alone=*/pick(2) == 0);
   ExpectEqual(device, graph, seed);
   ExpectEqual(device, graph, seed, kernels::MapSearch::kGrid);
   ExpectEqual(device, graph, seed, kernels::MapSearch::kHash);

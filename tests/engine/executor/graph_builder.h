@@ -251,6 +251,17 @@ class GraphBuilder {
     graph_.labels_output = Level(head) == kPointLevel ? argmax : VoxelToPoint(argmax);
     graph_.nodes.back().is_labels = true;
   }
+  // Labels and scores of five classes, each by a head of its own: both of `trunk`, or the labels of `other`.
+  Graph FinishWithTwoHeads(int trunk, int other, bool reads_trunk_alone) {
+    if (reads_trunk_alone) {
+      AddLabels(Linear(trunk, 5, true));
+      AddScores(Linear(Relu(Linear(trunk, 7, true)), 5, true));
+    } else {
+      AddScores(Linear(trunk, 5, true));
+      AddLabels(Linear(Norm(other), 5, true));
+    }
+    return FinishOutputs();
+  }
   // Takes out the nodes that nothing reads.
   Graph FinishOutputs() {
     if (!has_prunes_) RemoveUnread();

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/error_reason.h"
 #include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
@@ -344,32 +343,7 @@ TEST(PointsCudaTest, MapsThatAreMadeOnTheCpu) {
   const Graph graph = SmallSpvcnn(97);
   // Two million points in few voxels: the maps would be made for two million voxels.
   const PointCloud cloud = Cloud(RandomScan(97, 2'000'000));
-  const auto run = [&](int64_t limit) {
-    BatchOutput output;
-    const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
-    output.status = runner.status();
-    if (!runner.ok()) return output;
-    const auto program = (*runner)->Compile(graph, {.device = support::Device::kCuda, .plan = kDefaultCudaConvPlan});
-    output.status = program.status();
-    return program.ok() ? (*runner)->Run(*program, {&cloud}, true) : std::move(output);
-  };
-  const BatchOutput expected = run(0);
-  ASSERT_TRUE(expected.status.ok()) << expected.status;
-  EXPECT_FALSE(expected.geometry_on_cpu);
-  bool fell_back = false;
-  for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / 8) {
-    const BatchOutput output = run(limit);
-    if (!output.status.ok()) {
-      ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
-      continue;
-    }
-    ASSERT_TRUE(output.geometry_on_cpu) << "no limit was found under which the CPU has to help; last: " << limit;
-    fell_back = true;
-    const absl::Span<const float> scores = output.samples[0].scores();
-    ASSERT_EQ(scores.size(), expected.samples[0].scores().size());
-    for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores()[i], 1e-2f) << i;
-  }
-  EXPECT_TRUE(fell_back);
+  ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/8);
 }
 
 class RandomPointGraphTest : public testing::TestWithParam<std::tuple<support::Device, uint32_t>> {};
@@ -439,14 +413,7 @@ TEST_P(RandomPointGraphTest, ProgramEqualsInterpreter) {
     (b.Level(node) == kFine ? fine : b.Level(node) == kCoarse ? coarse : points) = node;
   }
   const int trunk = b.Concat({points, b.Devoxelize(coarse), b.VoxelToPoint(fine)});
-  if (pick(2) == 0) {
-    b.AddLabels(b.Linear(trunk, 5, true));
-    b.AddScores(b.Linear(b.Relu(b.Linear(trunk, 7, true)), 5, true));
-  } else {
-    b.AddScores(b.Linear(trunk, 5, true));
-    b.AddLabels(b.Linear(b.Norm(fine), 5, true));
-  }
-  const Graph graph = b.FinishOutputs();
+  const Graph graph = b.FinishWithTwoHeads(trunk, fine, /*reads_trunk_alone=*/pick(2) == 0);
   ExpectEqual(device, graph, RandomScan(seed));
   ExpectEqual(device, graph, RandomScan(seed + 1));
 }

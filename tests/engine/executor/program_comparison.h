@@ -66,18 +66,9 @@ inline void ExpectEqual(support::Device device, const Graph& graph, const Points
   }
 }
 
-// On a GPU without room to make the maps: what the CPU makes for it has all that the program's steps read.
-inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
-  // Two million points in few voxels: the maps would be made for two million voxels.
-  const auto& range_max = graph.voxelize_op().range_max;
-  std::mt19937 random(60);
-  std::uniform_real_distribution<float> unit(0, 1);
-  std::vector<float> values;
-  for (int i = 0; i < 2'000'000; ++i) {
-    for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * range_max[axis]);
-    values.push_back(unit(random));
-  }
-  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
+// On a GPU without room to make the maps of a cloud: what the CPU makes for it has all that the program's steps read.
+// Memory limits are tried from 96 MiB up, each larger than the one before by 1 / limit_steps.
+inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cloud, int64_t limit_steps) {
   const auto run = [&](int64_t limit) {
     BatchOutput output;
     const auto runner = DeviceRunner::Create({.device = support::Device::kCuda, .device_memory_limit = limit});
@@ -91,7 +82,7 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_FALSE(expected.geometry_on_cpu);
   bool fell_back = false;
-  for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / 4) {
+  for (int64_t limit = int64_t{96} << 20; limit < int64_t{8192} << 20 && !fell_back; limit += limit / limit_steps) {
     const BatchOutput output = run(limit);
     if (!output.status.ok()) {
       ASSERT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
@@ -104,6 +95,20 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
     for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i], expected.samples[0].scores()[i], 1e-2f) << i;
   }
   EXPECT_TRUE(fell_back);
+}
+
+// Likewise of two million points in few voxels: the maps would be made for two million voxels.
+inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
+  const auto& range_max = graph.voxelize_op().range_max;
+  std::mt19937 random(60);
+  std::uniform_real_distribution<float> unit(0, 1);
+  std::vector<float> values;
+  for (int i = 0; i < 2'000'000; ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) values.push_back(unit(random) * range_max[axis]);
+    values.push_back(unit(random));
+  }
+  const PointCloud cloud = *PointCloud::FromFloats({"x", "y", "z", "f"}, values.data(), values.size() / 4);
+  ExpectEqualWithMapsOfTheCpu(graph, cloud, /*limit_steps=*/4);
 }
 
 // Of one point a voxel.
