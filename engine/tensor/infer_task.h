@@ -22,6 +22,7 @@ namespace voxserve {
 
 struct InferTask {
   std::string model;
+  std::string client;   // who asks: within a priority, clients take turns; "" is one of them
   int64_t version = 0;  // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;

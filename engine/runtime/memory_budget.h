@@ -1,0 +1,80 @@
+#pragma once
+
+// MemoryBudget counts the host memory that the process holds, by its use, against one limit (--memory_limit). Whoever
+// wants memory that a client can make large reserves it first, and is refused before it allocates.
+//
+// - What waits (requests, sweeps, answers, scans of a tuning search) may take half of the limit. The rest is left to
+//   models and to the scratch of what runs, so that a full queue never stops the work that empties it.
+// - Threads: thread-safe. Nothing waits.
+// - Lifetime: the budget outlives its reservations.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace voxserve {
+
+class MemoryBudget {
+ public:
+  enum class Use {
+    kRequests,  // clouds and messages that wait or run
+    kSweeps,    // clouds that streams keep for later frames
+    kAnswers,   // answers that have not left
+    kTuning,    // scans that a search of a plan keeps
+    kScratch,   // what batches compute with
+    kModels,    // weights
+  };
+  static constexpr size_t kNumUses = 6;
+
+  // Gives its bytes back when it ends. Moves, does not copy. A default one holds nothing.
+  class Reservation {
+   public:
+    Reservation() = default;
+    Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+    Reservation& operator=(Reservation&& other) noexcept;
+    ~Reservation() { Release(); }
+
+    int64_t bytes() const { return bytes_; }
+    // Gives its bytes back now.
+    void Release();
+
+   private:
+    friend class MemoryBudget;
+    Reservation(MemoryBudget* budget, Use use, int64_t bytes) : budget_(budget), use_(use), bytes_(bytes) {}
+
+    MemoryBudget* budget_ = nullptr;
+    Use use_ = Use::kRequests;
+    int64_t bytes_ = 0;
+  };
+
+  // limit_bytes 0: there is no limit; bytes are counted all the same.
+  explicit MemoryBudget(int64_t limit_bytes = 0) : limit_bytes_(limit_bytes) {}
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  // RESOURCE_EXHAUSTED, naming the bytes, what is held and the limit, where they do not fit: reason QUEUE_FULL with a
+  // retry delay for what waits, unless it could never fit; else OUT_OF_MEMORY.
+  absl::StatusOr<Reservation> Reserve(Use use, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  int64_t limit_bytes() const { return limit_bytes_; }
+  int64_t held(Use use) const ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t held() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void GiveBack(Use use, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const int64_t limit_bytes_;
+  mutable absl::Mutex mutex_;
+  std::array<int64_t, kNumUses> held_ ABSL_GUARDED_BY(mutex_) = {};
+};
+
+// Returns "requests", "sweeps", ...: for logs and metrics.
+std::string_view NameOf(MemoryBudget::Use use);
+
+}  // namespace voxserve
