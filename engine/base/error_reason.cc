@@ -11,6 +11,12 @@ namespace {
 constexpr absl::string_view kReasonUrl = "voxserve/error_reason";
 constexpr absl::string_view kRetryUrl = "voxserve/retry_delay_us";
 
+absl::Status Exhausted(std::string_view message, std::string_view reason) {
+  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+  return WithRetryDelay(
+      WithReason(absl::ResourceExhaustedError(absl::string_view(message.data(), message.size())), reason), kRetryDelay);
+}
+
 }  // namespace
 
 absl::Status WithReason(absl::Status status, std::string_view reason) {
@@ -28,12 +34,9 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   return status;
 }
 
-absl::Status QueueFullError(std::string_view message) {
-  constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
-  return WithRetryDelay(WithReason(absl::ResourceExhaustedError(absl::string_view(message.data(), message.size())),
-                                   error_reason::kQueueFull),
-                        kRetryDelay);
-}
+absl::Status QueueFullError(std::string_view message) { return Exhausted(message, error_reason::kQueueFull); }
+
+absl::Status ClientLimitError(std::string_view message) { return Exhausted(message, error_reason::kClientLimit); }
 
 absl::Duration RetryDelayOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kRetryUrl);

@@ -61,6 +61,8 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
 // RESOURCE_EXHAUSTED (QUEUE_FULL), with the time in which a queue moves on as its delay.
 absl::Status QueueFullError(std::string_view message);
+// RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client has more than its share. The same delay.
+absl::Status ClientLimitError(std::string_view message);
 
 // The attached delay; absl::InfiniteDuration() where there is none.
 absl::Duration RetryDelayOf(const absl::Status& status);

@@ -39,7 +39,7 @@ void MemoryBudget::Reservation::Release() {
   bytes_ = 0;
 }
 
-absl::StatusOr<MemoryBudget::Reservation> MemoryBudget::Reserve(Use use, int64_t bytes) {
+absl::StatusOr<MemoryBudget::Reservation> MemoryBudget::Reserve(Use use, int64_t bytes, int64_t in_place_of) {
   absl::MutexLock lock(&mutex_);
   if (limit_bytes_ > 0) {
     const bool waits = Waits(use);
@@ -47,7 +47,8 @@ absl::StatusOr<MemoryBudget::Reservation> MemoryBudget::Reserve(Use use, int64_t
     for (size_t i = 0; i < kNumUses; ++i) held_waiting += Waits(static_cast<Use>(i)) ? held_[i] : 0;
     const int64_t held_in_all = std::accumulate(held_.begin(), held_.end(), int64_t{0});
     const int64_t waiting_limit = limit_bytes_ / 2;
-    const bool fits = bytes <= limit_bytes_ - held_in_all && (!waits || bytes <= waiting_limit - held_waiting);
+    const bool fits = bytes <= limit_bytes_ - held_in_all + in_place_of &&
+                      (!waits || bytes <= waiting_limit - held_waiting + in_place_of);
     if (!fits) {
       const std::string message =
           absl::StrCat(bytes, " bytes of ", std::string(NameOf(use)), " do not fit the server's memory: ", held_in_all,

@@ -60,7 +60,9 @@ class MemoryBudget {
 
   // RESOURCE_EXHAUSTED, naming the bytes, what is held and the limit, where they do not fit: reason QUEUE_FULL with a
   // retry delay for what waits, unless it could never fit; else OUT_OF_MEMORY.
-  absl::StatusOr<Reservation> Reserve(Use use, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // in_place_of: of the bytes that are held, those that give way to these. They do not count; until they are given
+  // back, a limit may be exceeded by as many.
+  absl::StatusOr<Reservation> Reserve(Use use, int64_t bytes, int64_t in_place_of = 0) ABSL_LOCKS_EXCLUDED(mutex_);
 
   int64_t limit_bytes() const { return limit_bytes_; }
   int64_t held(Use use) const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,0 +1,54 @@
+#include "server/services/timers.h"
+
+#include "absl/time/clock.h"
+
+namespace voxserve {
+
+Timers::~Timers() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  thread_.join();
+}
+
+Timers::Id Timers::Set(absl::Time when, std::function<void()> on_due) {
+  absl::MutexLock lock(&mutex_);
+  const Id id = next_id_++;
+  const auto [it, is_new] = waiting_.emplace(std::make_pair(when, id), std::move(on_due));
+  times_[id] = when;
+  if (it == waiting_.begin()) changed_.Signal();
+  return id;
+}
+
+void Timers::Clear(Id id) {
+  std::function<void()> cleared;  // ends after the lock: it may own what it would call
+  absl::MutexLock lock(&mutex_);
+  const auto time = times_.find(id);
+  if (time == times_.end()) return;
+  const auto it = waiting_.find({time->second, id});
+  cleared = std::move(it->second);
+  waiting_.erase(it);
+  times_.erase(time);
+}
+
+void Timers::Run() {
+  for (;;) {
+    std::function<void()> on_due;
+    {
+      absl::MutexLock lock(&mutex_);
+      while (!stopping_ && (waiting_.empty() || waiting_.begin()->first.first > absl::Now())) {
+        changed_.WaitWithDeadline(&mutex_, waiting_.empty() ? absl::InfiniteFuture() : waiting_.begin()->first.first);
+      }
+      if (stopping_) return;
+      const auto first = waiting_.begin();
+      on_due = std::move(first->second);
+      times_.erase(first->first.second);
+      waiting_.erase(first);
+    }
+    on_due();
+  }
+}
+
+}  // namespace voxserve
