@@ -120,6 +120,22 @@ ABSL_FLAG(voxserve::ByteSize, max_queue_bytes, voxserve::ByteSize{voxserve::Opti
 ABSL_FLAG(voxserve::ByteSize, grpc_memory_bytes, voxserve::ByteSize{voxserve::Options().grpc_memory_bytes},
           "Memory that gRPC may hold for messages on the wire, and bytes of answers that clients have not read yet; at "
           "least twice --max_message_bytes.");
+ABSL_FLAG(int64_t, max_connections, voxserve::Options().max_connections,
+          "gRPC connections that may be open; 0: as many as the process may have descriptors for, up to 10000.");
+ABSL_FLAG(int64_t, max_client_connections, voxserve::Options().max_client_connections,
+          "The same of one client, which is known by its address; 0: a quarter of --max_connections.");
+ABSL_FLAG(int64_t, max_client_calls, voxserve::Options().max_client_calls,
+          "Calls that one client may have open; beyond it: RESOURCE_EXHAUSTED, reason CLIENT_LIMIT. All clients "
+          "together may have four times as many.");
+ABSL_FLAG(int64_t, max_client_streams, voxserve::Options().max_client_streams,
+          "InferStream calls among them, likewise.");
+ABSL_FLAG(absl::Duration, request_timeout, voxserve::Options().request_timeout,
+          "Time from the start of a call until its whole request has come; then: DEADLINE_EXCEEDED, reason "
+          "REQUEST_INCOMPLETE.");
+ABSL_FLAG(absl::Duration, answer_timeout, voxserve::Options().answer_timeout,
+          "Time that a client has to read an answer, and a second more for each MiB; then the call is cut off.");
+ABSL_FLAG(absl::Duration, stream_idle_timeout, voxserve::Options().stream_idle_timeout,
+          "Time between the frames of a stream; then it ends with DEADLINE_EXCEEDED, reason STREAM_IDLE.");
 ABSL_FLAG(absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
           "After SIGTERM or SIGINT: time for accepted requests to be answered. A second signal ends at once.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
@@ -141,7 +157,10 @@ const std::vector<FlagGroup>& FlagGroups() {
         "max_grid_bytes"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
-      {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes"}},
+      {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections"}},
+      {"Limits of one client",
+       {"max_client_connections", "max_client_calls", "max_client_streams", "request_timeout", "answer_timeout",
+        "stream_idle_timeout"}},
       {"Life of the process", {"drain_timeout", "log_level"}},
   };
   return *groups;
@@ -191,6 +210,11 @@ absl::Status UnknownFlag(const std::string& name) {
 
 absl::Status OutOfRange(const char* flag, int64_t value, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " is out of range: ", allowed));
+}
+
+absl::Status OutOfRange(const char* flag, absl::Duration value, const std::string& allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", absl::FormatDuration(value), " is out of range: ", allowed));
 }
 
 // Breaks text into lines of at most `width` characters, each after `indent`.
@@ -246,10 +270,20 @@ absl::Status Options::Validate() const {
   if (grpc_memory_bytes < 2 * max_message_bytes) {
     return OutOfRange("grpc_memory_bytes", grpc_memory_bytes, "at least twice --max_message_bytes");
   }
-  if (drain_timeout < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--drain_timeout=", absl::FormatDuration(drain_timeout), " is out of range: 0s or more"));
+  if (max_connections < 0) return OutOfRange("max_connections", max_connections, "0 or more");
+  if (max_client_connections < 0) return OutOfRange("max_client_connections", max_client_connections, "0 or more");
+  if (max_client_calls < 1 || max_client_calls > 1'000'000) {
+    return OutOfRange("max_client_calls", max_client_calls, "1 to 1000000");
   }
+  if (max_client_streams < 1 || max_client_streams > 1'000'000) {
+    return OutOfRange("max_client_streams", max_client_streams, "1 to 1000000");
+  }
+  for (const auto& [flag, timeout] : {std::pair<const char*, absl::Duration>{"request_timeout", request_timeout},
+                                      {"answer_timeout", answer_timeout},
+                                      {"stream_idle_timeout", stream_idle_timeout}}) {
+    if (timeout <= absl::ZeroDuration()) return OutOfRange(flag, timeout, "more than 0s");
+  }
+  if (drain_timeout < absl::ZeroDuration()) return OutOfRange("drain_timeout", drain_timeout, "0s or more");
   return absl::OkStatus();
 }
 
@@ -304,6 +338,13 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.tune_on_load = absl::GetFlag(FLAGS_tune_on_load);
   options.deterministic = absl::GetFlag(FLAGS_deterministic);
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_client_connections = absl::GetFlag(FLAGS_max_client_connections);
+  options.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);
+  options.max_client_streams = absl::GetFlag(FLAGS_max_client_streams);
+  options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
+  options.answer_timeout = absl::GetFlag(FLAGS_answer_timeout);
+  options.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.log_level = absl::GetFlag(FLAGS_log_level);
   RETURN_IF_ERROR(options.Validate());

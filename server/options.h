@@ -34,6 +34,13 @@ struct Options {
   bool tune_on_load = false;
   bool deterministic = false;
   int64_t grpc_memory_bytes = int64_t{2} << 30;
+  int64_t max_connections = 0;         // 0: what the limit of descriptors leaves room for
+  int64_t max_client_connections = 0;  // 0: a quarter of them
+  int64_t max_client_calls = 1024;
+  int64_t max_client_streams = 256;
+  absl::Duration request_timeout = absl::Seconds(30);
+  absl::Duration answer_timeout = absl::Seconds(10);
+  absl::Duration stream_idle_timeout = absl::Seconds(60);
   absl::Duration drain_timeout = absl::Seconds(30);
   LogLevel log_level = LogLevel::kInfo;
 

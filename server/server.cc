@@ -1,9 +1,8 @@
 #include "server/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,8 +12,10 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "server/http/listen_error.h"
+#include "server/sockets/listen_error.h"
+#include "server/sockets/peer.h"
 #include "server/http/status_page.h"
+#include "server/services/inference_service.h"
 
 namespace voxserve {
 namespace {
@@ -26,10 +27,12 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
-// Of Infer, answers that have not left: those of a thousand scans a second to clients that take seconds to read.
-constexpr int64_t kMaxUnsentAnswers = 4096;
-// InferStream calls: vehicles.
-constexpr int64_t kMaxStreams = 1024;
+// All clients together may take as many shares.
+constexpr int64_t kClients = 4;
+// A connection without calls is closed after a while, and none lives for ever, so that clients spread over servers
+// anew. Calls that are open then go on.
+constexpr int kMaxConnectionIdleMs = 5 * 60'000;
+constexpr int kMaxConnectionAgeMs = 60 * 60'000;
 
 void LogLoaded(const std::vector<ModelVersionInfo>& models) {
   std::vector<std::string> ready;
@@ -78,13 +81,14 @@ Server::~Server() {
   readiness_.SetDraining();
   http_.reset();
   readiness_.SetListener(nullptr);
-  if (service_) service_->StartDraining();
-  if (admin_) admin_->StartDraining();
+  if (services_) services_->StartDraining();
+  if (acceptor_) acceptor_->Stop();
   if (grpc_) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now()));
     grpc_->Wait();
-    grpc_.reset();
   }
+  acceptor_.reset();
+  grpc_.reset();
   if (load_watch_.joinable()) load_watch_.join();
 }
 
@@ -95,16 +99,26 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 }
 
 absl::Status Server::StartGrpc() {
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  service_ = std::make_unique<InferenceService>(
-      InferenceService::Options{.max_response_bytes = options_.max_message_bytes,
-                                .limits = {.max_answers = kMaxUnsentAnswers,
-                                           .max_streams = kMaxStreams,
-                                           .max_unsent_bytes = options_.grpc_memory_bytes,
-                                           .max_frame_bytes = options_.max_queue_bytes}},
-      engine_.get(), metrics_.get());
-  admin_ = std::make_unique<AdminService>(engine_.get());
+  ASSIGN_OR_RETURN(acceptor_,
+                   Acceptor::Listen({.host = options_.host,
+                                     .port = options_.port,
+                                     .max_connections = options_.max_connections,
+                                     .max_client_connections = options_.max_client_connections,
+                                     .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
+                                     .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
+  Services::Options options{.calls = {.max_calls = kClients * options_.max_client_calls,
+                                      .max_client_calls = options_.max_client_calls,
+                                      .max_streams = kClients * options_.max_client_streams,
+                                      .max_client_streams = options_.max_client_streams},
+                            .max_message_bytes = options_.max_message_bytes,
+                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); }};
+  options.times.request = options_.request_timeout;
+  options.times.answer = options_.answer_timeout;
+  options.times.silence = options_.stream_idle_timeout;
+  options.times.config = std::min(options.times.config, options_.stream_idle_timeout);
+  options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
+  options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
+  services_ = std::make_unique<Services>(options, engine_.get(), metrics_.get());
 
   grpc::ResourceQuota quota("voxserve");
   quota.Resize(static_cast<size_t>(options_.grpc_memory_bytes));
@@ -115,27 +129,31 @@ absl::Status Server::StartGrpc() {
   // A few compressed kilobytes can unpack to gigabytes: compressed requests get UNIMPLEMENTED.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  // No bound on the calls of one connection: a client keeps those beyond it back, where their time runs out without an
-  // early refusal and no metric counts them. Calls are bounded where they can be refused, by the engine's queues and by
-  // CallLimits, and what gRPC itself keeps for those that are not complete by the quota.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A client that follows the protocol keeps calls beyond its share back; OpenCalls refuses those of one that does not.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxConnectionIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingIntervalMs);
-  builder.AddListeningPort(absl::StrCat(WithBrackets(options_.host), ":", options_.port),
-                           grpc::InsecureServerCredentials(), &grpc_port_);
-  builder.RegisterService(service_.get());
-  builder.RegisterService(admin_.get());
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  builder.RegisterCallbackGenericService(services_->generic_service());
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || grpc_port_ == 0) return ListenError("gRPC", options_.host, options_.port, "port");
-
-  readiness_.SetListener([health = grpc_->GetHealthCheckService()](const std::string& model, bool ready) {
-    if (!model.empty()) return health->SetServingStatus(absl::StrCat("voxserve.model.", model), ready);
-    health->SetServingStatus("", ready);
-    health->SetServingStatus(v1::InferenceService::service_full_name(), ready);
+  if (grpc_ == nullptr) return absl::InternalError("the gRPC server did not start");
+  readiness_.SetListener([this](const std::string& model, bool ready) {
+    HealthService& health = services_->health();
+    if (!model.empty()) return health.SetServing(absl::StrCat("voxserve.model.", model), ready);
+    health.SetServing("", ready);
+    health.SetServing(kInferenceServiceName, ready);
   });
+  acceptor_->Start(std::move(connections));
   return absl::OkStatus();
+}
+
+void Server::OnUselessCall(const std::string& peer) {
+  if (!useless_calls_.Spend(ClientOf(peer))) acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
 }
 
 absl::Status Server::StartHttp() {
@@ -149,9 +167,8 @@ absl::Status Server::StartHttp() {
 absl::Status Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   readiness_.SetDraining();
-  service_->StartDraining();
-  admin_->StartDraining();
-  if (const int64_t unanswered = service_->AwaitAnswers(deadline); unanswered > 0) {
+  services_->StartDraining();
+  if (const int64_t unanswered = services_->AwaitAnswers(deadline); unanswered > 0) {
     return absl::DeadlineExceededError(absl::StrCat(unanswered, " accepted requests were not answered within ",
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));
   }
@@ -169,13 +186,11 @@ void Server::WatchLoading() {
   LogLoaded(engine_->ListModels());
 }
 
-CallLimits::Held Server::held() const { return service_->held(); }
-
 std::string Server::RenderStatusPage() const {
   ServerStatus status;
   status.version = version_;
   status.devices = engine_->devices();
-  status.grpc_address = absl::StrCat(WithBrackets(options_.host), ":", grpc_port_);
+  status.grpc_address = absl::StrCat(WithBrackets(options_.host), ":", grpc_port());
   status.uptime = absl::Now() - started_;
   status.readiness = readiness_.Get();
   status.device_statistics = metrics_->DeviceStatisticsByName();

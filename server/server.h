@@ -14,12 +14,13 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "engine/serving/engine.h"
+#include "server/acceptor/acceptor.h"
+#include "server/acceptor/call_rate.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/metrics/metrics.h"
 #include "server/options.h"
-#include "server/services/admin_service.h"
-#include "server/services/inference_service.h"
+#include "server/services/services.h"
 
 namespace voxserve {
 
@@ -38,11 +39,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  int grpc_port() const { return grpc_port_; }
+  int grpc_port() const { return acceptor_->port(); }
   int http_port() const { return http_->port(); }
   std::string devices() const { return engine_->devices(); }
   // What it holds for its clients now.
-  CallLimits::Held held() const;
+  Services::Held held() const { return services_->held(); }
 
   // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every
   // accepted one has been answered, then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests
@@ -56,21 +57,23 @@ class Server {
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  // Ends the connection of a client that opens calls without use, once it has opened too many.
+  void OnUselessCall(const std::string& peer);
   void WatchLoading();
   std::string RenderStatusPage() const;
 
   const Options options_;
   const std::string version_;
   const absl::Time started_;
-  int grpc_port_ = 0;
 
   // In the order in which they need each other.
   Readiness readiness_;
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<InferenceService> service_;
-  std::unique_ptr<AdminService> admin_;
+  CallRate useless_calls_{{}};
+  std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<HttpServer> http_;
   absl::Notification stopping_;
   std::thread load_watch_;  // sees the loading end

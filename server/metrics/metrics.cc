@@ -59,6 +59,12 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Name("voxserve_frames_dropped_total")
                                 .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
                                 .Register(registry_)),
+      calls_ended_early_total_(
+          BuildCounter()
+              .Name("voxserve_calls_ended_early_total")
+              .Help("Calls and connections that were refused or ended since their client took more "
+                    "than its share or too long, by reason")
+              .Register(registry_)),
       negative_frame_ages_total_(BuildCounter()
                                      .Name("voxserve_frame_age_negative_total")
                                      .Help("Point clouds whose stamp lies in the future: clocks disagree")
@@ -109,6 +115,8 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                           .Register(registry_)),
       queue_depth_(BuildGauge().Name("voxserve_queue_depth").Help("Requests waiting").Register(registry_)),
       streams_(BuildGauge().Name("voxserve_streams").Help("Streams that are open").Register(registry_)),
+      connections_(
+          BuildGauge().Name("voxserve_connections").Help("gRPC connections that are open").Register(registry_)),
       device_memory_bytes_(BuildGauge()
                                .Name("voxserve_device_memory_bytes")
                                .Help("Bytes that a device's context holds, by kind")
@@ -165,6 +173,12 @@ void Metrics::OnRefusal(std::string_view model, absl::StatusCode code, absl::Dur
   metrics.refusal_duration.Observe(absl::ToDoubleSeconds(duration));
   metrics.recent_refusals.Observe(absl::ToDoubleSeconds(duration), now_());
 }
+
+void Metrics::OnCallEndedEarly(std::string_view reason) {
+  calls_ended_early_total_.Add({{"reason", std::string(reason)}}).Increment();
+}
+
+void Metrics::OnConnections(int64_t open) { connections_.Add({}).Set(static_cast<double>(open)); }
 
 void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
   absl::MutexLock lock(&mutex_);

@@ -57,6 +57,13 @@ class Metrics : public EngineObserver {
   // An Infer request was not let in, and its status is handed to gRPC: so long after the request was there.
   void OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration);
 
+  // A call, stream or connection was refused or ended before its time, since its client took more than its share or too
+  // long. reason: one of error_reason's, or of the acceptor's.
+  void OnCallEndedEarly(std::string_view reason);
+
+  // gRPC connections that are open now.
+  void OnConnections(int64_t open);
+
   // Age of a cloud when its answer left: now - the sensor's stamp. Negative ages (clocks that disagree) are counted
   // apart.
   void OnFrameAge(std::string_view model, absl::Duration age);
@@ -113,6 +120,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& points_total_;
   prometheus::Family<prometheus::Counter>& boxes_total_;
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
+  prometheus::Family<prometheus::Counter>& calls_ended_early_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
@@ -129,6 +137,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Histogram>& latency_prediction_error_ratio_;
   prometheus::Family<prometheus::Gauge>& queue_depth_;
   prometheus::Family<prometheus::Gauge>& streams_;
+  prometheus::Family<prometheus::Gauge>& connections_;
   prometheus::Family<prometheus::Gauge>& device_memory_bytes_;
   prometheus::Family<prometheus::Gauge>& model_ready_;
   prometheus::Family<prometheus::Gauge>& plan_info_;

@@ -1,14 +1,16 @@
 #include "server/services/infer_stream.h"
 
-#include <grpcpp/alarm.h>
-
+#include <algorithm>
 #include <deque>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
@@ -16,7 +18,10 @@
 #include "engine/serving/streams/stream_session.h"
 #include "server/codec/codec.h"
 #include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
+#include "server/services/request_telemetry.h"
 #include "server/services/stream_config.h"
+#include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
 namespace {
@@ -32,27 +37,25 @@ absl::Status Draining() {
   return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
 }
 
-}  // namespace
-
 // One InferStream. It is the service's until OnDone, the last that gRPC calls, and every frame's until it is answered.
 //
 // gRPC may call back within any Start... or Finish: they are called without the lock, by whoever set the flag that says
 // that one is under way.
-class InferStreams::Call final : public InferStreams::Reactor, public std::enable_shared_from_this<Call> {
+class InferStreamCall final : public Call {
  public:
-  Call(InferStreams* streams, grpc::CallbackServerContext* context)
-      : streams_(streams), context_(context), peer_(context->peer()), deadline_(DeadlineOf(*context)) {}
+  InferStreamCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+      : Call(parts, context, CallKind::kStream) {}
 
-  void Start() {
-    const bool is_draining = !streams_->Hold(shared_from_this());
-    const absl::Status accepted = limits().AcceptStream();
-    is_accepted_ = accepted.ok();
-    if (!accepted.ok()) return Fail(accepted);
-    if (is_draining) return StartDraining();
+  void Start() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      last_sign_ = absl::Now();
+    }
     Advance();
   }
 
-  void StartDraining() {
+  void Drain() override {
+    ShortenAnswerTimer();
     std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
@@ -61,7 +64,7 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
       end_ = Draining();
       v1::InferStreamResponse message;
       message.mutable_going_away();
-      unsent_.push_back({std::move(message), 0});
+      QueueAnswer(message, HeldBytes());
       session = session_;
     }
     if (session != nullptr) session->StartDraining();
@@ -70,10 +73,12 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
 
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
-    if (ok) OnMessage();
+    if (ok) Guard([this] { OnMessage(); });
+    request_.Clear();
     {
       absl::MutexLock lock(&mutex_);
       is_reading_ = false;
+      last_sign_ = absl::Now();
       if (!ok) {
         has_read_all_ = true;
         if (!end_.has_value()) end_ = absl::OkStatus();
@@ -84,21 +89,19 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
 
   // ok = false: the client is gone.
   void OnWriteDone(bool ok) override {
-    limits().ReleaseAnswer(sending_.bytes);
+    StopAnswerTimer();
     sending_ = Outgoing();
     {
       absl::MutexLock lock(&mutex_);
       is_writing_ = false;
+      last_sign_ = absl::Now();
       if (!ok) DropAnswers();
     }
     Advance();
   }
 
   void OnCancel() override {
-    const absl::Status why =
-        absl::Now() >= deadline_
-            ? WithReason(absl::DeadlineExceededError("the stream's deadline passed"), error_reason::kDeadlineExpired)
-            : WithReason(absl::CancelledError("the client cancelled the stream"), error_reason::kCancelled);
+    const absl::Status why = WhyCancelled();
     std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
@@ -111,65 +114,108 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     Advance();
   }
 
-  void OnDone() override {
-    if (session_of_reader_ != nullptr) {
-      streams_->options_.metrics->OnStreamClosed(model_);
-      absl::MutexLock lock(&mutex_);
-      Log(LogLevel::kInfo, "stream ended",
-          {{"model", Clipped(model_)},
-           {"frames", num_frames_},
-           {"answered", num_ok_},
-           {"code", absl::StatusCodeToString(end_->code())},
-           {"reason", ReasonOf(*end_)},
-           {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
-           {"peer", peer_}});
-    }
-    if (is_accepted_) limits().ReleaseStream();
-    streams_->Release(shared_from_this());
-  }
-
  private:
   struct Outgoing {
-    v1::InferStreamResponse message;
-    int64_t bytes = 0;  // held of CallLimits
+    grpc::ByteBuffer message;
+    HeldBytes held;
   };
 
-  CallLimits& limits() const { return *streams_->options_.limits; }
+  void OnClosed() override {
+    absl::MutexLock lock(&mutex_);
+    parts().timers->Clear(timer_);
+    if (session_ == nullptr) return;
+    parts().metrics->OnStreamClosed(model_);
+    Log(LogLevel::kInfo, "stream ended",
+        {{"model", Clipped(model_)},
+         {"frames", num_frames_},
+         {"answered", num_ok_},
+         {"code", absl::StatusCodeToString(end_->code())},
+         {"reason", ReasonOf(*end_)},
+         {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
+         {"peer", peer()}});
+  }
+
+  std::shared_ptr<InferStreamCall> self() { return std::static_pointer_cast<InferStreamCall>(shared_from_this()); }
+
+  // Runs the function; turns a failed allocation into the stream's end.
+  template <typename Run>
+  void Guard(const Run& run) {
+    try {
+      run();
+    } catch (const std::bad_alloc&) {
+      Fail(WithReason(absl::ResourceExhaustedError("the server has no memory for this stream"),
+                      error_reason::kOutOfMemory));
+    }
+  }
+
+  RequestTelemetry TelemetryOf(std::string request_id) {
+    absl::MutexLock lock(&mutex_);
+    return RequestTelemetry(
+        {.model = model_, .version = version_, .request_id = std::move(request_id), .peer = peer(), .client = client()},
+        parts());
+  }
 
   // ---- what the client sends: from OnReadDone alone
 
   void OnMessage() {
-    switch (request_.request_case()) {
+    absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(request_.Length()), 0);
+    if (!held.ok()) return OnBadMessage(held.status(), FrameIdOf(request_));
+    v1::InferStreamRequest message;
+    absl::Status status = ParseStreamRequest(request_, &message);
+    request_.Clear();
+    if (status.ok()) {
+      absl::StatusOr<HeldBytes> parsed = HoldMessage(static_cast<int64_t>(message.SpaceUsedLong()), held->bytes());
+      status = parsed.status();
+      held = std::move(parsed);
+    }
+    if (!status.ok()) return OnBadMessage(status, message.frame().frame_id());
+    switch (message.request_case()) {
       case v1::InferStreamRequest::kConfig:
-        return OnConfig();
+        return OnConfig(message.config());
       case v1::InferStreamRequest::kFrame:
-        return OnFrame();
+        return OnFrame(std::move(*message.mutable_frame()), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
         return Fail(BadStream("a message has neither a config nor a frame"));
     }
   }
 
-  void OnConfig() {
-    const bool is_second = session_of_reader_ != nullptr;
-    if (is_second) return Fail(BadStream("the stream has a config already"));
-    absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(request_.config());
+  // Holds the bytes of a message; in place of so many that are held for it already.
+  absl::StatusOr<HeldBytes> HoldMessage(int64_t bytes, int64_t in_place_of) {
+    // What gives way to this frame makes room for it: without, the stream would be left with its older frame.
+    if (session_of_reader_ != nullptr) in_place_of += session_of_reader_->BytesAheadOfNext();
+    return parts().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
+  }
+
+  // A message that cannot be taken is a frame that is answered with the error; without a config there are no frames.
+  void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
+    if (session_of_reader_ == nullptr) return Fail(why);
+    PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), TelemetryOf(absl::StrCat(frame_id)));
+  }
+
+  void OnConfig(const v1::StreamConfig& message) {
+    if (session_of_reader_ != nullptr) return Fail(BadStream("the stream has a config already"));
+    absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
+    Engine* const engine = parts().engine;
     absl::Status status = config.status();
     if (status.ok()) {
-      const absl::StatusOr<ModelVersionInfo> model = streams_->engine_->GetModel(config->model, config->version);
+      const absl::StatusOr<ModelVersionInfo> model = engine->GetModel(config->model, config->version);
       status = model.ok() ? CheckStreamConfig(*model, *config) : model.status();
     }
-    model_ = request_.config().model();
-    version_ = request_.config().version();
+    has_sweeps_ = message.has_sweeps();
+    {
+      absl::MutexLock lock(&mutex_);
+      model_ = message.model();
+      version_ = message.version();
+    }
     if (!status.ok()) return Fail(status);
 
-    sweeps_ = config->sweeps.has_value();
-    Engine* const engine = streams_->engine_;
+    config->client = client();
     session_of_reader_ = StreamSession::Create(
         *std::move(config),
         {.submit = [engine](InferTask task) { return engine->Submit(std::move(task)); },
          .cancel = [engine](uint64_t ticket, DropReason reason) { return engine->Cancel(ticket, reason); },
-         .observer = streams_->options_.metrics});
-    streams_->options_.metrics->OnStreamOpened(model_);
+         .observer = parts().metrics});
+    parts().metrics->OnStreamOpened(message.model());
     bool is_draining = false;
     {
       absl::MutexLock lock(&mutex_);
@@ -179,78 +225,71 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     if (is_draining) session_of_reader_->StartDraining();
   }
 
-  void OnFrame() {
+  void OnFrame(v1::StreamFrame message, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStream("the first message must be the stream's config"));
+    RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
+    StreamFrame frame;
+    frame.reset_sweeps = message.reset_sweeps();
+    if (message.has_pose()) frame.pose = DecodePose(message.pose());
+    if (message.has_cloud()) {
+      frame.cloud = telemetry.Decode(message.mutable_cloud());
+    } else {
+      frame.cloud = WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
+    }
+    if (has_sweeps_ && frame.cloud.ok()) {
+      absl::StatusOr<HeldBytes> sweep = HoldSweep(held.bytes());
+      if (sweep.ok()) {
+        frame.reservation = std::make_shared<HeldBytes>(*std::move(sweep));
+      } else {
+        frame.cloud = sweep.status();
+      }
+    }
+    if (!frame.cloud.ok()) held.Release();
+    frame.stamp = telemetry.stamp();
+    PushFrame(message.frame_id(), std::move(frame), std::move(held), std::move(telemetry));
+  }
+
+  // The frame's cloud as a sweep. Where there is no room this stream's own sweeps make some: else none would ever be
+  // let go of.
+  absl::StatusOr<HeldBytes> HoldSweep(int64_t bytes) {
+    ByteLimits& limits = *parts().bytes;
+    absl::StatusOr<HeldBytes> held = limits.Hold(ByteKind::kSweep, client(), bytes);
+    if (held.ok()) return held;
+    held = limits.Hold(ByteKind::kSweep, client(), bytes, session_of_reader_->SweepBytes());
+    if (held.ok()) session_of_reader_->ForgetSweeps();
+    return held;
+  }
+
+  // Hands the frame to the session, which answers it once.
+  void PushFrame(uint64_t frame_id, StreamFrame frame, HeldBytes held, RequestTelemetry telemetry) {
     {
       absl::MutexLock lock(&mutex_);
       if (is_finished_) return;
       ++num_unanswered_;
       ++num_frames_;
     }
-    v1::StreamFrame& message = *request_.mutable_frame();
-    const uint64_t frame_id = message.frame_id();
-    RequestTelemetry telemetry(
-        {.model = model_, .version = version_, .request_id = absl::StrCat(frame_id), .peer = peer_},
-        streams_->options_);
-    const auto frame_bytes = static_cast<int64_t>(message.cloud().data().size());
-    StreamFrame frame;
-    frame.reset_sweeps = message.reset_sweeps();
-    if (message.has_pose()) frame.pose = DecodePose(message.pose());
-    frame.cloud = DecodeFrame(frame_bytes, &message, &telemetry);
-    if (sweeps_ && frame.cloud.ok()) {
-      absl::StatusOr<std::shared_ptr<const void>> held = HoldSweep(frame_bytes);
-      if (held.ok()) {
-        frame.reservation = *std::move(held);
-      } else {
-        limits().ReleaseFrame(frame_bytes);
-        frame.cloud = held.status();
-      }
-    }
-    frame.stamp = telemetry.stamp();
-    const int64_t held_bytes = frame.cloud.ok() ? frame_bytes : 0;
-    frame.done = [self = shared_from_this(), telemetry = std::move(telemetry), frame_id, held_bytes](
-                     absl::StatusOr<InferResult> result, int num_sweeps) mutable {
-      self->OnAnswer(frame_id, std::move(result), num_sweeps, held_bytes, &telemetry);
+    // Shared, since a std::function must be copyable.
+    frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
+                  held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
+                                                                       int num_sweeps) mutable {
+      held->Release();
+      self->OnAnswer(frame_id, std::move(result), num_sweeps, &telemetry);
     };
     session_of_reader_->Push(std::move(frame));
   }
 
-  // The frame's cloud, whose bytes are held then.
-  absl::StatusOr<PointCloud> DecodeFrame(int64_t bytes, v1::StreamFrame* message, RequestTelemetry* telemetry) {
-    if (!message->has_cloud()) {
-      return WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
-    }
-    absl::StatusOr<PointCloud> cloud = telemetry->Decode(message->mutable_cloud());
-    if (!cloud.ok()) return cloud;
-    // What gives way to this frame makes room for it: without, the stream would be left with its older frame.
-    const absl::Status held = limits().HoldFrame(bytes, session_of_reader_->BytesAheadOfNext());
-    if (!held.ok()) return held;
-    return cloud;
-  }
-
-  // The frame's cloud as a sweep. Where there is no room this stream's own sweeps make some: else none would ever be
-  // let go of.
-  absl::StatusOr<std::shared_ptr<const void>> HoldSweep(int64_t bytes) {
-    absl::StatusOr<std::shared_ptr<const void>> held = limits().HoldSweep(bytes);
-    if (held.ok()) return held;
-    held = limits().HoldSweep(bytes, session_of_reader_->SweepBytes());
-    if (held.ok()) session_of_reader_->ForgetSweeps();
-    return held;
-  }
-
   // ---- what it gets
 
-  void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, int64_t frame_bytes,
-                RequestTelemetry* telemetry) {
-    limits().ReleaseFrame(frame_bytes);
-    Outgoing outgoing;
-    v1::FrameResult& message = *outgoing.message.mutable_result();
+  void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestTelemetry* telemetry) {
+    v1::InferStreamResponse answer;
+    v1::FrameResult& message = *answer.mutable_result();
     message.set_frame_id(frame_id);
     absl::Status status = result.status();
+    HeldBytes held;
     if (result.ok()) {
-      const absl::StatusOr<int64_t> bytes = telemetry->Answer(*std::move(result), message.mutable_response());
-      status = bytes.status();
-      if (bytes.ok()) outgoing.bytes = *bytes;
+      absl::StatusOr<HeldBytes> answered = telemetry->Answer(*std::move(result), message.mutable_response());
+      status = answered.status();
+      if (answered.ok()) held = *std::move(answered);
     } else {
       telemetry->Fail(status);
     }
@@ -262,21 +301,21 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     }
     {
       absl::MutexLock lock(&mutex_);
-      if (is_broken_) {
-        limits().ReleaseAnswer(outgoing.bytes);
-      } else {
-        unsent_.push_back(std::move(outgoing));
-      }
+      if (!is_broken_) QueueAnswer(answer, std::move(held));
       if (status.ok()) ++num_ok_;
       --num_unanswered_;
     }
     Advance();
   }
 
+  void QueueAnswer(const v1::InferStreamResponse& message, HeldBytes held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(message);
+    if (bytes.ok()) unsent_.push_back({*std::move(bytes), std::move(held)});
+  }
+
   // Nobody will read them.
   void DropAnswers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_broken_ = true;
-    for (const Outgoing& outgoing : unsent_) limits().ReleaseAnswer(outgoing.bytes);
     unsent_.clear();
   }
 
@@ -289,9 +328,7 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
       if (end_.has_value()) return;
       end_ = status;
     }
-    const RequestTelemetry telemetry({.model = model_, .version = version_, .request_id = "", .peer = peer_},
-                                     streams_->options_);
-    telemetry.Fail(status);
+    TelemetryOf("").Fail(status);
     Advance();
   }
 
@@ -322,10 +359,16 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
       // A read may be under way then, but must not be started by another thread after Finish.
       const bool is_idle = num_unanswered_ == 0 && !is_writing_ && num_starting_reads_ == 0;
       if (end_.has_value() && is_idle) is_finished_ = may_finish = true;
-      if (!is_finished_) SetAlarm();
+      if (!is_finished_) SetTimers();
     }
-    if (may_finish) Finish(ToGrpcStatus(*end_, context_));
-    if (may_write) StartWrite(&sending_.message);
+    if (may_finish) {
+      StartAnswerTimer(0);
+      Finish(ToGrpcStatus(*end_, context()));
+    }
+    if (may_write) {
+      StartAnswerTimer(static_cast<int64_t>(sending_.message.Length()));
+      StartWrite(&sending_.message);
+    }
     if (!may_read) return false;
     StartRead(&request_);
     absl::MutexLock lock(&mutex_);
@@ -340,44 +383,54 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
     return session_ == nullptr || session_->HasRoom();
   }
 
-  // Calls back when the session has something to let go of: a frame that waits there, or sweeps.
-  void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (session_ == nullptr) return;
-    const absl::Time next = session_->NextExpiry();
-    if (next >= alarm_time_) return;
-    alarm_time_ = next;
-    // A new one each time, as this may be called by the one before, which is cancelled where it was for later. Neither
-    // calls from within Set.
-    alarm_ = std::make_unique<grpc::Alarm>();
-    alarm_->Set(absl::ToChronoTime(next), [weak = weak_from_this()](bool is_due) {
-      if (!is_due) return;
-      if (const std::shared_ptr<Call> self = weak.lock()) self->OnAlarm();
-    });
+  // ---- time
+
+  // When the stream has been silent for too long; InfiniteFuture while it waits for an answer, or the client has ended
+  // its side.
+  absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool is_busy = num_unanswered_ > 0 || is_writing_ || !unsent_.empty();
+    if (is_busy || end_.has_value()) return absl::InfiniteFuture();
+    return session_ == nullptr ? started_ + parts().times.config : last_sign_ + parts().times.silence;
   }
 
-  void OnAlarm() {
+  // Calls back when the session has something to let go of (a frame that waits there, or sweeps), or when the stream
+  // has been silent for too long.
+  void SetTimers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Time expiry = session_ == nullptr ? absl::InfiniteFuture() : session_->NextExpiry();
+    const absl::Time next = std::min(expiry, SilenceEnds());
+    if (next >= timer_time_) return;
+    parts().timers->Clear(timer_);
+    timer_time_ = next;
+    timer_ = SetTimer(next, &InferStreamCall::OnTimer);
+  }
+
+  void OnTimer() {
     std::shared_ptr<StreamSession> session;
+    bool is_silent = false;
     {
       absl::MutexLock lock(&mutex_);
-      alarm_time_ = absl::InfiniteFuture();
+      timer_time_ = absl::InfiniteFuture();
       session = session_;
+      is_silent = SilenceEnds() <= absl::Now();
     }
-    session->ExpireDue();
+    if (is_silent) {
+      if (session == nullptr) parts().on_useless_call(peer());
+      parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
+      Fail(WithReason(
+          absl::DeadlineExceededError(
+              session == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
+                                 : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence))),
+          error_reason::kStreamIdle));
+    }
+    if (session != nullptr) session->ExpireDue();
     Advance();
   }
 
-  InferStreams* const streams_;
-  grpc::CallbackServerContext* const context_;
-  const std::string peer_;
-  const absl::Time deadline_;
   const absl::Time started_ = absl::Now();
-  bool is_accepted_ = false;
 
   // The reader's: whoever handles what was read.
-  v1::InferStreamRequest request_;
-  std::string model_;
-  int64_t version_ = 0;
-  bool sweeps_ = false;
+  grpc::ByteBuffer request_;
+  bool has_sweeps_ = false;
   std::shared_ptr<StreamSession> session_of_reader_;
 
   Outgoing sending_;  // on its way: whoever set is_writing_ owns it
@@ -385,9 +438,12 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
   absl::Mutex mutex_;
   std::shared_ptr<StreamSession> session_ ABSL_GUARDED_BY(mutex_);  // from the config on
   std::deque<Outgoing> unsent_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
-  absl::Time alarm_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the next one
-  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;                      // frames
+  Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time timer_time_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // of the timer that waits
+  absl::Time last_sign_ ABSL_GUARDED_BY(mutex_);                            // when a message came or left
+  std::string model_ ABSL_GUARDED_BY(mutex_);                               // as the config names them
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // frames
   int64_t num_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ok_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_starting_reads_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that are about to call StartRead, or in it
@@ -401,31 +457,10 @@ class InferStreams::Call final : public InferStreams::Reactor, public std::enabl
   std::optional<absl::Status> end_;
 };
 
-InferStreams::Reactor* InferStreams::Open(grpc::CallbackServerContext* context) {
-  const auto call = std::make_shared<Call>(this, context);
-  call->Start();
-  return call.get();
-}
+}  // namespace
 
-void InferStreams::StartDraining() {
-  std::vector<std::shared_ptr<Call>> calls;
-  {
-    absl::MutexLock lock(&mutex_);
-    draining_ = true;
-    calls.assign(calls_.begin(), calls_.end());
-  }
-  for (const std::shared_ptr<Call>& call : calls) call->StartDraining();
-}
-
-bool InferStreams::Hold(std::shared_ptr<Call> call) {
-  absl::MutexLock lock(&mutex_);
-  calls_.insert(std::move(call));
-  return !draining_;
-}
-
-void InferStreams::Release(const std::shared_ptr<Call>& call) {
-  absl::MutexLock lock(&mutex_);
-  calls_.erase(call);
+std::shared_ptr<Call> MakeInferStream(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+  return std::make_shared<InferStreamCall>(parts, context);
 }
 
 }  // namespace voxserve

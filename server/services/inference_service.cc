@@ -1,162 +1,206 @@
 #include "server/services/inference_service.h"
 
-#include <atomic>
+#include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "server/codec/codec.h"
-#include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
+#include "server/services/call.h"
+#include "server/services/infer_stream.h"
+#include "server/services/request_telemetry.h"
+#include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
-// One Infer. gRPC calls OnCancel and OnDone after Infer has returned, and OnDone last; `done` may come at any time
-// after Submit was called, within it too.
-class InferenceService::InferCall final : public grpc::ServerUnaryReactor {
+namespace {
+
+// One Infer.
+class InferCall final : public RequestCall {
  public:
-  InferCall(InferenceService* service, grpc::CallbackServerContext* context, v1::InferRequest* request,
-            v1::InferResponse* response)
-      : service_(service),
-        context_(context),
-        request_(request),
-        response_(response),
-        deadline_(DeadlineOf(*context)),
-        telemetry_({.model = request->model(),
-                    .version = request->version(),
-                    .request_id = request->request_id(),
-                    .peer = context->peer()},
-                   service->answer_options_) {}
-
-  void Start() {
-    const absl::Status accepted = service_->limits_.AcceptCall();
-    accepted_ = accepted.ok();
-    if (!accepted_) {
-      if (const auto reason = DropReasonOf(accepted)) service_->metrics_->OnDropped(request_->model(), *reason);
-      return Fail(accepted);
-    }
-    if (!request_->has_cloud()) {
-      return Fail(WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud));
-    }
-    absl::StatusOr<PointCloud> cloud = telemetry_.Decode(request_->mutable_cloud());
-    if (!cloud.ok()) return Fail(cloud.status());
-    absl::StatusOr<InferTask> task = DecodeRequest(*request_, *std::move(cloud));
-    if (!task.ok()) return Fail(task.status());
-    task->deadline = deadline_;
-    task->done = [this](absl::StatusOr<InferResult> result) { OnResult(std::move(result)); };
-    ticket_ = service_->engine_->Submit(*std::move(task));
-    submitted_ = true;
-  }
-
-  void OnCancel() override {
-    cancelled_ = true;
-    if (submitted_) service_->engine_->Cancel(ticket_);
-  }
-
-  void OnDone() override {
-    service_->limits_.ReleaseAnswer(answer_bytes_);
-    if (accepted_) service_->limits_.ReleaseCall();
-    delete this;
-  }
+  using RequestCall::RequestCall;
 
  private:
+  std::shared_ptr<InferCall> self() { return std::static_pointer_cast<InferCall>(shared_from_this()); }
+
+  void OnRequest(grpc::ByteBuffer bytes) override {
+    const absl::Status status = Submit(std::move(bytes));
+    if (status.ok()) return;
+    if (!telemetry_.has_value()) SetTelemetry({});
+    telemetry_->Refuse(status);
+    End(status);
+  }
+
+  // The engine gets the task, or says within Submit why it does not.
+  absl::Status Submit(grpc::ByteBuffer bytes) {
+    RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
+    v1::InferRequest request;
+    RETURN_IF_ERROR(ParseInferRequest(bytes, &request));
+    bytes.Clear();
+    RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong())));
+    SetTelemetry(request);
+    if (!request.has_cloud()) {
+      return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
+    }
+    ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud()));
+    ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
+    request_id_ = request.request_id();
+    task.client = client();
+    task.deadline = deadline();
+    task.done = [self = self()](absl::StatusOr<InferResult> result) {
+      self->Guard([&] { self->OnResult(std::move(result)); });
+    };
+    {
+      absl::MutexLock lock(&mutex_);
+      is_submitting_ = true;
+    }
+    const uint64_t ticket = parts().engine->Submit(std::move(task));
+    bool is_abandoned = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_submitting_ = false;
+      ticket_ = ticket;
+      is_abandoned = abandoned_.has_value();
+    }
+    if (is_abandoned) parts().engine->Cancel(ticket);
+    return absl::OkStatus();
+  }
+
+  // Holds so many bytes for the request, in place of those before.
+  absl::Status HoldRequest(int64_t bytes) {
+    absl::StatusOr<HeldBytes> held = parts().bytes->Hold(ByteKind::kRequest, client(), bytes, request_bytes_.bytes());
+    if (held.ok()) {
+      request_bytes_ = *std::move(held);
+    } else if (const auto reason = DropReasonOf(held.status())) {
+      parts().metrics->OnDropped("", *reason);
+    }
+    return held.status();
+  }
+
+  void SetTelemetry(const v1::InferRequest& request) {
+    telemetry_.emplace(RequestTelemetry::Names{.model = request.model(),
+                                               .version = request.version(),
+                                               .request_id = request.request_id(),
+                                               .peer = peer(),
+                                               .client = client()},
+                       parts());
+  }
+
+  void OnAbandoned(const absl::Status& why) override {
+    std::optional<uint64_t> ticket;
+    {
+      absl::MutexLock lock(&mutex_);
+      abandoned_ = why;
+      ticket = ticket_;
+    }
+    if (ticket.has_value()) parts().engine->Cancel(*ticket);
+  }
+
   void OnResult(absl::StatusOr<InferResult> result) {
-    const bool is_unwanted = cancelled_ && (result.ok() || absl::IsCancelled(result.status()));
-    if (is_unwanted) {
-      if (absl::Now() >= deadline_) {
-        return Fail(WithReason(absl::DeadlineExceededError("the deadline passed before the answer was ready"),
-                               error_reason::kDeadlineExpired));
-      }
-      return Fail(WithReason(absl::CancelledError("the client cancelled"), error_reason::kCancelled));
+    bool is_refusal = false;
+    std::optional<absl::Status> abandoned;
+    {
+      absl::MutexLock lock(&mutex_);
+      // The engine refuses a task within Submit.
+      is_refusal = is_submitting_ && !result.ok();
+      abandoned = abandoned_;
     }
-    if (!result.ok()) return Fail(result.status());
-
-    response_->set_request_id(request_->request_id());
-    const absl::StatusOr<int64_t> bytes = telemetry_.Answer(*std::move(result), response_);
-    if (!bytes.ok()) return End(ToGrpcStatus(bytes.status(), context_));
-    answer_bytes_ = *bytes;
-    End(grpc::Status::OK);
-  }
-
-  void Fail(const absl::Status& status) {
-    const grpc::Status answer = ToGrpcStatus(status, context_);
-    if (IsRefusal()) {
-      telemetry_.Refuse(status);
+    request_bytes_.Release();
+    absl::Status status = result.status();
+    if (abandoned.has_value() && (result.ok() || absl::IsCancelled(status))) status = *abandoned;
+    if (!status.ok()) {
+      is_refusal ? telemetry_->Refuse(status) : telemetry_->Fail(status);
+      End(status);
+      return;
+    }
+    v1::InferResponse response;
+    response.set_request_id(request_id_);
+    absl::StatusOr<HeldBytes> held = telemetry_->Answer(*std::move(result), &response);
+    if (!held.ok()) {
+      End(held.status());
+      return;
+    }
+    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(response);
+    if (bytes.ok()) {
+      End(absl::OkStatus(), *std::move(bytes), *std::move(held));
     } else {
-      telemetry_.Fail(status);
+      End(bytes.status());
     }
-    End(answer);
   }
 
-  void End(const grpc::Status& answer) {
-    if (accepted_) service_->limits_.StartAnswer();
-    Finish(answer);
-  }
+  // Set before the engine has the task.
+  std::optional<RequestTelemetry> telemetry_;
+  std::string request_id_;
+  HeldBytes request_bytes_;
 
-  // Whether the task was never let in: the engine says so within Submit, on the thread that called it.
-  bool IsRefusal() const { return std::this_thread::get_id() == receiver_ && !submitted_; }
-
-  InferenceService* const service_;
-  grpc::CallbackServerContext* const context_;
-  v1::InferRequest* const request_;
-  v1::InferResponse* const response_;
-  const absl::Time deadline_;
-  const std::thread::id receiver_ = std::this_thread::get_id();
-  RequestTelemetry telemetry_;
-  bool accepted_ = false;
-  bool submitted_ = false;  // written by the receiver's thread, within Infer
-  uint64_t ticket_ = 0;
-  int64_t answer_bytes_ = 0;
-  std::atomic<bool> cancelled_{false};
+  absl::Mutex mutex_;
+  bool is_submitting_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);         // once Submit has returned
+  std::optional<absl::Status> abandoned_ ABSL_GUARDED_BY(mutex_);  // why nobody waits for the answer
 };
 
-InferenceService::InferenceService(const Options& options, Engine* engine, Metrics* metrics)
-    : engine_(engine),
-      metrics_(metrics),
-      limits_(options.limits),
-      answer_options_({.max_message_bytes = options.max_response_bytes,
-                       .limits = &limits_,
-                       .metrics = metrics,
-                       .failure_log = &failure_log_}),
-      streams_(answer_options_, engine) {}
+// A call that is answered at once, from what the engine says of its models.
+template <typename Request, typename Response>
+class LookupCall final : public RequestCall {
+ public:
+  using Lookup = absl::Status (*)(const Engine& engine, const Request& request, Response* response);
 
-grpc::ServerUnaryReactor* InferenceService::Infer(grpc::CallbackServerContext* context, const v1::InferRequest* request,
-                                                  v1::InferResponse* response) {
-  // The request is this call's alone and was not made const: its points are moved out rather than copied.
-  auto* call = new InferCall(this, context, const_cast<v1::InferRequest*>(request), response);
-  call->Start();
-  return call;
+  LookupCall(const ServiceParts* parts, grpc::CallbackServerContext* context, Lookup lookup)
+      : RequestCall(parts, context, CallKind::kRequest), lookup_(lookup) {}
+
+ private:
+  void OnRequest(grpc::ByteBuffer bytes) override {
+    Request request;
+    Response response;
+    absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
+    if (status.ok()) status = lookup_(*parts().engine, request, &response);
+    if (!status.ok()) {
+      End(status);
+      return;
+    }
+    absl::StatusOr<grpc::ByteBuffer> answer = Serialize(response);
+    answer.ok() ? End(absl::OkStatus(), *std::move(answer)) : End(answer.status());
+  }
+
+  const Lookup lookup_;
+};
+
+absl::Status ListModels(const Engine& engine, const v1::ListModelsRequest& /*request*/,
+                        v1::ListModelsResponse* response) {
+  for (const ModelVersionInfo& info : engine.ListModels()) EncodeModel(info, response->add_models());
+  return absl::OkStatus();
 }
 
-InferStreams::Reactor* InferenceService::InferStream(grpc::CallbackServerContext* context) {
-  return streams_.Open(context);
+absl::Status GetModel(const Engine& engine, const v1::GetModelRequest& request, v1::GetModelResponse* response) {
+  ASSIGN_OR_RETURN(const ModelVersionInfo info, engine.GetModel(request.model(), request.version()));
+  EncodeModel(info, response->mutable_model());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
-                                                       const v1::ListModelsRequest* /*request*/,
-                                                       v1::ListModelsResponse* response) {
-  for (const ModelVersionInfo& info : engine_->ListModels()) EncodeModel(info, response->add_models());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
-}
+}  // namespace
 
-grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
-                                                     const v1::GetModelRequest* request,
-                                                     v1::GetModelResponse* response) {
-  const absl::StatusOr<ModelVersionInfo> info = engine_->GetModel(request->model(), request->version());
-  if (info.ok()) EncodeModel(*info, response->mutable_model());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(info.status(), context));
-  return reactor;
+void AddInferenceService(const ServiceParts* parts, RpcRouter* router) {
+  const std::string service = absl::StrCat("/", kInferenceServiceName, "/");
+  router->Add(service + "Infer", [parts](grpc::CallbackServerContext* context) {
+    return std::make_shared<InferCall>(parts, context, CallKind::kRequest);
+  });
+  router->Add(service + "InferStream",
+              [parts](grpc::CallbackServerContext* context) { return MakeInferStream(parts, context); });
+  router->Add(service + "ListModels", [parts](grpc::CallbackServerContext* context) {
+    return std::make_shared<LookupCall<v1::ListModelsRequest, v1::ListModelsResponse>>(parts, context, ListModels);
+  });
+  router->Add(service + "GetModel", [parts](grpc::CallbackServerContext* context) {
+    return std::make_shared<LookupCall<v1::GetModelRequest, v1::GetModelResponse>>(parts, context, GetModel);
+  });
 }
-
-void InferenceService::StartDraining() {
-  limits_.StartDraining();
-  streams_.StartDraining();
-}
-
-int64_t InferenceService::AwaitAnswers(absl::Time deadline) { return limits_.AwaitReleases(deadline); }
 
 }  // namespace voxserve

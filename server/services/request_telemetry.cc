@@ -1,6 +1,5 @@
 #include "server/services/request_telemetry.h"
 
-#include <chrono>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -44,30 +43,30 @@ absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message) {
   return cloud;
 }
 
-absl::StatusOr<int64_t> RequestTelemetry::Answer(InferResult result, v1::InferResponse* response) {
+absl::StatusOr<HeldBytes> RequestTelemetry::Answer(InferResult result, v1::InferResponse* response) {
   const absl::Time encode_start = absl::Now();
   AppendStage({Stage::kDecode, decode_time_}, response);
   EncodeResult(result, response);
   const int64_t bytes = static_cast<int64_t>(response->ByteSizeLong()) + kEnvelopeBytes;
-  absl::Status refused;
-  if (bytes > options_.max_message_bytes) {
-    refused = WithReason(absl::ResourceExhaustedError(
-                             absl::StrCat("the response takes ", bytes, " bytes, more than the server's limit of ",
-                                          options_.max_message_bytes, " (--max_message_bytes)")),
-                         error_reason::kResponseTooLarge);
+  absl::StatusOr<HeldBytes> held;
+  if (bytes > parts_->max_message_bytes) {
+    held = WithReason(absl::ResourceExhaustedError(absl::StrCat("the response takes ", bytes,
+                                                                " bytes, more than the server's limit of ",
+                                                                parts_->max_message_bytes, " (--max_message_bytes)")),
+                      error_reason::kResponseTooLarge);
   } else {
-    refused = options_.limits->HoldAnswer(bytes);
+    held = parts_->bytes->Hold(ByteKind::kAnswer, names_.client, bytes);
   }
-  if (!refused.ok()) {
+  if (!held.ok()) {
     response->Clear();
-    Fail(refused);
-    return refused;
+    Fail(held.status());
+    return held.status();
   }
   const absl::Time now = absl::Now();
   const absl::Duration encode_time = now - encode_start;
   AppendStage({Stage::kEncode, encode_time}, response);
 
-  Metrics& metrics = *options_.metrics;
+  Metrics& metrics = *parts_->metrics;
   metrics.OnStage(result.model, Stage::kDecode, decode_time_);
   metrics.OnStage(result.model, Stage::kEncode, encode_time);
   metrics.OnRequest(result.model, result.version, absl::StatusCode::kOk, now - started_);
@@ -82,25 +81,25 @@ absl::StatusOr<int64_t> RequestTelemetry::Answer(InferResult result, v1::InferRe
        {"request_id", Clipped(names_.request_id)},
        {"frame_id", Clipped(sensor_frame_)},
        {"peer", names_.peer}});
-  return bytes;
+  return held;
 }
 
 // The log comes first, so that its time counts too.
 void RequestTelemetry::Fail(const absl::Status& status) const {
   LogFailure(status);
-  options_.metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRequest(names_.model, names_.version, status.code(), absl::Now() - started_);
 }
 
 void RequestTelemetry::Refuse(const absl::Status& status) const {
   Fail(status);
-  options_.metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
+  parts_->metrics->OnRefusal(names_.model, status.code(), absl::Now() - started_);
 }
 
 // An overload refuses thousands of requests a second for one reason; metrics count them all.
 void RequestTelemetry::LogFailure(const absl::Status& status) const {
   const std::string reason = ReasonOf(status);
   const LogLevel level = LevelOf(status.code());
-  const std::optional<int64_t> num_left_out = options_.failure_log->Admit(reason);
+  const std::optional<int64_t> num_left_out = parts_->failure_log->Admit(reason);
   if (!num_left_out.has_value()) return;
   if (*num_left_out > 0) Log(level, "not answered, and not logged", {{"reason", reason}, {"requests", *num_left_out}});
   Log(level, "not answered",
@@ -113,12 +112,6 @@ void RequestTelemetry::LogFailure(const absl::Status& status) const {
        {"ms", absl::ToDoubleMilliseconds(absl::Now() - started_)},
        {"request_id", Clipped(names_.request_id)},
        {"peer", names_.peer}});
-}
-
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
 }
 
 std::string Clipped(absl::string_view text) {

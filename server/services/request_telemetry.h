@@ -5,8 +5,6 @@
 //
 // - Threads: not thread-safe; one thread uses it after the other.
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstdint>
 #include <string>
 
@@ -14,23 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "engine/base/log_limiter.h"
-#include "engine/serving/engine.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
-#include "server/metrics/metrics.h"
-#include "server/services/call_limits.h"
+#include "server/services/byte_limits.h"
+#include "server/services/service_parts.h"
 #include "voxserve/v1/inference.pb.h"
 
 namespace voxserve {
-
-// Limits of answers, and where they are counted and logged. All outlive the requests.
-struct AnswerOptions {
-  int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
-  CallLimits* limits = nullptr;
-  Metrics* metrics = nullptr;
-  LogLimiter* failure_log = nullptr;
-};
 
 class RequestTelemetry {
  public:
@@ -40,17 +28,18 @@ class RequestTelemetry {
     int64_t version = 0;
     std::string request_id;
     std::string peer;
+    std::string client;  // whose share the answer takes
   };
 
   // The request has arrived now.
-  RequestTelemetry(Names names, const AnswerOptions& options) : names_(std::move(names)), options_(options) {}
+  RequestTelemetry(Names names, const ServiceParts& parts) : names_(std::move(names)), parts_(&parts) {}
 
   // Takes the points out of the message, as DecodeCloud does. INVALID_ARGUMENT.
   absl::StatusOr<PointCloud> Decode(v1::PointCloud* message);
 
-  // Fills the response, but for request_id, and holds its bytes. Returns their number; the caller releases them when
-  // the answer has left. Fails where the response is too large, or too many bytes are held, and returns that error.
-  absl::StatusOr<int64_t> Answer(InferResult result, v1::InferResponse* response);
+  // Fills the response, but for request_id, and holds its bytes; the caller gives them back when the answer has left.
+  // Fails where the response is too large, or too many bytes are held, and returns that error.
+  absl::StatusOr<HeldBytes> Answer(InferResult result, v1::InferResponse* response);
 
   // Counts and logs the error that the request gets.
   void Fail(const absl::Status& status) const;
@@ -64,16 +53,13 @@ class RequestTelemetry {
   void LogFailure(const absl::Status& status) const;
 
   Names names_;
-  AnswerOptions options_;
+  const ServiceParts* parts_;
   absl::Time started_ = absl::Now();
   absl::Time stamp_ = absl::InfinitePast();
   absl::Duration decode_time_;
   uint64_t num_points_ = 0;
   std::string sensor_frame_;  // the cloud's frame_id
 };
-
-// Returns when gRPC gives a call up.
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 // Shortens text that a client chose, for a log line.
 std::string Clipped(absl::string_view text);

@@ -1,6 +1,7 @@
 #include "server/services/tune_plan_call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,8 +16,10 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
-#include "server/codec/grpc_status.h"
+#include "engine/base/status_macros.h"
+#include "server/codec/message_parser.h"
 #include "server/services/request_telemetry.h"
+#include "voxserve/v1/admin.pb.h"
 
 namespace voxserve {
 namespace {
@@ -66,46 +69,44 @@ v1::TunePlanUpdate Encode(const TuneResult& result) {
   return update;
 }
 
-absl::Status Draining() {
-  return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
-}
-
-// One TunePlan. It is the service's (until OnDone, the last that gRPC calls) and the engine's (until that has let go of
-// the task, which may be later: what it tells after the call's end is dropped).
-class TunePlanCall final : public grpc::ServerWriteReactor<v1::TunePlanUpdate>,
-                           public AdminCall,
-                           public std::enable_shared_from_this<TunePlanCall> {
+// One TunePlan. The engine may keep it for longer than gRPC: what it tells after the call's end is dropped.
+class TunePlanCall final : public RequestCall {
  public:
-  TunePlanCall(Engine* engine, AdminCalls* calls, grpc::CallbackServerContext* context,
-               const v1::TunePlanRequest& request)
-      : engine_(engine),
-        calls_(calls),
-        context_(context),
-        peer_(context->peer()),
-        model_(request.model()),
-        version_(request.version()) {}
+  TunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+      : RequestCall(parts, context, CallKind::kRequest) {}
 
-  void Start(const v1::TunePlanRequest& request) {
-    if (!calls_->Hold(shared_from_this())) return End(Draining());
-    absl::StatusOr<TuneTask> task = DecodeTask(request);
-    if (!task.ok()) return End(task.status());
+  void Drain() override {
+    RequestCall::Drain();
+    Abort(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+  }
+
+ private:
+  std::shared_ptr<TunePlanCall> self() { return std::static_pointer_cast<TunePlanCall>(shared_from_this()); }
+
+  void OnRequest(grpc::ByteBuffer bytes) override {
+    if (const absl::Status status = Begin(bytes); !status.ok()) End(status);
+  }
+
+  absl::Status Begin(const grpc::ByteBuffer& bytes) {
+    RETURN_IF_ERROR(ParseMessage(bytes, kMaxSmallMessageBytes, &request_));
+    has_request_ = true;
+    ASSIGN_OR_RETURN(TuneTask task, DecodeTask(request_));
     Log(LogLevel::kInfo, "asked for a tuned plan",
-        {{"model", Clipped(model_)},
-         {"version", version_},
-         {"scans", task->num_scans},
-         {"max_wait", absl::FormatDuration(task->max_wait)},
-         {"peer", peer_}});
-    task->on_progress = [self = shared_from_this()](const TuneProgress& progress) { self->OnProgress(progress); };
-    task->done = [self = shared_from_this()](const absl::StatusOr<TuneResult>& result) { self->End(result); };
-    const uint64_t ticket = engine_->Tune(*std::move(task));
-    bool has_ended = false;
+        {{"model", Clipped(request_.model())},
+         {"version", request_.version()},
+         {"scans", task.num_scans},
+         {"max_wait", absl::FormatDuration(task.max_wait)},
+         {"peer", peer()}});
+    task.on_progress = [self = self()](const TuneProgress& progress) { self->OnProgress(progress); };
+    task.done = [self = self()](const absl::StatusOr<TuneResult>& result) { self->OnResult(result); };
+    const uint64_t ticket = parts().engine->Tune(std::move(task));
     {
       absl::MutexLock lock(&mutex_);
       ticket_ = ticket;
-      has_ended = end_.has_value();
     }
     // A drain may have ended the call before there was a ticket to end the search by.
-    if (has_ended) engine_->CancelTune(ticket);
+    if (has_ended()) parts().engine->CancelTune(ticket);
+    return absl::OkStatus();
   }
 
   // Ends the call and its search.
@@ -116,114 +117,50 @@ class TunePlanCall final : public grpc::ServerWriteReactor<v1::TunePlanUpdate>,
       absl::MutexLock lock(&mutex_);
       ticket = ticket_;
     }
-    if (ticket.has_value()) engine_->CancelTune(*ticket);
+    if (ticket.has_value()) parts().engine->CancelTune(*ticket);
   }
 
-  void Drain() override { Abort(Draining()); }
+  void OnAbandoned(const absl::Status& why) override { Abort(why); }
 
-  void OnCancel() override {
-    Abort(WithReason(absl::CancelledError("the client cancelled, or its deadline passed"), error_reason::kCancelled));
-  }
-
-  // ok = false: the client is gone, and OnCancel says so.
-  void OnWriteDone(bool /*ok*/) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      is_writing_ = false;
-    }
-    Advance();
-  }
-
-  void OnDone() override { calls_->Release(shared_from_this()); }
-
- private:
   void OnProgress(const TuneProgress& progress) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return;
-      next_ = Encode(progress);
-    }
-    Advance();
+    absl::StatusOr<grpc::ByteBuffer> message = Serialize(Encode(progress));
+    if (message.ok()) Update(*std::move(message));
   }
 
-  // The first end counts.
-  void End(const absl::StatusOr<TuneResult>& result) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return;
-      end_ = result.status();
-      if (result.ok()) last_ = Encode(*result);
-      next_.reset();
+  void OnResult(const absl::StatusOr<TuneResult>& result) {
+    if (!result.ok()) {
+      End(result.status());
+      return;
     }
-    if (!result.ok()) LogFailure(result.status());
-    Advance();
-  }
-
-  // Writes what waits, unless a message is on its way.
-  void Advance() {
-    bool may_finish = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_writing_ || is_finished_) return;
-      if (end_.has_value()) {
-        is_finished_ = may_finish = true;
-      } else if (next_.has_value()) {
-        message_ = *std::move(next_);
-        next_.reset();
-        is_writing_ = true;
-      } else {
-        return;
-      }
-    }
-    // Nobody else writes or finishes now, and what is sent stays as it is.
-    if (!may_finish) {
-      StartWrite(&message_);
-    } else if (end_->ok()) {
-      StartWriteAndFinish(&last_, grpc::WriteOptions(), grpc::Status::OK);
-    } else {
-      Finish(ToGrpcStatus(*end_, context_));
-    }
+    absl::StatusOr<grpc::ByteBuffer> last = Serialize(Encode(*result));
+    last.ok() ? End(absl::OkStatus(), *std::move(last)) : End(last.status());
   }
 
   // What the engine found it says itself.
-  void LogFailure(const absl::Status& status) const {
+  void OnEnded(const absl::Status& status) override {
+    if (status.ok()) return;
     Log(LogLevel::kInfo, "not tuned",
-        {{"model", Clipped(model_)},
-         {"version", version_},
+        {{"model", has_request_ ? Clipped(request_.model()) : ""},
+         {"version", has_request_ ? request_.version() : 0},
          {"code", absl::StatusCodeToString(status.code())},
          {"reason", ReasonOf(status)},
          {"message", Clipped(status.message())},
          {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
-         {"peer", peer_}});
+         {"peer", peer()}});
   }
 
-  Engine* const engine_;
-  AdminCalls* const calls_;
-  grpc::CallbackServerContext* const context_;
-  const std::string peer_;
-  const std::string model_;
-  const int64_t version_;
   const absl::Time started_ = absl::Now();
+  v1::TunePlanRequest request_;  // constant from has_request_ on: a drain may end the call before
+  std::atomic<bool> has_request_{false};
 
   absl::Mutex mutex_;
   std::optional<uint64_t> ticket_ ABSL_GUARDED_BY(mutex_);
-  std::optional<v1::TunePlanUpdate> next_ ABSL_GUARDED_BY(mutex_);  // waits for the message on its way
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set under mutex_ and then constant.
-  std::optional<absl::Status> end_;
-  v1::TunePlanUpdate last_;
-  v1::TunePlanUpdate message_;  // on its way: whoever set is_writing_ owns it
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::TunePlanUpdate>* StartTunePlan(Engine* engine, AdminCalls* calls,
-                                                            grpc::CallbackServerContext* context,
-                                                            const v1::TunePlanRequest& request) {
-  const auto call = std::make_shared<TunePlanCall>(engine, calls, context, request);
-  call->Start(request);
-  return call.get();
+std::shared_ptr<Call> MakeTunePlanCall(const ServiceParts* parts, grpc::CallbackServerContext* context) {
+  return std::make_shared<TunePlanCall>(parts, context);
 }
 
 }  // namespace voxserve

@@ -203,7 +203,7 @@ TEST_F(AdminServiceTest, RefusesUnknownModelsAndVersions) {
   StartAdmin();
   ExpectRefused(RequestFor("nobody"), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "broken, fake");
   ExpectRefused(RequestFor(""), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "broken, fake");
-  ExpectRefused(RequestFor(std::string(1 << 20, 'n')), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "nnn");
+  ExpectRefused(RequestFor(std::string(1 << 20, 'n')), StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "65536");
   ExpectRefused(RequestFor("broken"), StatusCode::UNAVAILABLE, "MODEL_FAILED", "bad node");
   v1::TunePlanRequest request = RequestFor("fake");
   request.set_version(9);

@@ -29,7 +29,7 @@ TEST_F(DrainTest, AnswersWhatItAcceptedAndNothingElse) {
   const grpc::Status& refused = late.Wait();
   EXPECT_EQ(refused.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(ReasonOf(refused), "DRAINING");
-  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="draining"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="_unknown",reason="draining"})"), 1);
 
   engine_->Resume();
   EXPECT_TRUE(accepted.Wait().ok());

@@ -282,7 +282,7 @@ TEST_F(InferStreamTest, ARefusedFrameSaysWhenToTryAgain) {
 
 TEST_F(InferStreamTest, TheNewestFrameTakesTheRoomOfTheOlderOne) {
   Options options;
-  options.max_queue_bytes = 200 * 16;  // of points
+  options.max_queue_bytes = 5000;  // of two frames: 1,600 bytes of points each, and their fields
   Start({.pause = FakeEngine::Pause::kAfterStart}, options);
   Vehicle vehicle(client_.get(), StreamConfigOf("fake"));
   ASSERT_TRUE(vehicle.Send(1, 100));

@@ -130,9 +130,9 @@ TEST_F(InferenceServiceTest, RefusesUnknownModelsAndVersions) {
   ExpectRefused(RequestOf("broken", 1), StatusCode::UNAVAILABLE, "MODEL_FAILED", "bad node");
 }
 
-TEST_F(InferenceServiceTest, AHugeNameIsStillAnAnswer) {
+TEST_F(InferenceServiceTest, AHugeNameIsNoMessage) {
   Start();
-  ExpectRefused(RequestOf(std::string(1 << 20, 'n'), 1), StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "nnn");
+  ExpectRefused(RequestOf(std::string(1 << 20, 'n'), 1), StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE", "1048576");
 }
 
 TEST_F(InferenceServiceTest, AFullQueueSaysWhenToTryAgain) {

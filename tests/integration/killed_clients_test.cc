@@ -95,10 +95,10 @@ class KilledClientsTest : public InferStreamTest {
 
   void ExpectNothingIsLeft() {
     EXPECT_TRUE(Await([this] {
-      const CallLimits::Held held = server_->held();
+      const Services::Held held = server_->held();
       return held.calls + held.streams + held.unsent_bytes + held.frame_bytes + held.sweep_bytes == 0;
     }));
-    const CallLimits::Held held = server_->held();
+    const Services::Held held = server_->held();
     EXPECT_EQ(held.calls, 0);
     EXPECT_EQ(held.streams, 0);
     EXPECT_EQ(held.unsent_bytes, 0);

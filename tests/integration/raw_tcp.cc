@@ -13,11 +13,12 @@
 namespace voxserve {
 namespace {
 
-sockaddr_in Loopback(int port) {
+// 127.0.0.`host`.
+sockaddr_in Loopback(int port, int host = 1) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + static_cast<uint32_t>(host));
   return address;
 }
 
@@ -34,8 +35,10 @@ int64_t MoveBytes(int from, int to, int64_t max_bytes = std::numeric_limits<int6
   return size;
 }
 
-int ConnectTo(int port) {
+int ConnectTo(int port, int source = 1) {
   const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in own = Loopback(0, source);
+  bind(descriptor, reinterpret_cast<const sockaddr*>(&own), sizeof(own));
   const sockaddr_in address = Loopback(port);
   if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return descriptor;
   close(descriptor);
@@ -55,8 +58,11 @@ void SendRaw(int port, const std::string& bytes) {
   close(descriptor);
 }
 
-TcpProxy::TcpProxy(int target_port, int64_t max_upload_bytes)
-    : target_port_(target_port), upload_bytes_left_(max_upload_bytes), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+TcpProxy::TcpProxy(int target_port, int64_t max_upload_bytes, int source)
+    : target_port_(target_port),
+      source_(source),
+      upload_bytes_left_(max_upload_bytes),
+      listener_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
   bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
@@ -88,7 +94,7 @@ void TcpProxy::Forward() {
   }
   if (cut_) return;
   const int client = accept(listener_, nullptr, nullptr);
-  const int server = ConnectTo(target_port_);
+  const int server = ConnectTo(target_port_, source_);
   bool open = server >= 0;
   while (open && !cut_) {
     const bool may_upload = upload_bytes_left_ > 0;

@@ -18,8 +18,8 @@ void SendRaw(int port, const std::string& bytes);
 // cable in the middle of a call.
 class TcpProxy {
  public:
-  // Forwards at most max_upload_bytes of what the client sends.
-  explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max());
+  // Forwards at most max_upload_bytes of what the client sends. The server sees the client at 127.0.0.`source`.
+  explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max(), int source = 1);
   ~TcpProxy();
 
   int port() const { return port_; }
@@ -31,6 +31,7 @@ class TcpProxy {
   void Forward();
 
   const int target_port_;
+  const int source_;
   std::atomic<int64_t> upload_bytes_left_;
   int port_ = 0;
   int listener_ = -1;

@@ -4,6 +4,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
+#include "tests/integration/raw_tcp.h"
 
 namespace voxserve {
 namespace {
@@ -88,6 +90,14 @@ class UnreadAnswersTest : public FakeServerTest {
     EXPECT_EQ(status.error_message(), "the queue is full");
   }
 
+  bool AwaitNothingHeld() const {
+    for (int i = 0; i < 1000; ++i) {
+      if (server_->held().calls == 0 && server_->held().unsent_bytes == 0) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+
   // Blocks until the server has noticed that the unread calls are gone.
   bool AwaitAnswer(const v1::InferRequest& request) {
     for (int i = 0; i < 1000; ++i) {
@@ -99,19 +109,47 @@ class UnreadAnswersTest : public FakeServerTest {
   }
 };
 
-TEST_F(UnreadAnswersTest, TheirNumberIsBounded) {
-  constexpr int kMost = 4096;
-  Start({.max_queue_requests = kMost, .scores_per_point = 180});
+TEST_F(UnreadAnswersTest, OneClientHasItsShareAndOthersAreServed) {
+  Options options;
+  options.max_client_calls = 64;
+  Start({.max_queue_requests = 100, .scores_per_point = 180}, options);
+  TcpProxy proxy(server_->grpc_port(), std::numeric_limits<int64_t>::max(), 2);
+  ServiceClient other(proxy.port());
   {
     UnreadingClient client(server_->grpc_port());
-    Leave(client, kMost, 100);  // 72 kB an answer
-    ExpectQueueFull(RequestOf("fake", 1), absl::StrCat("limit is ", kMost));
-    EXPECT_EQ(engine_->num_started(), kMost) << "refused before any work";
-    EXPECT_EQ(server_->held().calls, kMost);
-    EXPECT_EQ(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="queue_full"})"), 1);
-    EXPECT_EQ(Get("/healthz").first, 200);
+    Leave(client, 64, 100);  // 72 kB an answer
+    v1::InferResponse response;
+    const grpc::Status refused = client_->Infer(RequestOf("fake", 1), &response);
+    EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
+    EXPECT_EQ(ReasonOf(refused), "CLIENT_LIMIT");
+    EXPECT_THAT(refused.error_message(), HasSubstr("share is 64"));
+    EXPECT_EQ(RetryDelayOf(refused), absl::Milliseconds(100));
+    EXPECT_EQ(engine_->num_started(), 64) << "refused before any work";
+    EXPECT_EQ(server_->held().calls, 64);
+    EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="CLIENT_LIMIT"})"), 1);
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(other.Infer(RequestOf("fake", 1), &response).ok()) << i;
   }
   EXPECT_TRUE(AwaitAnswer(RequestOf("fake", 1)));
+}
+
+TEST_F(UnreadAnswersTest, AnAnswerThatIsNotReadInTimeIsDropped) {
+  Options options;
+  options.answer_timeout = absl::Milliseconds(300);
+  Start({.max_queue_requests = 100, .scores_per_point = 180}, options);
+  UnreadingClient client(server_->grpc_port());
+  Leave(client, 3, 100);
+  EXPECT_TRUE(AwaitMetric(R"(voxserve_calls_ended_early_total{reason="ANSWER_UNREAD"})", 3));
+  EXPECT_TRUE(AwaitNothingHeld());
+}
+
+TEST_F(UnreadAnswersTest, ADrainDoesNotWaitForThoseWhoDoNotRead) {
+  Options options;
+  options.answer_timeout = absl::Hours(1);
+  Start({.max_queue_requests = 100, .scores_per_point = 180}, options);
+  UnreadingClient client(server_->grpc_port());
+  Leave(client, 3, 100);
+  EXPECT_TRUE(server_->Drain(absl::Seconds(30)).ok());
+  EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="ANSWER_UNREAD"})"), 3);
 }
 
 TEST_F(UnreadAnswersTest, WhatWaitsInTheEngineIsNoneOfThem) {

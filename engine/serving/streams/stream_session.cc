@@ -256,6 +256,7 @@ std::function<void()> StreamSession::NextSubmit() {
   next->state = Frame::State::kSubmitted;
   InferTask& task = next->task;
   task.model = config_.model;
+  task.client = config_.client;
   task.version = config_.version;
   task.return_scores = config_.return_scores;
   task.priority = config_.priority;

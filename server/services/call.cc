@@ -1,0 +1,230 @@
+#include "server/services/call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/logging.h"
+#include "server/sockets/peer.h"
+#include "server/codec/grpc_status.h"
+
+namespace voxserve {
+
+// ---- Call
+
+Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind)
+    : parts_(parts),
+      context_(context),
+      kind_(kind),
+      peer_(context->peer()),
+      client_(ClientOf(peer_)),
+      deadline_(DeadlineOf(*context)) {}
+
+void Call::OnDone() {
+  StopAnswerTimer();
+  OnClosed();
+  parts_->calls->Close(shared_from_this());
+}
+
+void Call::SetAnswerTimer(absl::Time limit) {
+  answer_limit_ = limit;
+  answer_timer_ = SetTimer(limit, &Call::CutUnread);
+}
+
+void Call::StartAnswerTimer(int64_t bytes) {
+  const CallTimes& times = parts_->times;
+  absl::Duration limit = times.answer + absl::Seconds(static_cast<double>(bytes) / times.answer_bytes_per_second);
+  absl::MutexLock lock(&answer_mutex_);
+  if (is_draining_) limit = std::min(limit, times.drained_answer);
+  SetAnswerTimer(absl::Now() + limit);
+}
+
+void Call::StopAnswerTimer() {
+  absl::MutexLock lock(&answer_mutex_);
+  parts_->timers->Clear(std::exchange(answer_timer_, 0));
+}
+
+void Call::ShortenAnswerTimer() {
+  absl::MutexLock lock(&answer_mutex_);
+  is_draining_ = true;
+  const absl::Time limit = absl::Now() + parts_->times.drained_answer;
+  if (answer_timer_ == 0 || answer_limit_ <= limit) return;
+  parts_->timers->Clear(answer_timer_);
+  SetAnswerTimer(limit);
+}
+
+void Call::CutUnread() {
+  {
+    absl::MutexLock lock(&answer_mutex_);
+    if (answer_timer_ == 0 || absl::Now() < answer_limit_) return;  // it has left, or another one is on its way
+    answer_timer_ = 0;
+    was_cut_ = true;
+  }
+  parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
+  if (parts_->failure_log->Admit(error_reason::kAnswerUnread).has_value()) {
+    Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
+  }
+  context_->TryCancel();
+}
+
+bool Call::was_cut() const {
+  absl::MutexLock lock(&answer_mutex_);
+  return was_cut_;
+}
+
+absl::Status Call::WhyCancelled() const {
+  if (was_cut()) {
+    return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
+  }
+  if (absl::Now() >= deadline_) {
+    return WithReason(absl::DeadlineExceededError("the deadline passed before the answer was ready"),
+                      error_reason::kDeadlineExpired);
+  }
+  return WithReason(absl::CancelledError("the client cancelled"), error_reason::kCancelled);
+}
+
+// ---- RequestCall
+
+void RequestCall::Start() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_reading_ = true;
+    request_timer_ = SetTimer(absl::Now() + parts().times.request, &RequestCall::OnIncomplete);
+  }
+  StartRead(&request_);
+}
+
+bool RequestCall::StopReading() {
+  absl::MutexLock lock(&mutex_);
+  parts().timers->Clear(std::exchange(request_timer_, 0));
+  return std::exchange(is_reading_, false);
+}
+
+// ok = false: the client ended its side, or is gone, which OnCancel says.
+void RequestCall::OnReadDone(bool ok) {
+  if (!StopReading()) return;
+  if (ok) return Guard([this] { OnRequest(std::move(request_)); });
+  parts().on_useless_call(peer());
+  End(context()->IsCancelled()
+          ? WhyCancelled()
+          : WithReason(absl::InvalidArgumentError("the call has no request"), error_reason::kRequestIncomplete));
+}
+
+void RequestCall::OnIncomplete() {
+  if (!StopReading()) return;
+  parts().on_useless_call(peer());
+  parts().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
+  End(WithReason(absl::DeadlineExceededError(
+                     absl::StrCat("the request did not come within ", absl::FormatDuration(parts().times.request))),
+                 error_reason::kRequestIncomplete));
+}
+
+void RequestCall::OnCancel() {
+  const absl::Status why = WhyCancelled();
+  if (StopReading()) {
+    parts().on_useless_call(peer());
+    End(why);
+  } else if (!has_ended()) {
+    OnAbandoned(why);
+  }
+}
+
+void RequestCall::Drain() {
+  ShortenAnswerTimer();
+  if (StopReading()) {
+    End(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+  }
+}
+
+void RequestCall::Guard(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const std::bad_alloc&) {
+    End(WithReason(absl::ResourceExhaustedError("the server has no memory for this request"),
+                   error_reason::kOutOfMemory));
+  }
+}
+
+void RequestCall::Update(grpc::ByteBuffer message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return;
+    next_ = std::move(message);
+  }
+  Advance();
+}
+
+bool RequestCall::End(const absl::Status& status, std::optional<grpc::ByteBuffer> last, HeldBytes held) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return false;
+    end_ = status;
+    last_ = std::move(last);
+    held_ = std::move(held);
+    next_.reset();
+  }
+  OnEnded(status);
+  Advance();
+  return true;
+}
+
+bool RequestCall::has_ended() const {
+  absl::MutexLock lock(&mutex_);
+  return end_.has_value();
+}
+
+// ok = false: the client is gone, which OnCancel says.
+void RequestCall::OnWriteDone(bool /*ok*/) {
+  StopAnswerTimer();
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+  }
+  Advance();
+}
+
+void RequestCall::Advance() {
+  bool may_finish = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_writing_ || is_finished_) return;
+    if (end_.has_value()) {
+      is_finished_ = may_finish = true;
+    } else if (next_.has_value()) {
+      message_ = *std::move(next_);
+      next_.reset();
+      is_writing_ = true;
+    } else {
+      return;
+    }
+  }
+  // Nobody else writes or finishes now, and what is sent stays as it is.
+  if (!may_finish) {
+    StartAnswerTimer(static_cast<int64_t>(message_.Length()));
+    StartWrite(&message_);
+  } else if (last_.has_value()) {
+    StartAnswerTimer(static_cast<int64_t>(last_->Length()));
+    StartWriteAndFinish(&*last_, grpc::WriteOptions(), ToGrpcStatus(*end_, context()));
+  } else {
+    StartAnswerTimer(0);
+    Finish(ToGrpcStatus(*end_, context()));
+  }
+}
+
+// ---- RefusedCall
+
+RefusedCall::RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status) {
+  Finish(ToGrpcStatus(status, context));
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+}  // namespace voxserve

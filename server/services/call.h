@@ -1,0 +1,153 @@
+#pragma once
+
+// Call is one RPC of any method, from its headers on; it sends and receives bytes. RequestCall is a call with one
+// request: a plain one, which gets one message, or one that gets several.
+//
+// Every method is served by gRPC's generic callback API, since a call of a registered method is invisible until its
+// request is there: a client could open any number.
+//
+// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). What the engine holds may keep it longer.
+// - Threads: gRPC, the engine and the timers call in from any thread, also from within StartRead, StartWrite and
+// Finish.
+//   Those are called without a lock. Nothing blocks.
+// - Errors: no exception leaves a call. A failed allocation ends it with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/services/byte_limits.h"
+#include "server/services/open_calls.h"
+#include "server/services/service_parts.h"
+#include "server/services/timers.h"
+
+namespace voxserve {
+
+class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
+ public:
+  Call(const ServiceParts* parts, grpc::CallbackServerContext* context, CallKind kind);
+
+  // OpenCalls has the call now.
+  virtual void Start() = 0;
+  // The server drains: what was accepted is answered, and nothing else begins.
+  virtual void Drain() = 0;
+
+  CallKind kind() const { return kind_; }
+  const std::string& peer() const { return peer_; }      // gRPC's name of the connection
+  const std::string& client() const { return client_; }  // whose share the call takes: the peer's address
+
+  void OnDone() final;
+
+ protected:
+  // The last thing that happens to a call, before OpenCalls lets go of it.
+  virtual void OnClosed() {}
+
+  const ServiceParts& parts() const { return *parts_; }
+  grpc::CallbackServerContext* context() const { return context_; }
+  absl::Time deadline() const { return deadline_; }
+
+  // Calls the function with this call, unless it is gone by then.
+  template <typename Self>
+  Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
+    return parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
+      if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
+    });
+  }
+
+  // An answer of so many bytes is handed to gRPC now. Where the client has not read it in time, the call is cut off.
+  void StartAnswerTimer(int64_t bytes) ABSL_LOCKS_EXCLUDED(answer_mutex_);
+  void StopAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
+  // The server drains: an answer that is on its way, and those after it, get less time.
+  void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
+  bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
+
+  // Why the call is over that gRPC says is cancelled.
+  absl::Status WhyCancelled() const;
+
+ private:
+  void SetAnswerTimer(absl::Time limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer_mutex_);
+  void CutUnread() ABSL_LOCKS_EXCLUDED(answer_mutex_);
+
+  const ServiceParts* const parts_;
+  grpc::CallbackServerContext* const context_;
+  const CallKind kind_;
+  const std::string peer_;
+  const std::string client_;
+  const absl::Time deadline_;
+
+  mutable absl::Mutex answer_mutex_;
+  Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is on its way
+  absl::Time answer_limit_ ABSL_GUARDED_BY(answer_mutex_);
+  bool is_draining_ ABSL_GUARDED_BY(answer_mutex_) = false;
+  bool was_cut_ ABSL_GUARDED_BY(answer_mutex_) = false;
+};
+
+class RequestCall : public Call {
+ public:
+  using Call::Call;
+
+  void Start() final;
+  void Drain() override;
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnCancel() final;
+
+ protected:
+  // The request, once. An exception of an allocation ends the call.
+  virtual void OnRequest(grpc::ByteBuffer bytes) = 0;
+  // The request had come, and the client cancelled since, or its deadline passed: nobody waits for the answer.
+  virtual void OnAbandoned(const absl::Status& why) { End(why); }
+  // The end that was told to gRPC; before OnClosed.
+  virtual void OnEnded(const absl::Status& /*status*/) {}
+
+  // Sends a message before the last one. While another is on its way the newest waits, and replaces the one that waits:
+  // a client that reads slowly gets the latest alone.
+  void Update(grpc::ByteBuffer message);
+  // Sends the last message, if there is one, and the status. The first end counts; false: there was one. `held` is
+  // given back when the answer has left.
+  bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
+  bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Runs the function; turns a failed allocation into the call's end.
+  void Guard(const std::function<void()>& run);
+
+ private:
+  void OnIncomplete();
+  // True where the request had not come until now, and will not be taken any more.
+  bool StopReading() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Advance() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  grpc::ByteBuffer request_;  // until OnReadDone
+
+  mutable absl::Mutex mutex_;
+  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
+  Timers::Id request_timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // waits for the message on its way
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  // Set under mutex_, and then constant.
+  std::optional<absl::Status> end_;
+  std::optional<grpc::ByteBuffer> last_;
+  HeldBytes held_;
+  grpc::ByteBuffer message_;  // on its way: whoever set is_writing_ owns it
+};
+
+// Answers a call that is not let in, and owns itself.
+class RefusedCall final : public grpc::ServerGenericBidiReactor {
+ public:
+  RefusedCall(grpc::CallbackServerContext* context, const absl::Status& status);
+  void OnDone() override { delete this; }
+};
+
+// Returns when gRPC gives a call up.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
+
+}  // namespace voxserve

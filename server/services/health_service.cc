@@ -1,0 +1,125 @@
+#include "server/services/health_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/codec/message_parser.h"
+#include "server/services/call.h"
+#include "server/services/request_telemetry.h"
+
+namespace voxserve {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+namespace {
+
+absl::StatusOr<grpc::ByteBuffer> Encode(HealthCheckResponse::ServingStatus status) {
+  HealthCheckResponse response;
+  response.set_status(status);
+  return Serialize(response);
+}
+
+}  // namespace
+
+class HealthService::CheckCall final : public RequestCall {
+ public:
+  CheckCall(HealthService* health, grpc::CallbackServerContext* context)
+      : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
+
+ private:
+  void OnRequest(grpc::ByteBuffer bytes) override { End(Answer(bytes)); }
+
+  // Ends the call where there is an answer; else returns why not.
+  absl::Status Answer(const grpc::ByteBuffer& bytes) {
+    HealthCheckRequest request;
+    if (absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request); !status.ok()) return status;
+    const Status status = health_->StatusOf(request.service());
+    if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
+      return absl::NotFoundError(absl::StrCat("no service \"", Clipped(request.service()), "\""));
+    }
+    absl::StatusOr<grpc::ByteBuffer> answer = Encode(status);
+    if (answer.ok()) End(absl::OkStatus(), *std::move(answer));
+    return answer.status();
+  }
+
+  HealthService* const health_;
+};
+
+class HealthService::WatchCall final : public RequestCall {
+ public:
+  WatchCall(HealthService* health, grpc::CallbackServerContext* context)
+      : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
+
+  // Sends the status where it is another than the last one.
+  void Refresh() {
+    // Nothing that Update calls back takes this lock.
+    absl::MutexLock lock(&refresh_mutex_);
+    const Status status = health_->StatusOf(service_);
+    if (status == last_) return;
+    last_ = status;
+    absl::StatusOr<grpc::ByteBuffer> message = Encode(status);
+    if (message.ok()) Update(*std::move(message));
+  }
+
+ private:
+  std::shared_ptr<WatchCall> self() { return std::static_pointer_cast<WatchCall>(shared_from_this()); }
+
+  void OnRequest(grpc::ByteBuffer bytes) override {
+    HealthCheckRequest request;
+    if (const absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request); !status.ok()) {
+      End(status);
+      return;
+    }
+    service_ = request.service();
+    health_->Watch(self());
+    Refresh();
+    if (has_ended()) health_->Unwatch(self());  // the client went meanwhile
+  }
+
+  void OnEnded(const absl::Status& /*status*/) override { health_->Unwatch(self()); }
+
+  HealthService* const health_;
+  std::string service_;  // set before the call watches
+  absl::Mutex refresh_mutex_;
+  Status last_ ABSL_GUARDED_BY(refresh_mutex_) = HealthCheckResponse::UNKNOWN;  // none is sent with this one
+};
+
+void HealthService::AddTo(RpcRouter* router) {
+  router->Add("/grpc.health.v1.Health/Check",
+              [this](grpc::CallbackServerContext* context) { return std::make_shared<CheckCall>(this, context); });
+  router->Add("/grpc.health.v1.Health/Watch",
+              [this](grpc::CallbackServerContext* context) { return std::make_shared<WatchCall>(this, context); });
+}
+
+void HealthService::SetServing(const std::string& name, bool serving) {
+  std::vector<std::shared_ptr<WatchCall>> watches;
+  {
+    absl::MutexLock lock(&mutex_);
+    serving_[name] = serving;
+    watches.assign(watches_.begin(), watches_.end());
+  }
+  for (const std::shared_ptr<WatchCall>& watch : watches) watch->Refresh();
+}
+
+HealthService::Status HealthService::StatusOf(const std::string& name) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = serving_.find(name);
+  if (found == serving_.end()) return HealthCheckResponse::SERVICE_UNKNOWN;
+  return found->second ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+}
+
+void HealthService::Watch(const std::shared_ptr<WatchCall>& call) {
+  absl::MutexLock lock(&mutex_);
+  watches_.insert(call);
+}
+
+void HealthService::Unwatch(const std::shared_ptr<WatchCall>& call) {
+  absl::MutexLock lock(&mutex_);
+  watches_.erase(call);
+}
+
+}  // namespace voxserve

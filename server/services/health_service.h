@@ -1,0 +1,48 @@
+#pragma once
+
+// HealthService answers grpc.health.v1.Health: Check and Watch. gRPC's own would be served as a registered method,
+// whose calls are invisible until their request comes (see call.h).
+//
+// - Threads: thread-safe. Watches see every status that lasts, in order; a slow one may miss those between.
+// - A server that drains answers them to the end.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "grpc/health/v1/health.pb.h"
+#include "server/services/rpc_router.h"
+#include "server/services/service_parts.h"
+
+namespace voxserve {
+
+class HealthService {
+ public:
+  // parts outlive the service, which outlives its calls and the router's.
+  explicit HealthService(const ServiceParts* parts) : parts_(parts) {}
+
+  void AddTo(RpcRouter* router);
+
+  // name: of a service as clients ask for it; "": the server.
+  void SetServing(const std::string& name, bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  class CheckCall;
+  class WatchCall;
+  using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  // SERVICE_UNKNOWN for a name that was never set.
+  Status StatusOf(const std::string& name) const ABSL_LOCKS_EXCLUDED(mutex_);
+  void Watch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Unwatch(const std::shared_ptr<WatchCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const ServiceParts* const parts_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace voxserve

@@ -1,0 +1,90 @@
+#include "server/services/open_calls.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "server/services/call.h"
+
+namespace voxserve {
+
+absl::Status OpenCalls::Check(CallKind kind, const Counts& of_client) const {
+  if (draining_ && kind != CallKind::kInfo) {
+    return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
+  }
+  if (of_client.calls >= options_.max_client_calls) {
+    return ClientLimitError(
+        absl::StrCat("this client has ", of_client.calls, " open calls; its share is ", options_.max_client_calls));
+  }
+  if (static_cast<int64_t>(calls_.size()) >= options_.max_calls) {
+    return QueueFullError(
+        absl::StrCat("the server has ", calls_.size(), " open calls; its limit is ", options_.max_calls));
+  }
+  if (kind != CallKind::kStream) return absl::OkStatus();
+  if (of_client.streams >= options_.max_client_streams) {
+    return ClientLimitError(
+        absl::StrCat("this client has ", of_client.streams, " streams; its share is ", options_.max_client_streams));
+  }
+  if (num_streams_ >= options_.max_streams) {
+    return QueueFullError(
+        absl::StrCat("the server holds ", num_streams_, " streams; its limit is ", options_.max_streams));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
+  absl::MutexLock lock(&mutex_);
+  const CallKind kind = call->kind();
+  const auto client = clients_.find(call->client());
+  if (absl::Status status = Check(kind, client == clients_.end() ? Counts() : client->second); !status.ok()) {
+    return status;
+  }
+  Counts& of_client = clients_[call->client()];
+  ++of_client.calls;
+  if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
+  if (kind == CallKind::kRequest) ++num_requests_;
+  calls_.insert(std::move(call));
+  return absl::OkStatus();
+}
+
+void OpenCalls::Close(const std::shared_ptr<Call>& call) {
+  absl::MutexLock lock(&mutex_);
+  if (calls_.erase(call) == 0) return;
+  const auto client = clients_.find(call->client());
+  --client->second.calls;
+  if (call->kind() == CallKind::kStream) --client->second.streams, --num_streams_;
+  if (call->kind() == CallKind::kRequest) --num_requests_;
+  if (client->second.calls == 0) clients_.erase(client);
+}
+
+void OpenCalls::StartDraining() {
+  std::vector<std::shared_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    for (const std::shared_ptr<Call>& call : calls_) {
+      if (call->kind() != CallKind::kInfo) calls.push_back(call);
+    }
+  }
+  for (const std::shared_ptr<Call>& call : calls) call->Drain();
+}
+
+int64_t OpenCalls::AwaitClosed(absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_requests_ + num_streams_ == 0; };
+  mutex_.AwaitWithDeadline(absl::Condition(&is_empty), deadline);
+  return num_requests_ + num_streams_;
+}
+
+int64_t OpenCalls::num_requests() const {
+  absl::MutexLock lock(&mutex_);
+  return num_requests_;
+}
+
+int64_t OpenCalls::num_streams() const {
+  absl::MutexLock lock(&mutex_);
+  return num_streams_;
+}
+
+}  // namespace voxserve

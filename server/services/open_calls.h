@@ -1,0 +1,71 @@
+#pragma once
+
+// OpenCalls owns every call that is open, and bounds how many there are: in all, and of one client. A call is open from
+// its headers on, whether its request comes or not, until gRPC is done with it.
+//
+// Thread-safe; nothing but AwaitClosed waits.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+class Call;
+
+enum class CallKind : uint8_t {
+  kRequest,  // one request; a drain waits for its answer
+  kStream,   // InferStream; likewise
+  kInfo,     // health and reflection: served while the server drains, which does not wait for them
+};
+
+class OpenCalls {
+ public:
+  struct Options {
+    int64_t max_calls = 4096;  // of all kinds
+    int64_t max_client_calls = 1024;
+    int64_t max_streams = 1024;  // of kStream
+    int64_t max_client_streams = 256;
+  };
+
+  explicit OpenCalls(const Options& options) : options_(options) {}
+
+  // Owns the call until Close. Refused: UNAVAILABLE (DRAINING) from StartDraining on; RESOURCE_EXHAUSTED with a retry
+  // delay, reason CLIENT_LIMIT where the client has its share, else QUEUE_FULL.
+  absl::Status Open(std::shared_ptr<Call> call) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // From now on no more requests and streams are opened. Tells those that are open (Call::Drain).
+  void StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Blocks until every request and stream has been closed, or until the deadline. Returns how many have not.
+  int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Counts {
+    int64_t calls = 0;  // streams included
+    int64_t streams = 0;
+  };
+
+  absl::Status Check(CallKind kind, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);  // those that have calls
+};
+
+}  // namespace voxserve

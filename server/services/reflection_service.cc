@@ -1,0 +1,153 @@
+#include "server/services/reflection_service.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
+#include "server/services/call.h"
+#include "server/services/request_telemetry.h"
+
+namespace voxserve {
+namespace {
+
+using google::protobuf::DescriptorPool;
+using google::protobuf::FileDescriptor;
+using grpc::reflection::v1alpha::FileDescriptorResponse;
+using grpc::reflection::v1alpha::ServerReflectionRequest;
+using grpc::reflection::v1alpha::ServerReflectionResponse;
+
+constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
+                                     "voxserve.v1.AdminService", "voxserve.v1.InferenceService"};
+
+// Adds the file and those that it imports, each once.
+void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* added, FileDescriptorResponse* response) {
+  if (!added->insert(file).second) return;
+  google::protobuf::FileDescriptorProto proto;
+  file->CopyTo(&proto);
+  response->add_file_descriptor_proto(proto.SerializeAsString());
+  for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, response);
+}
+
+void AnswerWithFile(const FileDescriptor* file, const std::string& name, ServerReflectionResponse* response) {
+  if (file == nullptr) {
+    response->mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
+    response->mutable_error_response()->set_error_message(absl::StrCat("nothing is named \"", Clipped(name), "\""));
+    return;
+  }
+  std::set<const FileDescriptor*> added;
+  AddFile(file, &added, response->mutable_file_descriptor_response());
+}
+
+ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
+  const DescriptorPool& pool = *DescriptorPool::generated_pool();
+  ServerReflectionResponse response;
+  response.set_valid_host(request.host());
+  *response.mutable_original_request() = request;
+  switch (request.message_request_case()) {
+    case ServerReflectionRequest::kListServices:
+      for (const char* name : kServices) response.mutable_list_services_response()->add_service()->set_name(name);
+      return response;
+    case ServerReflectionRequest::kFileByFilename:
+      AnswerWithFile(pool.FindFileByName(request.file_by_filename()), request.file_by_filename(), &response);
+      return response;
+    case ServerReflectionRequest::kFileContainingSymbol:
+      AnswerWithFile(pool.FindFileContainingSymbol(request.file_containing_symbol()), request.file_containing_symbol(),
+                     &response);
+      return response;
+    case ServerReflectionRequest::kFileContainingExtension:
+    case ServerReflectionRequest::kAllExtensionNumbersOfType:
+    case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
+      break;
+  }
+  response.mutable_error_response()->set_error_code(grpc::StatusCode::UNIMPLEMENTED);
+  response.mutable_error_response()->set_error_message("this server answers for files, symbols and services");
+  return response;
+}
+
+// One question after the other, each answered before the next is read.
+class ReflectionCall final : public Call {
+ public:
+  ReflectionCall(const ServiceParts* parts, grpc::CallbackServerContext* context)
+      : Call(parts, context, CallKind::kInfo) {}
+
+  void Start() override { Read(); }
+  void Drain() override {}
+
+  void OnReadDone(bool ok) override {
+    if (!StopReading()) return;
+    if (!ok) return Finish(grpc::Status::OK);
+    ServerReflectionRequest request;
+    absl::Status status = ParseMessage(message_, kMaxSmallMessageBytes, &request);
+    if (status.ok()) {
+      absl::StatusOr<grpc::ByteBuffer> answer = Serialize(Answer(request));
+      status = answer.status();
+      if (answer.ok()) message_ = *std::move(answer);
+    }
+    if (!status.ok()) return Finish(ToGrpcStatus(status, context()));
+    StartAnswerTimer(static_cast<int64_t>(message_.Length()));
+    StartWrite(&message_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    StopAnswerTimer();
+    if (!ok) return Finish(grpc::Status::OK);
+    Read();
+  }
+
+ private:
+  void OnClosed() override { StopReading(); }
+
+  void Read() {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_reading_ = true;
+      timer_ = SetTimer(absl::Now() + parts().times.config, &ReflectionCall::OnSilence);
+    }
+    StartRead(&message_);
+  }
+
+  // True for the first who ends the read that is under way: it goes on from there.
+  bool StopReading() {
+    absl::MutexLock lock(&mutex_);
+    parts().timers->Clear(std::exchange(timer_, 0));
+    return std::exchange(is_reading_, false);
+  }
+
+  void OnSilence() {
+    if (!StopReading()) return;
+    parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
+    Finish(ToGrpcStatus(WithReason(absl::DeadlineExceededError("no request came in time"), error_reason::kStreamIdle),
+                        context()));
+  }
+
+  grpc::ByteBuffer message_;  // what is read, then what is written
+  absl::Mutex mutex_;
+  Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+void AddReflectionService(const ServiceParts* parts, RpcRouter* router) {
+  for (const char* version : {"v1", "v1alpha"}) {
+    router->Add(
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"),
+        [parts](grpc::CallbackServerContext* context) { return std::make_shared<ReflectionCall>(parts, context); });
+  }
+}
+
+}  // namespace voxserve

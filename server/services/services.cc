@@ -1,0 +1,37 @@
+#include "server/services/services.h"
+
+#include "server/services/admin_service.h"
+#include "server/services/inference_service.h"
+#include "server/services/reflection_service.h"
+
+namespace voxserve {
+
+Services::Services(const Options& options, Engine* engine, Metrics* metrics)
+    : calls_(options.calls),
+      bytes_(options.bytes),
+      parts_({.engine = engine,
+              .metrics = metrics,
+              .calls = &calls_,
+              .bytes = &bytes_,
+              .timers = &timers_,
+              .failure_log = &failure_log_,
+              .max_message_bytes = options.max_message_bytes,
+              .times = options.times,
+              .on_useless_call = options.on_useless_call}),
+      health_(&parts_),
+      router_(&parts_) {
+  AddInferenceService(&parts_, &router_);
+  AddAdminService(&parts_, &router_);
+  AddReflectionService(&parts_, &router_);
+  health_.AddTo(&router_);
+}
+
+Services::Held Services::held() const {
+  return {.calls = calls_.num_requests(),
+          .streams = calls_.num_streams(),
+          .unsent_bytes = bytes_.held(ByteKind::kAnswer),
+          .frame_bytes = bytes_.held(ByteKind::kFrame),
+          .sweep_bytes = bytes_.held(ByteKind::kSweep)};
+}
+
+}  // namespace voxserve

@@ -1,0 +1,67 @@
+#pragma once
+
+// Services is what the gRPC server serves: every method, behind one generic service, with the limits that its calls
+// share.
+//
+// - Lifetime: engine, metrics and budget outlive it; it outlives the gRPC server.
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "engine/base/log_limiter.h"
+#include "engine/serving/engine.h"
+#include "server/metrics/metrics.h"
+#include "server/services/byte_limits.h"
+#include "server/services/health_service.h"
+#include "server/services/open_calls.h"
+#include "server/services/rpc_router.h"
+#include "server/services/service_parts.h"
+#include "server/services/timers.h"
+
+namespace voxserve {
+
+class Services {
+ public:
+  struct Options {
+    OpenCalls::Options calls;
+    ByteLimits::Options bytes;
+    CallTimes times;
+    int64_t max_message_bytes = int64_t{64} << 20;
+    std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};  // as in ServiceParts
+  };
+
+  Services(const Options& options, Engine* engine, Metrics* metrics);
+
+  grpc::CallbackGenericService* generic_service() { return &router_; }
+  HealthService& health() { return health_; }
+
+  // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. What was accepted before goes on.
+  void StartDraining() { calls_.StartDraining(); }
+  // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
+  // have not.
+  int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }
+
+  struct Held {
+    int64_t calls = 0;  // requests, those whose answers are leaving included
+    int64_t streams = 0;
+    int64_t unsent_bytes = 0;
+    int64_t frame_bytes = 0;
+    int64_t sweep_bytes = 0;
+  };
+  Held held() const;
+
+ private:
+  LogLimiter failure_log_;
+  OpenCalls calls_;
+  ByteLimits bytes_;
+  Timers timers_;
+  const ServiceParts parts_;
+  HealthService health_;
+  RpcRouter router_;
+};
+
+}  // namespace voxserve
