@@ -58,7 +58,7 @@ class Metrics : public EngineObserver {
   void OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration);
 
   // Age of a cloud when its answer left: now - the sensor's stamp. Negative ages (clocks that disagree) are counted
-  // apart.
+  // apart, and so are ages above an hour (recordings).
   void OnFrameAge(std::string_view model, absl::Duration age);
 
   // An answer has so many boxes.
@@ -114,6 +114,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& boxes_total_;
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
+  prometheus::Family<prometheus::Counter>& stale_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;
