@@ -29,9 +29,9 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr int kMaxVarintBytes = 10;  // of 64 bits, 7 in a byte
 constexpr int kMaxTagBytes = 5;      // of 32 bits; lengths have as many. Protobuf refuses longer ones
-// What a value becomes at the worst: half of a named PointField (an object, its place in the list and its name), or an
-// unknown field with the set that holds it and the spare room of that set.
-constexpr int64_t kBytesPerValue = 128;
+// The memory of a value beside its bytes, at the worst: an empty PointField with its place in the list and what malloc
+// adds. An unknown field takes less, with the set that holds it and that set's spare room.
+constexpr int64_t kBytesPerValue = 96;
 constexpr int64_t kBytesOfMessage = 1024;  // the fixed part: objects that are there once
 
 absl::Status Malformed(const std::string& message) {
@@ -305,7 +305,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, Request* message, CloudO
   return status;
 }
 
-// Fills what ParseStreamRequest says of a malformed message, as far as its outermost fields can be read.
+// Fills what ParseStreamRequest leaves of a message that it refuses. Reads the outermost fields alone, and a frame's.
 void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
   using Request = v1::InferStreamRequest;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -386,7 +386,7 @@ int64_t MessageBytes(const grpc::ByteBuffer& bytes) {
   const int64_t skeleton = std::min(num_bytes, MessageLimits::kMaxSkeletonBytes);
   // A value takes 2 bytes at least.
   const int64_t num_values = std::min<int64_t>(skeleton / 2, MessageLimits::kMaxValues);
-  return num_bytes + 2 * skeleton + num_values * kBytesPerValue + kBytesOfMessage;
+  return num_bytes + skeleton + num_values * kBytesPerValue + kBytesOfMessage;
 }
 
 }  // namespace voxserve

@@ -38,7 +38,7 @@ struct MessageLimits {
 
 absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, v1::InferRequest* message);
 
-// A malformed message leaves in `message` what is needed to answer it, where that can still be read:
+// Where it fails it leaves in `message` what is needed to answer, as far as that can still be read:
 // - request_case() is kFrame or kConfig where the bytes hold the one or the other last, else REQUEST_NOT_SET;
 // - frame().frame_id() is the frame's id, whether it stands before or after the bad part, unless the length of what
 //   stands before it is itself wrong; 0 where it cannot be read. Nothing else of the message is set.
@@ -51,10 +51,14 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, goog
 absl::StatusOr<grpc::ByteBuffer> Serialize(const google::protobuf::Message& message);
 
 // The most memory that a message takes once it is parsed from these bytes, and while it is. It is known before the
-// parse, so that the caller can reserve it: the bytes on the wire, twice those that the skeleton can have of them, and
-// kBytesPerValue for each value that these can hold. A message of more than 64 KiB counts 0.4 MiB beside its bytes;
-// SpaceUsedLong() of the parsed message tells what it has become. The slices in `bytes` are not part of it: they are
-// memory of gRPC, within its own quota, until the caller clears them.
+// parse, so that the caller can reserve it. It is the sum of:
+// - the bytes on the wire, which the data and the strings take again;
+// - the bytes that its skeleton can have of them, which are gathered beside the parsed message;
+// - 96 bytes for each value that the skeleton can hold: one in 2 bytes;
+// - 1 KiB for the objects that are there once.
+// So a cloud of several MiB counts 0.25 MiB beside its bytes. SpaceUsedLong() of the parsed message tells what it has
+// become. The slices in `bytes` are not part of it: they are gRPC's memory, within its own quota, until the caller
+// clears them.
 int64_t MessageBytes(const grpc::ByteBuffer& bytes);
 
 }  // namespace voxserve

@@ -244,7 +244,8 @@ TEST(MessageParserTest, NamesWhatIsWrong) {
   ExpectRefused<v1::InferRequest>("\x0b\x14", "group 2 ends, which has not begun");
   ExpectRefused<v1::InferRequest>("\x0b", "a number is truncated");
   ExpectRefused<v1::InferRequest>(Repeated("\xff", 20), "byte 5 of the message: a number takes more than 5 bytes");
-  ExpectRefused<v1::InferRequest>(VarintField(2, 0).substr(0, 1) + Repeated("\xff", 20), "a number takes more than 10 bytes");
+  ExpectRefused<v1::InferRequest>(VarintField(2, 0).substr(0, 1) + Repeated("\xff", 20),
+                                  "a number takes more than 10 bytes");
   ExpectRefused<v1::InferRequest>("\x0a\xff\xff\xff\xff\x0f", "model is truncated: it goes on for 4294967295 bytes");
   ExpectRefused<v1::InferRequest>(DelimitedField(kModel, "caf\xe9"), "voxserve.v1.InferRequest.model is not UTF-8");
 }

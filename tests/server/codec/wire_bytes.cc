@@ -126,9 +126,10 @@ std::string GroupField(int number, const std::string& body) {
 }
 
 std::string Repeated(const std::string& bytes, size_t times) {
-  std::string all;
-  all.reserve(bytes.size() * times);
-  for (size_t i = 0; i < times; ++i) all += bytes;
+  const size_t size = bytes.size() * times;
+  std::string all = bytes;
+  while (all.size() < size) all += all.substr(0, size - all.size());
+  all.resize(size);
   return all;
 }
 
