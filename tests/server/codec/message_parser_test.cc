@@ -266,7 +266,11 @@ TEST(MessageParserTest, TextIsUtf8AsProtobufHasIt) {
         const std::string text =
             absl::StrCat(std::string(1, static_cast<char>(lead)), std::string(1, static_cast<char>(second)), rest);
         const std::string bytes = DelimitedField(kModel, text);
-        num_text += ExpectAsProtobuf<v1::InferRequest>(bytes, OneSlice(bytes)) ? 1 : 0;
+        if (ExpectAsProtobuf<v1::InferRequest>(bytes, OneSlice(bytes))) {
+          ++num_text;
+        } else {
+          ExpectRefused<v1::InferRequest>(bytes, "is not UTF-8");  // and not by protobuf, which would write to stderr
+        }
       }
     }
   }
@@ -296,6 +300,22 @@ TEST(MessageParserTest, FieldsOfACloudAreBounded) {
   const std::string text = "the message has 257 voxserve.v1.PointCloud.fields or more, at most 256 are allowed";
   ExpectRefused<v1::InferRequest>(DelimitedField(kCloud, Repeated(field, 257)), text);
   ExpectRefused<v1::InferRequest>(most + DelimitedField(kCloud, field), text);
+}
+
+TEST(MessageParserTest, ACloudOfManyFullFieldsIsWithinAllLimits) {
+  v1::InferRequest request, message;
+  request.set_model("net");
+  for (int i = 0; i < MessageLimits::kMaxCloudFields; ++i) {
+    v1::PointField& field = *request.mutable_cloud()->add_fields();
+    field.set_name(std::string(200, 'n'));
+    field.set_offset(100'000);
+    field.set_type(v1::POINT_FIELD_TYPE_FLOAT32);
+    field.set_count(300);
+    field.set_scale(0.5);
+    field.set_shift(2);
+  }
+  const absl::Status status = ParseInferRequest(OneSlice(request.SerializeAsString()), &message);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST(MessageParserTest, TextIsBounded) {
