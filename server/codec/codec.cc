@@ -115,10 +115,22 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message) {
   return PointCloud::Create(std::move(layout), std::move(*message->mutable_data()));
 }
 
-absl::Time StampOf(const v1::PointCloud& message) {
+absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message) {
+  // A google.protobuf.Timestamp lies between these, the ends included.
+  constexpr int64_t kFirstSecond = -62'135'596'800;  // 0001-01-01T00:00:00Z
+  constexpr int64_t kLastSecond = 253'402'300'799;   // 9999-12-31T23:59:59Z
   const auto& stamp = message.stamp();
   const bool is_set = message.has_stamp() && (stamp.seconds() != 0 || stamp.nanos() != 0);
-  if (!is_set || stamp.nanos() < 0 || stamp.nanos() >= 1'000'000'000) return absl::InfinitePast();
+  if (!is_set) return absl::InfinitePast();
+  const bool is_valid = stamp.seconds() >= kFirstSecond && stamp.seconds() <= kLastSecond && stamp.nanos() >= 0 &&
+                        stamp.nanos() < 1'000'000'000;
+  if (!is_valid) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("the cloud's stamp is ", stamp.seconds(), " s and ", stamp.nanos(),
+                                                " ns since 1970, must lie in the years 1 to 9999 and have 0 to "
+                                                "999999999 ns (google.protobuf.Timestamp)")),
+        error_reason::kBadStamp);
+  }
   return absl::FromUnixSeconds(stamp.seconds()) + absl::Nanoseconds(stamp.nanos());
 }
 

@@ -23,8 +23,9 @@ namespace voxserve {
 absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message);
 
 // When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
-// for "unknown") or says nonsense.
-absl::Time StampOf(const v1::PointCloud& message);
+// for "unknown"). INVALID_ARGUMENT (BAD_STAMP) for a stamp that is no valid google.protobuf.Timestamp: it would reach
+// sums of ages and the order of sweeps.
+absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message);
 
 // As InferTask wants it: levels beyond any model's stay beyond.
 int PriorityOf(uint32_t priority);

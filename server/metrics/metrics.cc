@@ -20,6 +20,8 @@ using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
 constexpr std::string_view kUnknown = "_unknown";
+// A stamp may name any time since the year 1. One such age would hide all others in the histogram's sum.
+constexpr absl::Duration kMaxFrameAge = absl::Hours(1);
 
 std::string LabelOf(const prometheus::ClientMetric& metric, std::string_view name) {
   for (const auto& label : metric.label) {
@@ -33,6 +35,15 @@ std::string Listed(absl::Span<const std::string_view> names) {
 }
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
+
+// Leaves out a value that is not finite: it would stay in the sum for good. No value is below 0; a clock that was set
+// back would give one.
+void Observe(double value, absl::Time now, prometheus::Histogram* total, RecentHistogram* recent) {
+  if (!std::isfinite(value)) return;
+  value = std::max(value, 0.0);
+  total->Observe(value);
+  recent->Observe(value, now);
+}
 
 }  // namespace
 
@@ -69,6 +80,11 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                      .Name("voxserve_frame_age_negative_total")
                                      .Help("Point clouds whose stamp lies in the future: clocks disagree")
                                      .Register(registry_)),
+      stale_frame_ages_total_(BuildCounter()
+                                  .Name("voxserve_frame_age_stale_total")
+                                  .Help("Point clouds whose stamp is older than an hour: recordings, or clocks "
+                                        "disagree; the histogram of ages leaves them out")
+                                  .Register(registry_)),
       grid_fallbacks_total_(BuildCounter()
                                 .Name("voxserve_grid_fallbacks_total")
                                 .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
@@ -163,15 +179,13 @@ void Metrics::OnRequest(std::string_view model, int64_t version, absl::StatusCod
   const absl::Time now = now_();
   metrics.frames.Increment();
   metrics.recent_frames.Add(now);
-  metrics.request_duration.Observe(absl::ToDoubleSeconds(duration));
-  metrics.recent_latency.Observe(absl::ToDoubleSeconds(duration), now);
+  Observe(absl::ToDoubleSeconds(duration), now, &metrics.request_duration, &metrics.recent_latency);
 }
 
 void Metrics::OnRefusal(std::string_view model, absl::StatusCode code, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model, code);
-  metrics.refusal_duration.Observe(absl::ToDoubleSeconds(duration));
-  metrics.recent_refusals.Observe(absl::ToDoubleSeconds(duration), now_());
+  Observe(absl::ToDoubleSeconds(duration), now_(), &metrics.refusal_duration, &metrics.recent_refusals);
 }
 
 void Metrics::OnCallEndedEarly(std::string_view reason) {
@@ -185,10 +199,11 @@ void Metrics::OnFrameAge(std::string_view model, absl::Duration age) {
   ModelMetrics& metrics = Of(model);
   if (age < absl::ZeroDuration()) {
     metrics.negative_ages.Increment();
-    return;
+  } else if (age > kMaxFrameAge) {
+    metrics.stale_ages.Increment();
+  } else {
+    Observe(absl::ToDoubleSeconds(age), now_(), &metrics.frame_age, &metrics.recent_frame_age);
   }
-  metrics.frame_age.Observe(absl::ToDoubleSeconds(age));
-  metrics.recent_frame_age.Observe(absl::ToDoubleSeconds(age), now_());
 }
 
 void Metrics::OnStreamOpened(std::string_view model) { AddStreams(model, 1); }
@@ -205,20 +220,16 @@ void Metrics::AddStreams(std::string_view model, int64_t change) {
 void Metrics::OnStage(std::string_view model, Stage stage, absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
   StageMetrics& metrics = StageOf(Of(model), stage);
-  metrics.total.Observe(absl::ToDoubleSeconds(duration));
-  metrics.recent.Observe(absl::ToDoubleSeconds(duration), now_());
+  Observe(absl::ToDoubleSeconds(duration), now_(), &metrics.total, &metrics.recent);
 }
 
 void Metrics::OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) {
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
   const absl::Time now = now_();
-  metrics.batch_requests.Observe(static_cast<double>(requests));
-  metrics.batch_points.Observe(static_cast<double>(points));
-  metrics.batch_voxels.Observe(static_cast<double>(voxels));
-  metrics.recent_batch_requests.Observe(static_cast<double>(requests), now);
-  metrics.recent_batch_points.Observe(static_cast<double>(points), now);
-  metrics.recent_batch_voxels.Observe(static_cast<double>(voxels), now);
+  Observe(static_cast<double>(requests), now, &metrics.batch_requests, &metrics.recent_batch_requests);
+  Observe(static_cast<double>(points), now, &metrics.batch_points, &metrics.recent_batch_points);
+  Observe(static_cast<double>(voxels), now, &metrics.batch_voxels, &metrics.recent_batch_voxels);
 }
 
 void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) {
@@ -226,8 +237,7 @@ void Metrics::OnPrediction(std::string_view model, absl::Duration predicted, abs
   const double ratio = std::abs(absl::FDivDuration(predicted - actual, actual));
   absl::MutexLock lock(&mutex_);
   ModelMetrics& metrics = Of(model);
-  metrics.prediction_error.Observe(ratio);
-  metrics.recent_prediction_error.Observe(ratio, now_());
+  Observe(ratio, now_(), &metrics.prediction_error, &metrics.recent_prediction_error);
 }
 
 void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
@@ -402,6 +412,7 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .dropped_points = points("dropped"),
                    .unsampled = points("unsampled"),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
+                   .stale_ages = stale_frame_ages_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .refusal_duration = refusal_duration_seconds_.Add({{"model", label}}, DurationBuckets()),
                    .frame_age = frame_age_seconds_.Add({{"model", label}}, DurationBuckets()),

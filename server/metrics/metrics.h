@@ -65,7 +65,7 @@ class Metrics : public EngineObserver {
   void OnConnections(int64_t open);
 
   // Age of a cloud when its answer left: now - the sensor's stamp. Negative ages (clocks that disagree) are counted
-  // apart.
+  // apart, and so are ages above an hour (recordings).
   void OnFrameAge(std::string_view model, absl::Duration age);
 
   // An answer has so many boxes.
@@ -122,6 +122,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
   prometheus::Family<prometheus::Counter>& calls_ended_early_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
+  prometheus::Family<prometheus::Counter>& stale_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;

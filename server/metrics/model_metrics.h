@@ -79,6 +79,7 @@ struct ModelMetrics {
   prometheus::Counter& dropped_points;
   prometheus::Counter& unsampled;
   prometheus::Counter& negative_ages;
+  prometheus::Counter& stale_ages;
   prometheus::Histogram& request_duration;
   prometheus::Histogram& refusal_duration;
   prometheus::Histogram& frame_age;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
+#include "engine/base/status_macros.h"
 #include "engine/tensor/stage.h"
 #include "server/codec/codec.h"
 
@@ -36,8 +37,8 @@ LogLevel LevelOf(absl::StatusCode code) {
 absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message) {
   const absl::Time start = absl::Now();
   num_points_ = message->num_points();
-  stamp_ = StampOf(*message);
   sensor_frame_ = message->frame_id();
+  ASSIGN_OR_RETURN(stamp_, StampOf(*message));
   absl::StatusOr<PointCloud> cloud = DecodeCloud(message);
   decode_time_ = absl::Now() - start;
   return cloud;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -391,6 +392,27 @@ TEST_F(InferStreamTest, SweepsAccumulateInAStreamAlone) {
   for (const v1::FrameResult& result : vehicle.results()) num_sweeps.push_back(result.num_sweeps());
   EXPECT_THAT(num_sweeps, ElementsAre(1, 2, 0, 0, 0, 0, 3, 3, 1));
   EXPECT_EQ(other.results()[0].num_sweeps(), 1u);
+}
+
+TEST_F(InferStreamTest, ASweepOfNoTimeOrPlaceIsLeftOut) {
+  Start();
+  v1::StreamConfig config = StreamConfigOf("fake", v1::STREAM_POLICY_QUEUE);
+  config.mutable_sweeps()->set_num_sweeps(3);
+  Vehicle vehicle(client_.get(), config);
+  for (uint64_t id = 1; id <= 6; ++id) {
+    v1::StreamFrame frame = StreamFrameOf(id, 10);
+    frame.mutable_cloud()->mutable_stamp()->set_seconds(1'700'000'000);
+    frame.mutable_pose()->set_qw(1);
+    if (id == 2) frame.mutable_cloud()->mutable_stamp()->set_seconds(std::numeric_limits<int64_t>::max());
+    if (id == 3) frame.mutable_cloud()->mutable_stamp()->set_nanos(1'000'000'000);
+    if (id == 4) frame.mutable_pose()->set_x(std::numeric_limits<double>::infinity());
+    if (id == 5) frame.mutable_pose()->set_z(1e300);
+    ASSERT_TRUE(vehicle.Send(frame));
+  }
+  ASSERT_TRUE(vehicle.AwaitResults(6));
+  EXPECT_EQ(vehicle.outcomes(),
+            (Outcomes{{1, "OK"}, {2, "BAD_STAMP"}, {3, "BAD_STAMP"}, {4, "BAD_POSE"}, {5, "BAD_POSE"}, {6, "OK"}}));
+  EXPECT_EQ(vehicle.results()[5].num_sweeps(), 2u);
 }
 
 TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -355,6 +356,20 @@ TEST_F(InferenceServiceTest, DescribesAModel) {
   const grpc::Status status = client_->inference->GetModel(&again, request, &response);
   EXPECT_EQ(status.error_code(), StatusCode::NOT_FOUND);
   EXPECT_EQ(ReasonOf(status), "MODEL_NOT_FOUND");
+}
+
+TEST_F(InferenceServiceTest, AStampThatIsNoTimeIsRefused) {
+  Start();
+  v1::InferRequest request = RequestOf("fake", 10);
+  google::protobuf::Timestamp& stamp = *request.mutable_cloud()->mutable_stamp();
+  stamp.set_seconds(std::numeric_limits<int64_t>::min());
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "BAD_STAMP", "-9223372036854775808 s and 0 ns");
+  stamp.set_seconds(-62'135'596'800);  // the year 1
+  v1::InferResponse response;
+  const grpc::Status status = client_->Infer(request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(MetricOf(R"(voxserve_frame_age_stale_total{model="fake"})"), 1);
+  EXPECT_EQ(MetricOf(R"(voxserve_frame_age_seconds_sum{model="fake"})"), 0);
 }
 
 TEST_F(InferenceServiceTest, CountsAndTimesWhatItDoes) {

@@ -5,7 +5,10 @@
 
 #include <cstring>
 #include <limits>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "tests/support/named_outputs.h"
 
@@ -122,16 +125,51 @@ TEST(DecodeCloudTest, NoPointsAreACloud) {
   EXPECT_EQ(cloud->num_points(), 0u);
 }
 
-TEST(StampTest, IsTheSensorsTime) {
+v1::PointCloud StampedAt(int64_t seconds, int32_t nanos) {
   v1::PointCloud message;
-  EXPECT_EQ(StampOf(message), absl::InfinitePast());
-  message.mutable_stamp();  // ROS: 0.0 is "unknown"
-  EXPECT_EQ(StampOf(message), absl::InfinitePast());
-  message.mutable_stamp()->set_seconds(1700000000);
-  message.mutable_stamp()->set_nanos(250000000);
-  EXPECT_EQ(StampOf(message), absl::FromUnixMillis(1700000000250));
-  message.mutable_stamp()->set_nanos(-1);
-  EXPECT_EQ(StampOf(message), absl::InfinitePast());
+  message.mutable_stamp()->set_seconds(seconds);
+  message.mutable_stamp()->set_nanos(nanos);
+  return message;
+}
+
+TEST(StampTest, IsTheSensorsTime) {
+  EXPECT_EQ(*StampOf(v1::PointCloud()), absl::InfinitePast());
+  EXPECT_EQ(*StampOf(StampedAt(0, 0)), absl::InfinitePast()) << "ROS: 0.0 is \"unknown\"";
+  EXPECT_EQ(*StampOf(StampedAt(0, 1)), absl::FromUnixNanos(1));
+  EXPECT_EQ(*StampOf(StampedAt(1'700'000'000, 250'000'000)), absl::FromUnixMillis(1'700'000'000'250));
+}
+
+constexpr int64_t kYear1 = -62'135'596'800;
+constexpr int64_t kYear10000 = 253'402'300'800;
+
+TEST(StampTest, ReachesFromTheYear1ToTheYear9999) {
+  const absl::StatusOr<absl::Time> first = StampOf(StampedAt(kYear1, 0));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(absl::FormatTime(*first, absl::UTCTimeZone()), "1-01-01T00:00:00+00:00");
+  const absl::StatusOr<absl::Time> last = StampOf(StampedAt(kYear10000 - 1, 999'999'999));
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(absl::FormatTime(*last, absl::UTCTimeZone()), "9999-12-31T23:59:59.999999999+00:00");
+}
+
+TEST(StampTest, RefusesWhatIsNoTime) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  constexpr int32_t kLeastNanos = std::numeric_limits<int32_t>::min(), kMostNanos = std::numeric_limits<int32_t>::max();
+  for (const auto& [seconds, nanos] : std::vector<std::pair<int64_t, int32_t>>{{kYear1 - 1, 999'999'999},
+                                                                               {kYear10000, 0},
+                                                                               {kLeast, 0},
+                                                                               {kLeast, kLeastNanos},
+                                                                               {kMost, 0},
+                                                                               {kMost, 999'999'999},
+                                                                               {0, -1},
+                                                                               {5, -1},
+                                                                               {5, 1'000'000'000},
+                                                                               {5, kLeastNanos},
+                                                                               {5, kMostNanos}}) {
+    const absl::Status status = StampOf(StampedAt(seconds, nanos)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << seconds << " " << nanos;
+    EXPECT_EQ(ReasonOf(status), error_reason::kBadStamp);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(seconds, " s and ", nanos, " ns")));
+  }
 }
 
 TEST(DecodeSampleTest, TakesWhatTheClientSays) {

@@ -133,6 +133,37 @@ TEST_F(MetricsTest, NegativeAgesStandApart) {
   EXPECT_EQ(metrics_.StatisticsOf("net").frame_age_seconds.count, 0);
 }
 
+TEST_F(MetricsTest, AgesOfRecordingsStandApart) {
+  metrics_.OnFrameAge("net", absl::Hours(1));
+  metrics_.OnFrameAge("net", absl::Hours(1) + absl::Nanoseconds(1));
+  metrics_.OnFrameAge("net", absl::Hours(24 * 365 * 2000));
+  metrics_.OnFrameAge("net", absl::InfiniteDuration());
+  metrics_.OnFrameAge("net", -absl::InfiniteDuration());
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frame_age_stale_total{model=\"net\"} 3\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frame_age_negative_total{model=\"net\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_frame_age_seconds_sum{model=\"net\"} 3600\n"));
+  EXPECT_EQ(metrics_.StatisticsOf("net").frame_age_seconds.mean, 3600);
+}
+
+TEST_F(MetricsTest, SumsStayFinite) {
+  for (const absl::Duration bad : {absl::InfiniteDuration(), -absl::InfiniteDuration(), absl::Seconds(-5)}) {
+    metrics_.OnRequest("net", 2, absl::StatusCode::kOk, bad);
+    metrics_.OnRefusal("net", absl::StatusCode::kResourceExhausted, bad);
+    metrics_.OnStage("net", Stage::kFeatures, bad);
+    metrics_.OnPrediction("net", bad, absl::Milliseconds(1));
+  }
+  metrics_.OnRequest("net", 2, absl::StatusCode::kOk, absl::Seconds(2));
+  const std::string text = metrics_.Text();
+  EXPECT_THAT(text, HasSubstr("voxserve_request_duration_seconds_sum{model=\"net\"} 2\n")) << "none is below 0";
+  EXPECT_THAT(text, HasSubstr("voxserve_request_duration_seconds_count{model=\"net\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("voxserve_refusal_duration_seconds_sum{model=\"net\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr(R"(voxserve_stage_duration_seconds_sum{model="net",stage="features"} 0)"));
+  EXPECT_THAT(text, HasSubstr("voxserve_latency_prediction_error_ratio_sum{model=\"net\"} 5001\n"));
+  EXPECT_EQ(text.find("Inf\n"), std::string::npos);
+  EXPECT_EQ(text.find("Nan"), std::string::npos);
+  EXPECT_EQ(metrics_.StatisticsOf("net").latency_seconds.mean, 1);
+}
+
 TEST_F(MetricsTest, PredictionErrorsHaveNoSign) {
   metrics_.OnPrediction("net", absl::Milliseconds(6), absl::Milliseconds(4));
   metrics_.OnPrediction("net", absl::Milliseconds(2), absl::Milliseconds(4));

@@ -1,0 +1,392 @@
+#include "server/codec/message_parser.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
+
+namespace voxserve {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr int kMaxVarintBytes = 10;  // of 64 bits, 7 in a byte
+constexpr int kMaxTagBytes = 5;      // of 32 bits; lengths have as many. Protobuf refuses longer ones
+// The memory of a value beside its bytes, at the worst: an empty PointField with its place in the list and what malloc
+// adds. An unknown field takes less, with the set that holds it and that set's spare room.
+constexpr int64_t kBytesPerValue = 96;
+constexpr int64_t kBytesOfMessage = 1024;  // the fixed part: objects that are there once
+
+absl::Status Malformed(const std::string& message) {
+  return WithReason(absl::InvalidArgumentError(message), error_reason::kMalformed);
+}
+
+// gRPC's reader takes a buffer that it could change, and does not change it.
+grpc::ByteBuffer* ReaderArgument(const grpc::ByteBuffer& bytes) { return const_cast<grpc::ByteBuffer*>(&bytes); }
+
+// Protobuf checks this as well, but writes each failure to stderr, which a client could fill.
+bool IsUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    if (length == 0 || length > text.size() - i) return false;
+    uint32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
+    for (size_t j = 1; j < length; ++j) {
+      const auto next = static_cast<unsigned char>(text[i + j]);
+      if ((next & 0xC0) != 0x80) return false;
+      code = code << 6 | (next & 0x3Fu);
+    }
+    const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+    const bool is_overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+    if (is_surrogate || is_overlong || code > 0x10FFFF) return false;
+    i += length;
+  }
+  return true;
+}
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+// Walks one message's bytes.
+class Walk {
+ public:
+  // The bytes outlive it.
+  explicit Walk(const grpc::ByteBuffer& bytes)
+      : reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
+
+  // Gathers the skeleton of a message of the type.
+  absl::Status Gather(const Descriptor& type) {
+    if (!reader_.status().ok()) return Malformed("the call has no message");
+    if (num_bytes_ > std::numeric_limits<int>::max()) {
+      return Malformed(absl::StrCat("the message has ", num_bytes_, " bytes, at most 2 GiB are possible"));
+    }
+    const CodedInputStream::Limit all = input_.PushLimit(static_cast<int>(num_bytes_));
+    RETURN_IF_ERROR(GatherMessage(type, &skeleton_));
+    input_.PopLimit(all);
+    return absl::OkStatus();
+  }
+
+  const std::string& skeleton() const { return skeleton_; }
+  // The data of the message's cloud; "" where it has none.
+  std::string& data() { return data_; }
+
+ private:
+  // Up to the limit.
+  absl::Status GatherMessage(const Descriptor& type, std::string* out) {
+    while (input_.BytesUntilLimit() > 0) {
+      ASSIGN_OR_RETURN(const uint32_t tag, ReadTag());
+      RETURN_IF_ERROR(GatherValue(tag, &type, out));
+    }
+    return absl::OkStatus();
+  }
+
+  // type: nullptr within a group, which no message of ours has.
+  absl::Status GatherValue(uint32_t tag, const Descriptor* type, std::string* out) {
+    if (++num_values_ > MessageLimits::kMaxValues) {
+      return Malformed(absl::StrCat("the message has ", num_values_, " values or more, at most ",
+                                    MessageLimits::kMaxValues, " are allowed"));
+    }
+    const int number = WireFormatLite::GetTagFieldNumber(tag);
+    if (number == 0) return MalformedHere("there is a field of number 0");
+    const auto wire_type = WireFormatLite::GetTagWireType(tag);
+    if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      return GatherDelimited(tag, type == nullptr ? nullptr : type->FindFieldByNumber(number), out);
+    }
+    RETURN_IF_ERROR(GatherVarint(tag, out));
+    switch (wire_type) {
+      case WireFormatLite::WIRETYPE_VARINT: {
+        ASSIGN_OR_RETURN(const uint64_t value, ReadVarint(kMaxVarintBytes));
+        return GatherVarint(value, out);
+      }
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return GatherBytes(8, "a value", out);
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return GatherBytes(4, "a value", out);
+      case WireFormatLite::WIRETYPE_START_GROUP:
+        return GatherGroup(number, out);
+      case WireFormatLite::WIRETYPE_END_GROUP:
+        return MalformedHere(absl::StrCat("group ", number, " ends, which has not begun"));
+      default:
+        return MalformedHere(absl::StrCat("field ", number, " has wire type ", static_cast<int>(wire_type)));
+    }
+  }
+
+  absl::Status GatherGroup(int number, std::string* out) {
+    RETURN_IF_ERROR(EnterLevel());
+    for (;;) {
+      ASSIGN_OR_RETURN(const uint32_t tag, ReadTag());
+      if (tag == WireFormatLite::MakeTag(number, WireFormatLite::WIRETYPE_END_GROUP)) {
+        --depth_;
+        return GatherVarint(tag, out);
+      }
+      RETURN_IF_ERROR(GatherValue(tag, nullptr, out));
+    }
+  }
+
+  // A string, bytes, a message or a field that is not known (nullptr, or of another kind).
+  absl::Status GatherDelimited(uint32_t tag, const FieldDescriptor* field, std::string* out) {
+    const absl::string_view name =
+        field == nullptr ? "a field that is not known" : absl::string_view(field->full_name());
+    ASSIGN_OR_RETURN(const uint64_t length, ReadVarint(kMaxTagBytes));
+    if (length > static_cast<uint64_t>(input_.BytesUntilLimit())) return Truncated(name, length);
+    const auto num_bytes = static_cast<int>(length);
+    if (field == DataField()) return TakeData(num_bytes);
+
+    RETURN_IF_ERROR(GatherVarint(tag, out));
+    if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
+      return GatherSubmessage(*field, num_bytes, out);
+    }
+    const bool is_text = field != nullptr && field->type() == FieldDescriptor::TYPE_STRING;
+    if (is_text && num_bytes > MessageLimits::kMaxTextBytes) {
+      return Malformed(
+          absl::StrCat(name, " has ", num_bytes, " bytes, at most ", MessageLimits::kMaxTextBytes, " are allowed"));
+    }
+    RETURN_IF_ERROR(GatherVarint(length, out));
+    RETURN_IF_ERROR(GatherBytes(num_bytes, name, out));
+    if (is_text && !IsUtf8(absl::string_view(*out).substr(out->size() - length))) {
+      return MalformedHere(absl::StrCat(name, " is not UTF-8"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status GatherSubmessage(const FieldDescriptor& field, int num_bytes, std::string* out) {
+    if (&field == CloudFieldsField() && ++num_cloud_fields_ > MessageLimits::kMaxCloudFields) {
+      return Malformed(absl::StrCat("the message has ", num_cloud_fields_, " ", field.full_name(), " or more, at most ",
+                                    MessageLimits::kMaxCloudFields, " are allowed"));
+    }
+    // A stream's config takes the place of the frame before it.
+    if (&field == ConfigField()) std::string().swap(data_);
+    RETURN_IF_ERROR(EnterLevel());
+    const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
+    std::string body;
+    RETURN_IF_ERROR(GatherMessage(*field.message_type(), &body));
+    input_.PopLimit(outer);
+    --depth_;
+    RETURN_IF_ERROR(GatherVarint(body.size(), out));
+    out->append(body);
+    return absl::OkStatus();
+  }
+
+  // The one copy of the points.
+  absl::Status TakeData(int num_bytes) {
+    std::string().swap(data_);  // the last one counts, and none is held beside it
+    data_.reserve(num_bytes);
+    return Append(num_bytes, DataField()->full_name(), &data_);
+  }
+
+  absl::Status GatherBytes(int num_bytes, absl::string_view name, std::string* out) {
+    RETURN_IF_ERROR(Count(num_bytes));
+    return Append(num_bytes, name, out);
+  }
+
+  absl::Status GatherVarint(uint64_t value, std::string* out) {
+    RETURN_IF_ERROR(Count(static_cast<int64_t>(CodedOutputStream::VarintSize64(value))));
+    AppendVarint(value, out);
+    return absl::OkStatus();
+  }
+
+  // Of the skeleton. Called before the bytes are gathered.
+  absl::Status Count(int64_t num_bytes) {
+    num_skeleton_bytes_ += num_bytes;
+    if (num_skeleton_bytes_ <= MessageLimits::kMaxSkeletonBytes) return absl::OkStatus();
+    return Malformed(absl::StrCat("the message has ", num_skeleton_bytes_,
+                                  " bytes or more beside its cloud's data, at most ", MessageLimits::kMaxSkeletonBytes,
+                                  " are allowed"));
+  }
+
+  absl::Status EnterLevel() {
+    if (++depth_ <= MessageLimits::kMaxDepth) return absl::OkStatus();
+    return MalformedHere(absl::StrCat("messages or groups lie in each other ", depth_, " deep, at most ",
+                                      MessageLimits::kMaxDepth, " are allowed"));
+  }
+
+  // Slice by slice, so that `out` is written once.
+  absl::Status Append(int num_bytes, absl::string_view name, std::string* out) {
+    while (num_bytes > 0) {
+      const void* slice = nullptr;
+      int size = 0;
+      if (!input_.GetDirectBufferPointer(&slice, &size)) return Truncated(name, num_bytes);
+      size = std::min(size, num_bytes);
+      out->append(static_cast<const char*>(slice), size);
+      input_.Skip(size);
+      num_bytes -= size;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<uint32_t> ReadTag() {
+    ASSIGN_OR_RETURN(const uint64_t tag, ReadVarint(kMaxTagBytes));
+    return static_cast<uint32_t>(tag);  // bits beyond are none to protobuf either
+  }
+
+  absl::StatusOr<uint64_t> ReadVarint(int max_bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < max_bytes; ++i) {
+      uint8_t byte = 0;
+      if (!input_.ReadRaw(&byte, 1)) return Truncated("a number", 1);
+      value |= static_cast<uint64_t>(byte & 0x7F) << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return MalformedHere(absl::StrCat("a number takes more than ", max_bytes, " bytes"));
+  }
+
+  absl::Status Truncated(absl::string_view name, uint64_t num_bytes) const {
+    return MalformedHere(absl::StrCat(name, " is truncated: it goes on for ", num_bytes, " bytes, and ",
+                                      input_.BytesUntilLimit(), " are left"));
+  }
+
+  absl::Status MalformedHere(const std::string& message) const {
+    return Malformed(absl::StrCat("byte ", input_.CurrentPosition(), " of the message: ", message));
+  }
+
+  static const FieldDescriptor* DataField() {
+    static const FieldDescriptor* const field =
+        v1::PointCloud::descriptor()->FindFieldByNumber(v1::PointCloud::kDataFieldNumber);
+    return field;
+  }
+  static const FieldDescriptor* CloudFieldsField() {
+    static const FieldDescriptor* const field =
+        v1::PointCloud::descriptor()->FindFieldByNumber(v1::PointCloud::kFieldsFieldNumber);
+    return field;
+  }
+  static const FieldDescriptor* ConfigField() {
+    static const FieldDescriptor* const field =
+        v1::InferStreamRequest::descriptor()->FindFieldByNumber(v1::InferStreamRequest::kConfigFieldNumber);
+    return field;
+  }
+
+  grpc::ProtoBufferReader reader_;
+  CodedInputStream input_;
+  const size_t num_bytes_;
+  std::string skeleton_;
+  std::string data_;
+  int64_t num_skeleton_bytes_ = 0;
+  int num_values_ = 0;
+  int num_cloud_fields_ = 0;
+  int depth_ = 0;
+};
+
+// cloud_of: where the data of the parsed message's cloud goes; never called where there is none.
+template <typename Request, typename CloudOf>
+absl::Status ParseWithin(const grpc::ByteBuffer& bytes, Request* message, CloudOf cloud_of) {
+  absl::Status status;
+  try {
+    Walk walk(bytes);
+    status = walk.Gather(*message->GetDescriptor());
+    if (status.ok() && !message->ParsePartialFromString(walk.skeleton())) {
+      status = Malformed(absl::StrCat("the bytes are no ", message->GetTypeName()));
+    }
+    if (status.ok() && !walk.data().empty()) *cloud_of(message)->mutable_data() = std::move(walk.data());
+  } catch (const std::bad_alloc&) {
+    status =
+        WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for a message of ", bytes.Length(), " bytes")),
+                   error_reason::kOutOfMemory);
+  }
+  if (!status.ok()) message->Clear();
+  return status;
+}
+
+// Fills what ParseStreamRequest leaves of a message that it refuses. Reads the outermost fields alone, and a frame's.
+void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
+  using Request = v1::InferStreamRequest;
+  constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  const uint32_t config_tag = WireFormatLite::MakeTag(Request::kConfigFieldNumber, kDelimited);
+  const uint32_t frame_tag = WireFormatLite::MakeTag(Request::kFrameFieldNumber, kDelimited);
+  const uint32_t id_tag =
+      WireFormatLite::MakeTag(v1::StreamFrame::kFrameIdFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  grpc::ProtoBufferReader reader(ReaderArgument(bytes));
+  CodedInputStream input(&reader);
+  CodedInputStream::Limit outer = 0;
+  bool is_in_frame = false;
+  for (int i = 0; i < MessageLimits::kMaxValues; ++i) {
+    const uint32_t tag = input.ReadTag();
+    const bool is_frames_end = tag == 0 && is_in_frame && input.BytesUntilLimit() == 0;
+    if (is_frames_end) {
+      input.PopLimit(outer);
+      is_in_frame = false;
+    } else if (tag == 0) {
+      return;
+    } else if (is_in_frame && tag == id_tag) {
+      uint64_t id = 0;
+      if (!input.ReadVarint64(&id)) return;
+      message->mutable_frame()->set_frame_id(id);
+    } else if (!is_in_frame && tag == frame_tag) {
+      uint32_t length = 0;
+      message->mutable_frame();
+      if (!input.ReadVarint32(&length)) return;
+      outer = input.PushLimit(static_cast<int>(length));
+      is_in_frame = true;
+    } else {
+      if (!is_in_frame && tag == config_tag) message->mutable_config();
+      if (!WireFormatLite::SkipField(&input, tag)) return;
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
+  return ParseWithin(bytes, message, [](v1::InferRequest* request) { return request->mutable_cloud(); });
+}
+
+absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
+  const absl::Status status = ParseWithin(
+      bytes, message, [](v1::InferStreamRequest* request) { return request->mutable_frame()->mutable_cloud(); });
+  if (status.ok()) return status;
+  try {
+    ReadFrameId(bytes, message);
+  } catch (const std::bad_alloc&) {
+    message->Clear();  // it stays unread
+  }
+  return status;
+}
+
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, Message* message) {
+  const auto num_bytes = static_cast<int64_t>(bytes.Length());
+  if (num_bytes > max_bytes) {
+    message->Clear();
+    return Malformed(absl::StrCat("the message has ", num_bytes, " bytes, at most ", max_bytes, " are allowed"));
+  }
+  return ParseWithin(bytes, message, [](Message*) -> v1::PointCloud* { return nullptr; });
+}
+
+absl::StatusOr<grpc::ByteBuffer> Serialize(const Message& message) {
+  const size_t num_bytes = message.ByteSizeLong();
+  grpc::ByteBuffer bytes;
+  bool is_owned = false;
+  const bool is_written = num_bytes <= static_cast<size_t>(std::numeric_limits<int>::max()) &&
+                          grpc::SerializationTraits<Message>::Serialize(message, &bytes, &is_owned).ok();
+  if (is_written) return bytes;
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("a ", message.GetTypeName(), " of ", num_bytes,
+                                                              " bytes cannot be written, at most 2 GiB can")),
+                    error_reason::kResponseTooLarge);
+}
+
+int64_t MessageBytes(const grpc::ByteBuffer& bytes) {
+  const auto num_bytes = static_cast<int64_t>(bytes.Length());
+  const int64_t skeleton = std::min(num_bytes, MessageLimits::kMaxSkeletonBytes);
+  // A value takes 2 bytes at least.
+  const int64_t num_values = std::min<int64_t>(skeleton / 2, MessageLimits::kMaxValues);
+  return num_bytes + skeleton + num_values * kBytesPerValue + kBytesOfMessage;
+}
+
+}  // namespace voxserve

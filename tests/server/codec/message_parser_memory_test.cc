@@ -1,0 +1,259 @@
+// What parsing costs: every allocation of this thread is counted, and can be made to fail. That needs an operator new
+// of our own, for this whole program.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error_reason.h"
+#include "server/codec/message_parser.h"
+#include "tests/server/codec/wire_bytes.h"
+
+namespace {
+
+struct Heap {
+  int64_t live_bytes = 0;  // since the counting began
+  int64_t peak_bytes = 0;
+  int64_t num_large = 0;         // allocations of at least large_bytes
+  int64_t allocations_left = 0;  // before one fails, where it is not negative
+  size_t large_bytes = 0;
+  size_t max_bytes = 0;  // a larger allocation fails
+};
+
+thread_local Heap* heap = nullptr;  // nullptr: nothing is counted
+
+bool Fails(size_t size) {
+  if (heap == nullptr) return false;
+  if (size > heap->max_bytes) return true;
+  return heap->allocations_left >= 0 && heap->allocations_left-- == 0;
+}
+
+}  // namespace
+
+void* operator new(size_t size) {
+  void* const block = Fails(size) ? nullptr : std::malloc(std::max<size_t>(size, 1));
+  if (block == nullptr) throw std::bad_alloc();
+  if (heap != nullptr) {
+    heap->live_bytes += static_cast<int64_t>(malloc_usable_size(block));
+    heap->peak_bytes = std::max(heap->peak_bytes, heap->live_bytes);
+    if (size >= heap->large_bytes) ++heap->num_large;
+  }
+  return block;
+}
+
+void operator delete(void* block) noexcept {
+  if (heap != nullptr && block != nullptr) heap->live_bytes -= static_cast<int64_t>(malloc_usable_size(block));
+  std::free(block);
+}
+
+void operator delete(void* block, size_t /*size*/) noexcept { operator delete(block); }
+
+namespace voxserve {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kCloud = v1::InferRequest::kCloudFieldNumber;
+constexpr int kModel = v1::InferRequest::kModelFieldNumber;
+constexpr int kData = v1::PointCloud::kDataFieldNumber;
+constexpr int kFields = v1::PointCloud::kFieldsFieldNumber;
+constexpr int kName = v1::PointField::kNameFieldNumber;
+constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
+constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
+constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
+
+// Counts while `parse` runs.
+template <typename Parse>
+Heap Counted(Heap counted, const Parse& parse) {
+  // Protobuf makes the descriptors of its messages once, when they are first asked for.
+  v1::InferRequest::descriptor();
+  v1::PointCloud::descriptor();
+  heap = &counted;
+  parse();
+  heap = nullptr;
+  return counted;
+}
+
+constexpr Heap kUnlimited = {.allocations_left = -1, .large_bytes = size_t{1} << 20, .max_bytes = ~size_t{0}};
+
+struct Case {
+  std::string name;
+  std::string bytes;
+};
+
+// 60 MiB each, of values that are small on the wire and large in memory.
+std::vector<Case> Floods() {
+  constexpr size_t kBytes = size_t{60} << 20;
+  const auto filled = [](const std::string& value) { return Repeated(value, kBytes / value.size()); };
+  return {{"empty fields", DelimitedField(kCloud, filled(DelimitedField(kFields, "")))},
+          {"clouds with an empty field", filled(DelimitedField(kCloud, DelimitedField(kFields, "")))},
+          {"empty clouds", filled(DelimitedField(kCloud, ""))},
+          {"empty data", DelimitedField(kCloud, filled(DelimitedField(kData, "")))},
+          {"unknown numbers", filled(VarintField(15, 1))},
+          {"unknown bytes", filled(DelimitedField(15, ""))},
+          {"unknown groups", filled(GroupField(15, ""))},
+          {"groups in groups", filled(Varint(15 << 3 | 3))},
+          {"unknown numbers in a field", DelimitedField(kCloud, DelimitedField(kFields, filled(VarintField(15, 1))))},
+          {"one unknown field", DelimitedField(15, std::string(kBytes, 'u'))},
+          {"one name", DelimitedField(kCloud, DelimitedField(kFields, DelimitedField(kName, filled("n"))))},
+          {"names", filled(DelimitedField(kModel, std::string(200, 'm')))}};
+}
+
+TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
+  for (const Case& flood : Floods()) {
+    SCOPED_TRACE(flood.name);
+    const grpc::ByteBuffer bytes = OneSlice(flood.bytes);
+    v1::InferRequest message;
+    absl::Status status;
+    const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+    EXPECT_EQ(ReasonOf(status), error_reason::kMalformed) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
+    EXPECT_LE(heap.peak_bytes, 256 << 10);
+    EXPECT_LE(heap.live_bytes, 4 << 10) << "no more than the error";
+    RecordProperty(absl::StrCat("peak bytes of ", flood.name), absl::StrCat(heap.peak_bytes));
+  }
+}
+
+// Messages at the limits, of values that are as large in memory as any.
+std::vector<Case> LargestSkeletons() {
+  constexpr int kValues = MessageLimits::kMaxValues;
+  const auto cloud = [](const std::string& body) { return DelimitedField(kCloud, body); };
+  const std::string long_name = DelimitedField(kName, std::string(200, 'n'));
+  std::vector<Case> cases = {
+      {"nothing", ""},
+      {"a cloud", cloud("")},
+      {"a field", cloud(DelimitedField(kFields, ""))},
+      {"an unknown number", VarintField(15, 1)},
+      {"a small request", DelimitedField(kModel, "a model of this name") + cloud(DelimitedField(kData, "data"))},
+      {"fields", cloud(Repeated(DelimitedField(kFields, ""), 256))},
+      {"one unknown field", DelimitedField(15, std::string(65'000, 'u'))},
+      {"named fields", cloud(Repeated(DelimitedField(kFields, long_name), 256))},
+      {"unknown numbers", Repeated(VarintField(15, 1), kValues)},
+      {"unknown bytes", Repeated(DelimitedField(15, "123456789012345678901234"), kValues)},
+      {"empty unknown bytes", Repeated(DelimitedField(15, ""), kValues)},
+      {"unknown groups", Repeated(GroupField(15, ""), kValues)},
+      {"unknown groups of numbers", Repeated(GroupField(15, VarintField(1, 1)), kValues / 2)}};
+  std::string nested = VarintField(15, 1);
+  for (int i = 0; i < 90; ++i) nested = GroupField(15, nested);
+  cases.push_back({"groups in groups", Repeated(nested, kValues / 91)});
+  const std::string unknown = Repeated(VarintField(15, 1), 5);
+  cases.push_back(
+      {"fields with unknown numbers",
+       cloud(Repeated(DelimitedField(kFields, DelimitedField(kName, "a name on the heap") + unknown), 256))});
+  cases.push_back({"fields with unknown groups",
+                   cloud(Repeated(DelimitedField(kFields, Repeated(GroupField(15, VarintField(1, 1)), 3)), 256))});
+  return cases;
+}
+
+TEST(ParserMemoryTest, AMessageTakesNoMoreThanItsBytesSay) {
+  for (const size_t data_bytes : {size_t{0}, size_t{1000}, size_t{5'000'000}}) {
+    for (const Case& largest : LargestSkeletons()) {
+      SCOPED_TRACE(absl::StrCat(largest.name, " and ", data_bytes, " bytes of data"));
+      const bool is_full = largest.name.find("unknown") != std::string::npos;
+      if (data_bytes > 0 && is_full) continue;
+      const std::string data = DelimitedField(kCloud, DelimitedField(kData, std::string(data_bytes, 'd')));
+      const std::string wire = data_bytes > 0 ? largest.bytes + data : largest.bytes;
+      std::mt19937 random(2);
+      const grpc::ByteBuffer bytes = RandomSlices(wire, 100'000, &random);
+      absl::Status status;
+      v1::InferRequest message;
+      const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_LE(heap.peak_bytes, MessageBytes(bytes));
+      EXPECT_LE(static_cast<int64_t>(message.SpaceUsedLong()), MessageBytes(bytes));
+      RecordProperty(absl::StrCat(largest.name, ", ", data_bytes, " bytes of data"),
+                     absl::StrCat(heap.peak_bytes, " of ", MessageBytes(bytes)));
+    }
+  }
+}
+
+TEST(ParserMemoryTest, CountsABoundedPartBesideTheBytes) {
+  const std::string data = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
+  const int64_t beside = MessageBytes(OneSlice(data)) - static_cast<int64_t>(data.size());
+  EXPECT_EQ(beside, 65'536 + 2048 * 96 + 1024);
+  EXPECT_EQ(MessageBytes(OneSlice("")), 1024);
+  EXPECT_EQ(MessageBytes(OneSlice("12345678")), 8 + 8 + 4 * 96 + 1024);
+}
+
+TEST(ParserMemoryTest, DataIsCopiedOnce) {
+  v1::InferStreamRequest request;
+  request.mutable_frame()->set_frame_id(3);
+  request.mutable_frame()->mutable_cloud()->set_data(std::string(5'000'000, 'd'));
+  std::mt19937 random(4);
+  const grpc::ByteBuffer bytes = RandomSlices(request.SerializeAsString(), 16'384, &random);
+  v1::InferStreamRequest message;
+  absl::Status status;
+  const Heap heap = Counted(kUnlimited, [&] { status = ParseStreamRequest(bytes, &message); });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(heap.num_large, 1) << "the place where it stays";
+  EXPECT_LT(heap.peak_bytes, 5'010'000);
+}
+
+TEST(ParserMemoryTest, DataThatComesAgainIsHeldOnce) {
+  const std::string data = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
+  const grpc::ByteBuffer bytes = OneSlice(data + data + data);
+  v1::InferRequest message;
+  absl::Status status;
+  const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_LT(heap.peak_bytes, 5'010'000);
+}
+
+TEST(ParserMemoryTest, DataWithoutMemoryIsAnError) {
+  v1::InferStreamRequest request, message;
+  request.mutable_frame()->set_frame_id(3);
+  request.mutable_frame()->mutable_cloud()->set_data(std::string(5'000'000, 'd'));
+  const grpc::ByteBuffer bytes = OneSlice(request.SerializeAsString());
+  Heap limited = kUnlimited;
+  limited.max_bytes = size_t{1} << 20;
+  absl::Status status;
+  Counted(limited, [&] { status = ParseStreamRequest(bytes, &message); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
+  EXPECT_EQ(message.ShortDebugString(), "frame { frame_id: 3 }") << "what the answer needs";
+  const std::string cloud = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
+  v1::InferRequest infer;
+  const grpc::ByteBuffer infer_bytes = OneSlice(cloud);
+  Counted(limited, [&] { status = ParseInferRequest(infer_bytes, &infer); });
+  EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
+  EXPECT_EQ(infer.ByteSizeLong(), 0u);
+}
+
+// Fails each allocation in turn. Without a PointField and a group: protobuf 3.21 leaks one whose place in its list has
+// no memory.
+TEST(ParserMemoryTest, NoFailedAllocationLeavesAnException) {
+  const std::string text(100, 't');
+  const std::string cloud =
+      DelimitedField(9, text) + DelimitedField(8, VarintField(1, 1)) + DelimitedField(kData, text);
+  const std::string wire =
+      DelimitedField(kFrame, VarintField(kFrameId, 3) + VarintField(15, 1) + DelimitedField(kFrameCloud, cloud));
+  const grpc::ByteBuffer bytes = OneSlice(wire);
+  int num_failed = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Heap failing = kUnlimited;
+    failing.allocations_left = i;
+    v1::InferStreamRequest message;
+    absl::Status status;
+    const Heap heap = Counted(failing, [&] { status = ParseStreamRequest(bytes, &message); });
+    const bool was_reached = heap.allocations_left < 0;
+    EXPECT_EQ(status.ok(), !was_reached) << i << ": " << status;
+    if (!was_reached) break;
+    ++num_failed;
+    EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory) << i;
+  }
+  EXPECT_GT(num_failed, 10);
+  EXPECT_LT(num_failed, 1000);
+}
+
+}  // namespace
+}  // namespace voxserve
