@@ -29,10 +29,6 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr int kMaxVarintBytes = 10;  // of 64 bits, 7 in a byte
 constexpr int kMaxTagBytes = 5;      // of 32 bits; lengths have as many. Protobuf refuses longer ones
-// The memory of a value beside its bytes, at the worst: an empty PointField with its place in the list and what malloc
-// adds. An unknown field takes less, with the set that holds it and that set's spare room.
-constexpr int64_t kBytesPerValue = 96;
-constexpr int64_t kBytesOfMessage = 1024;  // the fixed part: objects that are there once
 
 absl::Status Malformed(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kMalformed);
@@ -360,6 +356,16 @@ absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, v1::InferStreamRe
   return status;
 }
 
+uint64_t FrameIdOf(const grpc::ByteBuffer& bytes) {
+  v1::InferStreamRequest message;
+  try {
+    ReadFrameId(bytes, &message);
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+  return message.frame().frame_id();
+}
+
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, Message* message) {
   const auto num_bytes = static_cast<int64_t>(bytes.Length());
   if (num_bytes > max_bytes) {
@@ -379,14 +385,6 @@ absl::StatusOr<grpc::ByteBuffer> Serialize(const Message& message) {
   return WithReason(absl::ResourceExhaustedError(absl::StrCat("a ", message.GetTypeName(), " of ", num_bytes,
                                                               " bytes cannot be written, at most 2 GiB can")),
                     error_reason::kResponseTooLarge);
-}
-
-int64_t MessageBytes(const grpc::ByteBuffer& bytes) {
-  const auto num_bytes = static_cast<int64_t>(bytes.Length());
-  const int64_t skeleton = std::min(num_bytes, MessageLimits::kMaxSkeletonBytes);
-  // A value takes 2 bytes at least.
-  const int64_t num_values = std::min<int64_t>(skeleton / 2, MessageLimits::kMaxValues);
-  return num_bytes + skeleton + num_values * kBytesPerValue + kBytesOfMessage;
 }
 
 }  // namespace voxserve

@@ -28,6 +28,8 @@ namespace voxserve {
 // Limits of a message, well above what a sensor's driver or a client sends. A cloud of 256 fields, each with a name of
 // 200 bytes and all its values, passes them all.
 struct MessageLimits {
+  // The memory of a parsed message beside its cloud's data, and while it is parsed. It follows from the limits below.
+  static constexpr int64_t kMaxBytesBesideData = int64_t{300} << 10;
   static constexpr int64_t kMaxSkeletonBytes = int64_t{64} << 10;  // of a message without its cloud's data
   // Values in all: each is a tag on the wire, and an object in memory at the worst. A field of a cloud has up to 7.
   static constexpr int kMaxValues = 2048;
@@ -44,21 +46,13 @@ absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, v1::InferRequest* 
 //   stands before it is itself wrong; 0 where it cannot be read. Nothing else of the message is set.
 absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message);
 
+// Returns the id of the frame in a stream's message that nobody parses, as far as it can be read; else 0.
+uint64_t FrameIdOf(const grpc::ByteBuffer& bytes);
+
 // For messages without clouds. A message of more than max_bytes is malformed too.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, google::protobuf::Message* message);
 
 // Serializes as gRPC does. RESOURCE_EXHAUSTED (RESPONSE_TOO_LARGE) beyond the 2 GiB that protobuf can write.
 absl::StatusOr<grpc::ByteBuffer> Serialize(const google::protobuf::Message& message);
-
-// The most memory that a message takes once it is parsed from these bytes, and while it is. It is known before the
-// parse, so that the caller can reserve it. It is the sum of:
-// - the bytes on the wire, which the data and the strings take again;
-// - the bytes that its skeleton can have of them, which are gathered beside the parsed message;
-// - 96 bytes for each value that the skeleton can hold: one in 2 bytes;
-// - 1 KiB for the objects that are there once.
-// So a cloud of several MiB counts 0.25 MiB beside its bytes. SpaceUsedLong() of the parsed message tells what it has
-// become. The slices in `bytes` are not part of it: they are gRPC's memory, within its own quota, until the caller
-// clears them.
-int64_t MessageBytes(const grpc::ByteBuffer& bytes);
 
 }  // namespace voxserve
