@@ -13,7 +13,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "server/http/listen_error.h"
+#include "server/sockets/listen_error.h"
 #include "server/http/status_page.h"
 
 namespace voxserve {
