@@ -165,6 +165,7 @@ int Main(int argc, char** argv) {
   }
   SetMinLogLevel(line->options.log_level);
   gpr_set_log_function(LogFromGrpc);
+  RaiseDescriptorLimit();
 
   // Before the first thread starts, so that all inherit the mask.
   sigset_t blocked = StopSignals();

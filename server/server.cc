@@ -12,10 +12,10 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
-#include "server/sockets/listen_error.h"
-#include "server/sockets/peer.h"
 #include "server/http/status_page.h"
 #include "server/services/inference_service.h"
+#include "server/sockets/listen_error.h"
+#include "server/sockets/peer.h"
 
 namespace voxserve {
 namespace {

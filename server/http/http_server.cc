@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/http/listen_error.h"
+#include "server/sockets/listen_error.h"
 
 namespace voxserve {
 namespace {

@@ -58,9 +58,11 @@ ROOMS["engine/model"].append("engine/model/checks")
 
 ROOMS.update(
     {
+        "server/sockets": [],
+        "server/acceptor": ["server/sockets", "engine/base"],
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],
         "server/metrics": ["engine"],
-        "server/http": ["server/metrics", "engine"],
+        "server/http": ["server/metrics", "server/sockets", "engine"],
         "server/services": ["server/codec", "server/metrics", "engine", "voxserve/v1", "google/rpc"],
         "server": ["server", "engine"],
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health"],

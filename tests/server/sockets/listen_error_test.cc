@@ -1,4 +1,4 @@
-#include "server/http/listen_error.h"
+#include "server/sockets/listen_error.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

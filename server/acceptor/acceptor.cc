@@ -1,0 +1,401 @@
+#include "server/acceptor/acceptor.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "engine/base/logging.h"
+#include "server/sockets/descriptor_limit.h"
+#include "server/sockets/listen.h"
+#include "server/sockets/listen_error.h"
+#include "server/sockets/peer.h"
+
+namespace voxserve {
+namespace {
+
+// RFC 9113, section 3.4: a client's first bytes without TLS.
+constexpr std::string_view kFirstBytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+constexpr int64_t kMaxDefaultConnections = 10'000;
+constexpr int64_t kDescriptorsPerConnection = 2;
+constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP and calls that outlive their connection
+constexpr int64_t kClientShare = 4;            // a client has the fourth part by default
+
+constexpr int kMaxAcceptsPerTurn = 64;  // others get their turn in between
+constexpr int kMaxEvents = 64;
+constexpr std::chrono::milliseconds kPause(100);  // where nothing can be accepted
+
+// What epoll reports with an event. Connections have ids from kFirstConnection on; below are listeners, by index.
+constexpr uint64_t kWakeUp = 1'000;
+constexpr uint64_t kFirstConnection = 1'001;
+
+int64_t DefaultMaxConnections() {
+  const int64_t limit = DescriptorLimit();
+  const int64_t left = limit - std::min(kReservedDescriptors, limit / 4);
+  return std::clamp<int64_t>(left / kDescriptorsPerConnection, 1, kMaxDefaultConnections);
+}
+
+Acceptor::Options Resolved(Acceptor::Options options) {
+  if (options.max_connections <= 0) options.max_connections = DefaultMaxConnections();
+  if (options.max_client_connections <= 0) {
+    options.max_client_connections = std::max<int64_t>(1, options.max_connections / kClientShare);
+  }
+  return options;
+}
+
+bool Watch(int epoll, int operation, int descriptor, uint64_t id, uint32_t events) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = id;
+  return epoll_ctl(epoll, operation, descriptor, &event) == 0;
+}
+
+// accept(2): errors of the one connection that was to be accepted; the next may be sound.
+bool IsErrorOfConnection(int error) {
+  constexpr std::array kErrors = {ECONNABORTED, EINTR,        EPROTO,     EPERM,  ENETDOWN,   ENOPROTOOPT,
+                                  EHOSTDOWN,    EHOSTUNREACH, EOPNOTSUPP, ENONET, ENETUNREACH};
+  return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
+}
+
+// Empty where there is none to accept, or with another error in errno.
+Descriptor AcceptOne(int listener, sockaddr_storage* address) {
+  socklen_t size = sizeof(*address);
+  return Descriptor(accept4(listener, reinterpret_cast<sockaddr*>(address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+Descriptor OpenSpare() { return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+// Closing the socket then drops what has not been sent, and leaves no state in the system.
+void DropUnsent(const Descriptor& socket) {
+  const linger now = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& options) {
+  absl::StatusOr<std::vector<Descriptor>> listeners = ListenOn(options.host, options.port);
+  if (!listeners.ok()) {
+    return ListenError("gRPC", options.host, options.port, "port", std::string(listeners.status().message()));
+  }
+  Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  Descriptor wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  bool is_watched = epoll && wake_up && Watch(epoll.get(), EPOLL_CTL_ADD, wake_up.get(), kWakeUp, EPOLLIN);
+  for (size_t i = 0; i < listeners->size(); ++i) {
+    const int listener = (*listeners)[i].get();
+    const int yes = 1;
+    const int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(options.unacknowledged_timeout));
+    setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    setsockopt(listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+    is_watched = is_watched && Watch(epoll.get(), EPOLL_CTL_ADD, listener, i, EPOLLIN);
+  }
+  if (!is_watched) return ListenError("gRPC", options.host, options.port, "port", std::strerror(errno));
+  return std::unique_ptr<Acceptor>(
+      new Acceptor(Resolved(options), std::move(*listeners), std::move(epoll), std::move(wake_up)));
+}
+
+Acceptor::Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up)
+    : options_(options),
+      port_(PortOf(listeners.front())),
+      epoll_(std::move(epoll)),
+      wake_up_(std::move(wake_up)),
+      listeners_(std::move(listeners)),
+      spare_(OpenSpare()),
+      next_id_(kFirstConnection) {}
+
+Acceptor::~Acceptor() {
+  Stop();
+  end_ = true;
+  WakeUp();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc) {
+  grpc_ = std::move(grpc);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::Stop() {
+  if (!thread_.joinable()) return listeners_.clear();
+  stop_ = true;
+  WakeUp();
+  stopped_.WaitForNotification();
+}
+
+void Acceptor::WakeUp() { eventfd_write(wake_up_.get(), 1); }
+
+bool Acceptor::Close(const std::string& peer, std::string_view reason) {
+  bool is_closed = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto [begin, end] = ids_by_peer_.equal_range(peer);
+    for (auto id = begin; id != end; ++id) is_closed |= End(connections_.at(id->second));
+  }
+  if (is_closed) Report(peer, reason);
+  return is_closed;
+}
+
+int64_t Acceptor::CloseAll(std::string_view reason) {
+  std::vector<std::string> peers;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [id, connection] : connections_) {
+      if (End(connection)) peers.push_back(connection.peer);
+    }
+  }
+  for (const std::string& peer : peers) Report(peer, reason);
+  return static_cast<int64_t>(peers.size());
+}
+
+// The thread sees EPOLLHUP then and removes it. False where it was closed before.
+bool Acceptor::End(Connection& connection) {
+  if (std::exchange(connection.is_closing, true)) return false;
+  DropUnsent(connection.socket);
+  shutdown(connection.socket.get(), SHUT_RDWR);
+  return true;
+}
+
+int64_t Acceptor::open_connections() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(connections_.size());
+}
+
+void Acceptor::Report(std::string_view peer, std::string_view reason) {
+  if (const std::optional<int64_t> left_out = log_limiter_.Admit(reason); left_out.has_value()) {
+    Log(LogLevel::kWarning, "connection closed", {{"peer", peer}, {"reason", reason}, {"left_out", *left_out}});
+  }
+  if (options_.on_closed) options_.on_closed(reason);
+}
+
+void Acceptor::Run() {
+  std::array<epoll_event, kMaxEvents> events;
+  while (!end_) {
+    const int num_events = epoll_wait(epoll_.get(), events.data(), kMaxEvents, TimeoutMs());
+    for (int i = 0; i < num_events; ++i) {
+      const uint64_t id = events[i].data.u64;
+      if (id >= kFirstConnection) {
+        OnEvent(id, events[i].events);
+      } else if (id == kWakeUp) {
+        eventfd_t count = 0;
+        eventfd_read(wake_up_.get(), &count);
+      } else if (!stop_) {
+        AcceptFrom(listeners_[id].get());
+      }
+    }
+    CloseSilentConnections();
+    if (is_paused_ && Clock::now() >= resume_at_) ResumeAccepting();
+    if (stop_ && !stopped_.HasBeenNotified()) {
+      StopListening();
+      stopped_.Notify();
+    }
+  }
+}
+
+void Acceptor::StopListening() {
+  listeners_.clear();
+  is_paused_ = false;
+  while (!waiting_.empty()) Remove(*waiting_.begin());
+}
+
+int Acceptor::TimeoutMs() const {
+  std::optional<Clock::time_point> wake_up;
+  if (is_paused_) wake_up = resume_at_;
+  if (!waiting_.empty()) {
+    absl::MutexLock lock(&mutex_);
+    const Clock::time_point first_bytes_by = connections_.at(*waiting_.begin()).first_bytes_by;
+    wake_up = std::min(first_bytes_by, wake_up.value_or(first_bytes_by));
+  }
+  if (!wake_up.has_value()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*wake_up - Clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+void Acceptor::AcceptFrom(int listener) {
+  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    sockaddr_storage address = {};
+    Descriptor socket = AcceptOne(listener, &address);
+    if (!socket) {
+      int error = errno;
+      if (error == EMFILE || error == ENFILE) error = RefuseWithSpare(listener);
+      if (error == 0 || IsErrorOfConnection(error)) continue;
+      if (error != EAGAIN) PauseAccepting(error);
+      return;
+    }
+    std::string peer = PeerOf(address);
+    std::string client = ClientOf(peer);
+    if (MakeRoom(client, peer)) {
+      Add(std::move(socket), std::move(peer), std::move(client));
+    } else {
+      DropUnsent(socket);
+    }
+  }
+}
+
+// 0, or why it could not even be refused.
+int Acceptor::RefuseWithSpare(int listener) {
+  spare_.Reset();
+  sockaddr_storage address = {};
+  Descriptor socket = AcceptOne(listener, &address);
+  const int error = socket ? 0 : errno;
+  if (socket) {
+    DropUnsent(socket);
+    socket.Reset();
+    Report(PeerOf(address), connection_reason::kNoDescriptors);
+  }
+  spare_ = OpenSpare();
+  return error;
+}
+
+void Acceptor::PauseAccepting(int error) {
+  if (const std::optional<int64_t> left_out = log_limiter_.Admit("pause"); left_out.has_value()) {
+    Log(LogLevel::kWarning, "connections wait: the system cannot accept one now", {{"error", std::strerror(error)}});
+  }
+  for (size_t i = 0; i < listeners_.size(); ++i) Watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(), i, 0);
+  is_paused_ = true;
+  resume_at_ = Clock::now() + kPause;
+}
+
+void Acceptor::ResumeAccepting() {
+  if (!spare_) spare_ = OpenSpare();
+  for (size_t i = 0; i < listeners_.size(); ++i) Watch(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(), i, EPOLLIN);
+  is_paused_ = false;
+}
+
+// False where nothing gives way to a new connection of the client. It is reported then.
+bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
+  if (const auto found = clients_.find(client);
+      found != clients_.end() && found->second.num_connections >= options_.max_client_connections) {
+    if (found->second.waiting.empty()) {
+      Report(peer, connection_reason::kClientLimit);
+      return false;
+    }
+    CloseWaiting(*found->second.waiting.begin(), connection_reason::kClientLimit);
+  }
+  if (open_connections() >= options_.max_connections) {
+    if (waiting_.empty()) {
+      Report(peer, connection_reason::kConnectionLimit);
+      return false;
+    }
+    CloseWaiting(*waiting_.begin(), connection_reason::kConnectionLimit);
+  }
+  return true;
+}
+
+void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
+  const Id id = next_id_++;
+  // Edge-triggered: first bytes that have come in part do not wake the thread again before more come.
+  if (!Watch(epoll_.get(), EPOLL_CTL_ADD, socket.get(), id, EPOLLIN | EPOLLRDHUP | EPOLLET)) {
+    return Report(peer, connection_reason::kNoDescriptors);
+  }
+  Client& others = clients_[client];
+  ++others.num_connections;
+  others.waiting.insert(id);
+  waiting_.insert(id);
+  int64_t open = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    ids_by_peer_.emplace(peer, id);
+    connections_.emplace(
+        id, Connection{.socket = std::move(socket),
+                       .peer = std::move(peer),
+                       .client = std::move(client),
+                       .first_bytes_by = Clock::now() + absl::ToChronoMilliseconds(options_.first_bytes_timeout)});
+    open = static_cast<int64_t>(connections_.size());
+  }
+  if (options_.on_open_connections) options_.on_open_connections(open);
+}
+
+void Acceptor::OnEvent(Id id, uint32_t events) {
+  Connection* connection = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;  // closed by an event of the same turn
+    connection = &found->second;
+  }
+  if ((events & EPOLLHUP) != 0) {
+    Remove(id);
+  } else if (connection->is_waiting) {
+    ReadFirstBytes(id, *connection);
+  }
+}
+
+// They stay in the socket, for gRPC.
+void Acceptor::ReadFirstBytes(Id id, Connection& connection) {
+  std::array<char, kFirstBytes.size()> bytes;
+  const ssize_t size = recv(connection.socket.get(), bytes.data(), bytes.size(), MSG_PEEK);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return Remove(id);  // the client has gone
+  const std::string_view received(bytes.data(), static_cast<size_t>(size));
+  if (!kFirstBytes.starts_with(received)) return CloseWaiting(id, connection_reason::kNotHttp2);
+  if (received.size() == kFirstBytes.size()) HandOver(id, connection);
+}
+
+void Acceptor::HandOver(Id id, Connection& connection) {
+  Descriptor duplicate(fcntl(connection.socket.get(), F_DUPFD_CLOEXEC, 0));
+  // From here on only EPOLLHUP matters, which is always reported.
+  if (!duplicate || !Watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLET)) {
+    return CloseWaiting(id, connection_reason::kNoDescriptors);
+  }
+  connection.is_waiting = false;
+  waiting_.erase(id);
+  clients_.at(connection.client).waiting.erase(id);
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = duplicate.Release();
+  grpc_->HandleNewConnection(&parameters);
+}
+
+void Acceptor::CloseSilentConnections() {
+  const Clock::time_point now = Clock::now();
+  while (!waiting_.empty()) {
+    const Id oldest = *waiting_.begin();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (connections_.at(oldest).first_bytes_by > now) return;
+    }
+    CloseWaiting(oldest, connection_reason::kNoFirstBytes);
+  }
+}
+
+void Acceptor::CloseWaiting(Id id, std::string_view reason) {
+  std::string peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    Connection& connection = connections_.at(id);
+    DropUnsent(connection.socket);
+    peer = connection.peer;
+  }
+  Remove(id);
+  Report(peer, reason);
+}
+
+void Acceptor::Remove(Id id) {
+  Connection removed;
+  int64_t open = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto node = connections_.extract(id);
+    removed = std::move(node.mapped());
+    const auto [begin, end] = ids_by_peer_.equal_range(removed.peer);
+    ids_by_peer_.erase(std::find_if(begin, end, [id](const auto& entry) { return entry.second == id; }));
+    open = static_cast<int64_t>(connections_.size());
+  }
+  waiting_.erase(id);
+  const auto client = clients_.find(removed.client);
+  client->second.waiting.erase(id);
+  if (--client->second.num_connections == 0) clients_.erase(client);
+  if (options_.on_open_connections) options_.on_open_connections(open);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,40 @@
+#include "server/acceptor/call_rate.h"
+
+#include <algorithm>
+
+namespace voxserve {
+
+bool CallRate::Spend(const std::string& client) {
+  const absl::Time now = options_.now();
+  const absl::Duration token = absl::Seconds(1) / options_.per_second;
+  const absl::Time empty = now + token * options_.burst;  // when a bucket without tokens is full again
+  absl::MutexLock lock(&mutex_);
+  while (!clients_by_full_at_.empty() && clients_by_full_at_.begin()->first <= now) {
+    Forget(std::string(clients_by_full_at_.begin()->second));
+  }
+  absl::Time full_at = now;
+  if (const auto found = full_at_.find(client); found != full_at_.end()) {
+    full_at = std::min(found->second, empty);  // a clock that was set back adds no debt
+    Forget(client);
+  } else if (static_cast<int64_t>(full_at_.size()) >= options_.max_clients) {
+    Forget(std::string(clients_by_full_at_.begin()->second));
+  }
+  const bool has_token = full_at + token <= empty;
+  if (has_token) full_at += token;
+  full_at_.emplace(client, full_at);
+  clients_by_full_at_.emplace(full_at, client);
+  return has_token;
+}
+
+void CallRate::Forget(const std::string& client) {
+  const auto found = full_at_.find(client);
+  clients_by_full_at_.erase({found->second, client});
+  full_at_.erase(found);
+}
+
+int64_t CallRate::num_clients() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(full_at_.size());
+}
+
+}  // namespace voxserve

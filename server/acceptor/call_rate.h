@@ -1,0 +1,54 @@
+#pragma once
+
+// CallRate bounds how many calls a client may leave unfinished: calls that it resets before their request has come,
+// calls that are refused because the client has more than its share, and requests that do not come in time. Such calls
+// cost the server work and the client almost nothing ("rapid reset").
+//
+//   if (!call_rate.Spend(client)) acceptor.Close(peer, connection_reason::kUnfinishedCalls);
+//
+// Each client has a token bucket: `burst` tokens, refilled by `per_second` tokens a second. An unfinished call takes
+// one. It remembers clients only while their buckets are not full, and a bounded number of them: beyond it, the client
+// whose bucket is full soonest is forgotten. Thread-safe. Nothing waits.
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace voxserve {
+
+class CallRate {
+ public:
+  struct Options {
+    int64_t burst = 1000;
+    int64_t per_second = 100;
+    int64_t max_clients = 10'000;  // that are remembered
+    std::function<absl::Time()> now = absl::Now;
+  };
+
+  explicit CallRate(const Options& options) : options_(options) {}
+
+  // Takes a token of the client. False where it has none left: it has spent more than its burst.
+  bool Spend(const std::string& client);
+
+  // Clients that are remembered.
+  int64_t num_clients() const;
+
+ private:
+  void Forget(const std::string& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  // A bucket is its time of being full again: so long ago, or so soon, as tokens are missing.
+  std::unordered_map<std::string, absl::Time> full_at_ ABSL_GUARDED_BY(mutex_);              // by client
+  std::set<std::pair<absl::Time, std::string>> clients_by_full_at_ ABSL_GUARDED_BY(mutex_);  // the same buckets
+};
+
+}  // namespace voxserve

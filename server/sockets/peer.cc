@@ -1,0 +1,60 @@
+#include "server/sockets/peer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace voxserve {
+namespace {
+
+constexpr std::string_view kIpv4 = "ipv4:";
+constexpr std::string_view kIpv6 = "ipv6:";
+
+std::string Ipv4Peer(const in_addr& address, in_port_t port) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address, text, sizeof(text));
+  return absl::StrCat("ipv4:", text, ":", ntohs(port));
+}
+
+std::string Ipv6Peer(const sockaddr_in6& address) {
+  if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
+    in_addr inner = {};
+    std::memcpy(&inner, &address.sin6_addr.s6_addr[12], sizeof(inner));
+    return Ipv4Peer(inner, address.sin6_port);
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof(text));
+  const std::string zone = address.sin6_scope_id == 0 ? "" : absl::StrCat("%25", address.sin6_scope_id);
+  return absl::StrCat("ipv6:%5B", text, zone, "%5D:", ntohs(address.sin6_port));
+}
+
+}  // namespace
+
+std::string PeerOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    return Ipv4Peer(ipv4.sin_addr, ipv4.sin_port);
+  }
+  if (address.ss_family == AF_INET6) return Ipv6Peer(reinterpret_cast<const sockaddr_in6&>(address));
+  return "";
+}
+
+std::string ClientOf(std::string_view peer) {
+  const size_t port = peer.rfind(':');
+  if (peer.starts_with(kIpv4) && port > kIpv4.size()) {
+    return std::string(peer.substr(kIpv4.size(), port - kIpv4.size()));
+  }
+  if (peer.starts_with(kIpv6)) {
+    const std::string decoded =
+        absl::StrReplaceAll(std::string(peer.substr(kIpv6.size())), {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+    const size_t end = decoded.rfind("]:");
+    if (decoded.starts_with('[') && end != std::string::npos) return decoded.substr(1, end - 1);
+  }
+  return std::string(peer);
+}
+
+}  // namespace voxserve

@@ -1,0 +1,405 @@
+// The acceptor with a stand-in for gRPC that keeps what it is given: which connections it gets, and when.
+// acceptor_grpc_test has the real one.
+
+#include "server/acceptor/acceptor.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "server/sockets/descriptor_limit.h"
+#include "tests/server/acceptor/raw_client.h"
+
+namespace voxserve {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Thread-safe.
+class Keeper {
+ public:
+  void Keep(int descriptor) {
+    absl::MutexLock lock(&mutex_);
+    kept_.emplace_back(descriptor);
+  }
+
+  bool Await(size_t count, absl::Duration timeout = kLong) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return kept_.size() >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_reached), timeout);
+  }
+
+  size_t size() const {
+    absl::MutexLock lock(&mutex_);
+    return kept_.size();
+  }
+
+  int at(size_t i) const {
+    absl::MutexLock lock(&mutex_);
+    return kept_.at(i).get();
+  }
+
+  // As gRPC does.
+  void LetGo(size_t i) {
+    absl::MutexLock lock(&mutex_);
+    shutdown(kept_.at(i).get(), SHUT_RDWR);
+    kept_.at(i).Reset();
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<Descriptor> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+class FakeGrpc final : public grpc::experimental::ExternalConnectionAcceptor {
+ public:
+  explicit FakeGrpc(Keeper* keeper) : keeper_(keeper) {}
+  void HandleNewConnection(NewConnectionParameters* parameters) override { keeper_->Keep(parameters->fd); }
+
+ private:
+  Keeper* const keeper_;
+};
+
+class AcceptorTest : public testing::Test {
+ protected:
+  void StartWith(Acceptor::Options options) {
+    options.host = "127.0.0.1";
+    auto acceptor = Acceptor::Listen(watcher_.Watching(std::move(options)));
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    acceptor_ = *std::move(acceptor);
+    acceptor_->Start(std::make_unique<FakeGrpc>(&keeper_));
+  }
+
+  int port() const { return acceptor_->port(); }
+
+  // A connection that the stand-in has.
+  RawClient Established(const std::string& from = "127.0.0.1") {
+    const size_t before = keeper_.size();
+    RawClient client = RawClient::To(port(), from);
+    client.Send(kPreface);
+    EXPECT_TRUE(keeper_.Await(before + 1));
+    return client;
+  }
+
+  Keeper keeper_;
+  Watcher watcher_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+TEST_F(AcceptorTest, HandsOverWithEveryByteStillToBeRead) {
+  StartWith({});
+  RawClient client = RawClient::To(port());
+  client.Send(std::string(kPreface) + "more");
+  ASSERT_TRUE(keeper_.Await(1));
+  std::string bytes(64, '\0');
+  bytes.resize(static_cast<size_t>(recv(keeper_.at(0), bytes.data(), bytes.size(), 0)));
+  EXPECT_EQ(bytes, std::string(kPreface) + "more");
+  ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
+  EXPECT_EQ(client.Receive(6), "answer");
+}
+
+TEST_F(AcceptorTest, SetsWhatGrpcSetsOnItsOwnConnections) {
+  StartWith({.unacknowledged_timeout = absl::Milliseconds(4321)});
+  const RawClient client = Established();
+  int value = 0;
+  socklen_t size = sizeof(value);
+  ASSERT_EQ(getsockopt(keeper_.at(0), IPPROTO_TCP, TCP_NODELAY, &value, &size), 0);
+  EXPECT_NE(value, 0);
+  ASSERT_EQ(getsockopt(keeper_.at(0), IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
+  EXPECT_EQ(value, 4321);
+  EXPECT_NE(fcntl(keeper_.at(0), F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_NE(fcntl(keeper_.at(0), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST_F(AcceptorTest, FirstBytesMayComeInParts) {
+  StartWith({});
+  RawClient client = RawClient::To(port());
+  for (size_t i = 0; i < kPreface.size(); ++i) {
+    EXPECT_EQ(keeper_.size(), 0);
+    client.Send(kPreface.substr(i, 1));
+    if (i % 8 == 0) absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_TRUE(keeper_.Await(1));
+  EXPECT_EQ(watcher_.closed(), 0);
+}
+
+TEST_F(AcceptorTest, SilentConnectionsEndInTimeAndHoldNobodyUp) {
+  StartWith({.first_bytes_timeout = absl::Milliseconds(300)});
+  std::vector<RawClient> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(RawClient::To(port()));
+  RawClient partial = RawClient::To(port());
+  partial.Send(kPreface.substr(0, 10));
+  RawClient sound = Established();
+  for (RawClient& client : silent) EXPECT_TRUE(client.IsEndedWithin());
+  EXPECT_TRUE(partial.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNoFirstBytes, 21));
+  EXPECT_TRUE(watcher_.AwaitOpen(1));
+  EXPECT_FALSE(sound.IsEndedWithin(absl::Milliseconds(400)));
+  EXPECT_EQ(watcher_.closed(), 21);
+}
+
+TEST_F(AcceptorTest, OtherFirstBytesEndTheConnection) {
+  StartWith({});
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n"), std::string("\x16\x03\x01"), std::string("x"),
+                                   std::string(kPreface.substr(0, 23)) + "x", std::string(1, '\0')}) {
+    RawClient client = RawClient::To(port());
+    client.Send(bytes);
+    EXPECT_TRUE(client.IsEndedWithin());
+  }
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNotHttp2, 5));
+  EXPECT_EQ(keeper_.size(), 0);
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+}
+
+TEST_F(AcceptorTest, ClientsThatLeaveBeforeTheirFirstBytesCountNoLonger) {
+  StartWith({});
+  RawClient left = RawClient::To(port());
+  RawClient reset = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(2));
+  left.Close();
+  reset.Reset();
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+  EXPECT_EQ(watcher_.closed(), 0);
+}
+
+TEST_F(AcceptorTest, ConnectionsAreBoundedInAll) {
+  StartWith({.max_connections = 4, .max_client_connections = 3});
+  std::vector<RawClient> established;
+  for (const char* from : {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"}) {
+    established.push_back(Established(from));
+  }
+  RawClient further = RawClient::To(port(), "127.0.0.5");
+  EXPECT_TRUE(further.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
+  EXPECT_EQ(acceptor_->open_connections(), 4);
+
+  established[0].Close();
+  keeper_.LetGo(0);
+  ASSERT_TRUE(watcher_.AwaitOpen(3));
+  const RawClient next = Established("127.0.0.5");
+  EXPECT_EQ(acceptor_->open_connections(), 4);
+}
+
+TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
+  StartWith({.max_connections = 100, .max_client_connections = 2});
+  const RawClient first = Established();
+  const RawClient second = Established();
+  RawClient third = RawClient::To(port());
+  EXPECT_TRUE(third.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kClientLimit, 1));
+  const RawClient other = Established("127.0.0.2");
+  EXPECT_TRUE(watcher_.AwaitOpen(3));
+}
+
+TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
+  StartWith({.max_connections = 4, .max_client_connections = 2, .first_bytes_timeout = absl::Hours(1)});
+  // Of one client: the older one goes.
+  RawClient older = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(1));
+  RawClient newer = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(2));
+  const RawClient sound = Established();
+  EXPECT_TRUE(older.IsEndedWithin());
+  EXPECT_FALSE(newer.IsEndedWithin(absl::Milliseconds(50)));
+  EXPECT_EQ(watcher_.closed(connection_reason::kClientLimit), 1);
+  // In all: the oldest goes, whoever has it.
+  const RawClient third = Established("127.0.0.3");
+  const RawClient fourth = Established("127.0.0.4");
+  const RawClient fifth = Established("127.0.0.5");
+  EXPECT_TRUE(newer.IsEndedWithin());
+  EXPECT_EQ(watcher_.closed(connection_reason::kConnectionLimit), 1);
+  EXPECT_EQ(acceptor_->open_connections(), 4);
+}
+
+TEST_F(AcceptorTest, DefaultLimitsComeFromTheDescriptorLimit) {
+  {
+    const LoweredDescriptorLimit lowered(1024);
+    StartWith({});
+    EXPECT_EQ(acceptor_->max_connections(), (1024 - 256) / 2);
+    EXPECT_EQ(acceptor_->max_client_connections(), (1024 - 256) / 2 / 4);
+  }
+  {
+    const LoweredDescriptorLimit lowered(100);
+    StartWith({});
+    EXPECT_EQ(acceptor_->max_connections(), (100 - 25) / 2);
+  }
+  StartWith({});
+  EXPECT_LE(acceptor_->max_connections(), 10'000);
+  EXPECT_LT(acceptor_->max_connections() * 2, DescriptorLimit());
+}
+
+TEST_F(AcceptorTest, AHalfClosedClientStaysAndGetsItsAnswer) {
+  StartWith({.first_bytes_timeout = absl::Milliseconds(100)});
+  RawClient client = RawClient::To(port());
+  client.Send(std::string(kPreface) + "request");
+  client.EndSending();
+  ASSERT_TRUE(keeper_.Await(1));
+  EXPECT_FALSE(watcher_.AwaitOpen(0, absl::Milliseconds(300)));
+  ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
+  EXPECT_EQ(client.Receive(6), "answer");
+  keeper_.LetGo(0);
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+}
+
+TEST_F(AcceptorTest, EndsAreSeenFromBothSides) {
+  StartWith({});
+  RawClient resets = Established();
+  RawClient stays = Established();
+  ASSERT_TRUE(watcher_.AwaitOpen(2));
+  resets.Reset();
+  EXPECT_TRUE(watcher_.AwaitOpen(1));
+  keeper_.LetGo(1);
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+  EXPECT_TRUE(stays.IsEndedWithin());
+  EXPECT_EQ(watcher_.closed(), 0);
+}
+
+TEST_F(AcceptorTest, CloseEndsTheConnectionOfThePeerAlone) {
+  StartWith({});
+  RawClient first = Established();
+  RawClient second = Established();
+  RawClient silent = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(3));
+  EXPECT_TRUE(acceptor_->Close(first.peer(), connection_reason::kUnfinishedCalls));
+  EXPECT_FALSE(acceptor_->Close("ipv4:127.0.0.1:1", connection_reason::kUnfinishedCalls));
+  EXPECT_FALSE(acceptor_->Close("", connection_reason::kUnfinishedCalls));
+  EXPECT_TRUE(first.IsEndedWithin());
+  char byte = 0;
+  std::string rest(64, '\0');
+  EXPECT_EQ(recv(keeper_.at(0), rest.data(), rest.size(), 0), static_cast<ssize_t>(kPreface.size()));
+  EXPECT_EQ(recv(keeper_.at(0), &byte, 1, 0), 0);  // what gRPC sees
+  EXPECT_TRUE(watcher_.AwaitOpen(2));
+  EXPECT_FALSE(acceptor_->Close(first.peer(), connection_reason::kUnfinishedCalls));
+  EXPECT_TRUE(acceptor_->Close(silent.peer(), connection_reason::kUnfinishedCalls));
+  EXPECT_TRUE(silent.IsEndedWithin());
+  EXPECT_FALSE(second.IsEndedWithin(absl::Milliseconds(50)));
+  EXPECT_EQ(watcher_.closed(connection_reason::kUnfinishedCalls), 2);
+
+  const RawClient third = Established();
+  EXPECT_TRUE(watcher_.AwaitOpen(2));
+  EXPECT_EQ(acceptor_->CloseAll("DRAINING"), 2);
+  EXPECT_TRUE(second.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+  EXPECT_EQ(acceptor_->CloseAll("DRAINING"), 0);
+}
+
+TEST_F(AcceptorTest, StopKeepsWhatGrpcHas) {
+  StartWith({});
+  RawClient established = Established();
+  RawClient silent = RawClient::To(port());
+  ASSERT_TRUE(watcher_.AwaitOpen(2));
+  const int port_before = port();
+  acceptor_->Stop();
+  EXPECT_TRUE(silent.IsEndedWithin());
+  EXPECT_EQ(acceptor_->open_connections(), 1);
+  EXPECT_FALSE(RawClient().Connect(port_before));
+  ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
+  EXPECT_EQ(established.Receive(6), "answer");
+  EXPECT_TRUE(acceptor_->Close(established.peer(), "DRAINING"));
+  EXPECT_TRUE(established.IsEndedWithin());
+  acceptor_->Stop();
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+}
+
+TEST_F(AcceptorTest, WithoutStartItListensAndEnds) {
+  auto acceptor = Acceptor::Listen({.host = "127.0.0.1"});
+  ASSERT_TRUE(acceptor.ok());
+  const int port = (*acceptor)->port();
+  EXPECT_TRUE(RawClient().Connect(port));
+  (*acceptor)->Stop();
+  EXPECT_FALSE(RawClient().Connect(port));
+  acceptor->reset();
+}
+
+TEST_F(AcceptorTest, APortInUseIsAnErrorThatSaysWhatToDo) {
+  StartWith({});
+  const absl::Status status = Acceptor::Listen({.host = "127.0.0.1", .port = port()}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("cannot listen for gRPC on 127.0.0.1:"), HasSubstr(": Address already in use"),
+                    HasSubstr("--port chooses another port")));
+}
+
+// Descriptors that fill the process up to its limit.
+std::vector<Descriptor> TakeAllDescriptors() {
+  std::vector<Descriptor> fillers;
+  for (int descriptor = 0; (descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) {
+    fillers.emplace_back(descriptor);
+  }
+  return fillers;
+}
+
+std::vector<RawClient> Unconnected(int count) { return std::vector<RawClient>(static_cast<size_t>(count)); }
+
+TEST_F(AcceptorTest, WithoutDescriptorsConnectionsAreRefusedAndServiceResumes) {
+  StartWith({.max_connections = 1000, .max_client_connections = 1000});
+  const RawClient before = Established();
+  std::vector<RawClient> clients = Unconnected(150);
+  RawClient later;
+  {
+    const LoweredDescriptorLimit lowered(static_cast<rlim_t>(NumOpenDescriptors() + 50));
+    std::vector<Descriptor> fillers = TakeAllDescriptors();
+    for (RawClient& client : clients) ASSERT_TRUE(client.Connect(port()));
+    for (RawClient& client : clients) EXPECT_TRUE(client.IsEndedWithin());
+    EXPECT_EQ(watcher_.closed(connection_reason::kNoDescriptors), 150);
+    EXPECT_EQ(acceptor_->open_connections(), 1);
+
+    // One descriptor is enough to accept, and not enough to hand over.
+    fillers.pop_back();
+    ASSERT_TRUE(later.Connect(port()));
+    ASSERT_TRUE(watcher_.AwaitOpen(2));
+    later.Send(kPreface);
+    EXPECT_TRUE(later.IsEndedWithin());
+    EXPECT_EQ(watcher_.closed(connection_reason::kNoDescriptors), 151);
+  }
+  const RawClient after = Established();
+  EXPECT_TRUE(watcher_.AwaitOpen(2));
+}
+
+TEST_F(AcceptorTest, WithoutASpareDescriptorConnectionsWaitAndNothingSpins) {
+  StartWith({});
+  std::vector<RawClient> clients = Unconnected(5);
+  {
+    // Even the spare's number is beyond the limit.
+    const LoweredDescriptorLimit lowered(3);
+    for (RawClient& client : clients) {
+      ASSERT_TRUE(client.Connect(port()));
+      client.Send(kPreface);
+    }
+    timespec start = {};
+    timespec end = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &start);
+    EXPECT_FALSE(keeper_.Await(1, absl::Milliseconds(500)));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    EXPECT_LT(absl::DurationFromTimespec(end) - absl::DurationFromTimespec(start), absl::Milliseconds(100));
+  }
+  EXPECT_TRUE(keeper_.Await(5));
+  EXPECT_EQ(watcher_.closed(), 0);
+}
+
+TEST_F(AcceptorTest, ManyShortConnectionsLeakNoDescriptor) {
+  StartWith({});
+  const int64_t before = NumOpenDescriptors();
+  for (int i = 0; i < 2000; ++i) {
+    RawClient client = RawClient::To(port());
+    if (i % 3 != 0) client.Send(i % 3 == 1 ? kPreface.substr(0, 5) : "x");
+    client.Reset();
+  }
+  EXPECT_TRUE(watcher_.AwaitOpen(0));
+  EXPECT_EQ(NumOpenDescriptors(), before);
+  EXPECT_EQ(acceptor_->open_connections(), 0);
+}
+
+}  // namespace
+}  // namespace voxserve

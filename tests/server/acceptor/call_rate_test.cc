@@ -1,0 +1,97 @@
+#include "server/acceptor/call_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace voxserve {
+namespace {
+
+class CallRateTest : public testing::Test {
+ protected:
+  CallRate::Options Small() {
+    return {.burst = 10, .per_second = 2, .max_clients = 3, .now = [this] { return now_; }};
+  }
+
+  static int64_t SpendUntilRefused(CallRate& rate, const std::string& client) {
+    int64_t num_spent = 0;
+    while (num_spent < 100'000 && rate.Spend(client)) ++num_spent;
+    return num_spent;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+};
+
+TEST_F(CallRateTest, AClientHasItsBurstAndThenItsRate) {
+  CallRate rate(Small());
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 10);
+  EXPECT_FALSE(rate.Spend("127.0.0.1"));
+  now_ += absl::Milliseconds(500);
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 1);
+  now_ += absl::Seconds(2);
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 4);
+  now_ += absl::Hours(1);
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 10);
+}
+
+TEST_F(CallRateTest, DefaultsAreAThousandAndAHundredASecond) {
+  CallRate rate(CallRate::Options{.now = [this] { return now_; }});
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 1000);
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 100);
+}
+
+TEST_F(CallRateTest, ClientsHaveBucketsOfTheirOwn) {
+  CallRate rate(Small());
+  EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 10);
+  EXPECT_EQ(SpendUntilRefused(rate, "::1"), 10);
+}
+
+TEST_F(CallRateTest, FullBucketsAreForgotten) {
+  CallRate rate(Small());
+  rate.Spend("a");
+  EXPECT_EQ(SpendUntilRefused(rate, "b"), 10);
+  EXPECT_EQ(rate.num_clients(), 2);
+  now_ += absl::Seconds(1);
+  rate.Spend("c");
+  EXPECT_EQ(rate.num_clients(), 2);  // b and c
+}
+
+TEST_F(CallRateTest, BeyondTheBoundTheLeastSpentIsForgotten) {
+  CallRate rate(Small());
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+  rate.Spend("b");
+  EXPECT_EQ(SpendUntilRefused(rate, "c"), 10);
+  for (int i = 0; i < 100; ++i) rate.Spend(absl::StrCat("client", i));
+  EXPECT_EQ(rate.num_clients(), 3);
+  EXPECT_FALSE(rate.Spend("a"));
+  EXPECT_FALSE(rate.Spend("c"));
+}
+
+TEST_F(CallRateTest, AClockThatIsSetBackAddsNoDebt) {
+  CallRate rate(Small());
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+  now_ -= absl::Hours(1);
+  EXPECT_FALSE(rate.Spend("a"));
+  now_ += absl::Seconds(5);
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+}
+
+TEST_F(CallRateTest, ThreadsShareABucket) {
+  CallRate rate(CallRate::Options{.burst = 1000, .per_second = 1, .now = [this] { return now_; }});
+  std::atomic<int64_t> num_spent{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 500; ++j) num_spent += rate.Spend("a") ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_spent, 1000);
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,54 @@
+#include "server/sockets/peer.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+namespace voxserve {
+namespace {
+
+sockaddr_storage Ipv4(const char* address, uint16_t port) {
+  sockaddr_storage storage = {};
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(storage);
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(port);
+  EXPECT_EQ(inet_pton(AF_INET, address, &ipv4.sin_addr), 1);
+  return storage;
+}
+
+sockaddr_storage Ipv6(const char* address, uint16_t port, uint32_t zone = 0) {
+  sockaddr_storage storage = {};
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(storage);
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(port);
+  ipv6.sin6_scope_id = zone;
+  EXPECT_EQ(inet_pton(AF_INET6, address, &ipv6.sin6_addr), 1);
+  return storage;
+}
+
+// acceptor_grpc_test compares them with gRPC's own.
+TEST(PeerTest, IsWrittenAsGrpcWritesIt) {
+  EXPECT_EQ(PeerOf(Ipv4("127.0.0.1", 41234)), "ipv4:127.0.0.1:41234");
+  EXPECT_EQ(PeerOf(Ipv6("::1", 41234)), "ipv6:%5B::1%5D:41234");
+  EXPECT_EQ(PeerOf(Ipv6("2001:db8::7", 65535)), "ipv6:%5B2001:db8::7%5D:65535");
+  EXPECT_EQ(PeerOf(Ipv6("fe80::1", 80, 2)), "ipv6:%5Bfe80::1%252%5D:80");
+  EXPECT_EQ(PeerOf(Ipv6("::ffff:10.1.2.3", 80)), "ipv4:10.1.2.3:80");
+  EXPECT_EQ(PeerOf(sockaddr_storage{}), "");
+}
+
+TEST(PeerTest, ClientIsTheAddressAlone) {
+  EXPECT_EQ(ClientOf("ipv4:127.0.0.1:41234"), "127.0.0.1");
+  EXPECT_EQ(ClientOf("ipv6:%5B::1%5D:41234"), "::1");
+  EXPECT_EQ(ClientOf("ipv6:[::1]:41234"), "::1");
+  EXPECT_EQ(ClientOf("ipv6:%5Bfe80::1%252%5D:80"), "fe80::1%2");
+}
+
+TEST(PeerTest, OtherStringsAreTheirOwnClients) {
+  for (const char* peer : {"", "unix:/run/voxserve.sock", "ipv4:", "ipv4:127.0.0.1", "ipv6:", "ipv6:::1", "ipv6:%5B::1",
+                           "ipv6:[::1]", "nonsense"}) {
+    EXPECT_EQ(ClientOf(peer), peer);
+  }
+}
+
+}  // namespace
+}  // namespace voxserve
