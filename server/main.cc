@@ -25,6 +25,7 @@
 #include "server/host_gpu.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/sockets/descriptor_limit.h"
 
 namespace voxserve {
 namespace {
