@@ -29,6 +29,10 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
 // All clients together may take as many shares.
 constexpr int64_t kClients = 4;
+// gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
+constexpr int kMaxReadBytes = 128 << 10;
+// From a connection's first bytes to its SETTINGS.
+constexpr int kHandshakeTimeoutMs = 10'000;
 // A connection without calls is closed after a while, and none lives for ever, so that clients spread over servers
 // anew. Calls that are open then go on.
 constexpr int kMaxConnectionIdleMs = 5 * 60'000;
@@ -83,6 +87,7 @@ Server::~Server() {
   readiness_.SetListener(nullptr);
   if (services_) services_->StartDraining();
   if (acceptor_) acceptor_->Stop();
+  flood_guard_.reset();
   if (grpc_) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now()));
     grpc_->Wait();
@@ -99,18 +104,24 @@ absl::Status Server::StartEngine(const EngineFactory& make_engine) {
 }
 
 absl::Status Server::StartGrpc() {
-  ASSIGN_OR_RETURN(acceptor_,
-                   Acceptor::Listen({.host = options_.host,
-                                     .port = options_.port,
-                                     .max_connections = options_.max_connections,
-                                     .max_client_connections = options_.max_client_connections,
-                                     .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
-                                     .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
+  ASSIGN_OR_RETURN(
+      acceptor_,
+      Acceptor::Listen({.host = options_.host,
+                        .port = options_.port,
+                        .max_connections = options_.max_connections,
+                        .max_client_connections = options_.max_client_connections,
+                        .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
+                        .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
+                        .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
   Services::Options options{.calls = {.max_calls = kClients * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
                                       .max_streams = kClients * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
+                            .on_call =
+                                [this](const std::string& peer) {
+                                  if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
+                                },
                             .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); }};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
@@ -131,6 +142,8 @@ absl::Status Server::StartGrpc() {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   // A client that follows the protocol keeps calls beyond its share back; OpenCalls refuses those of one that does not.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxConnectionIdleMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
@@ -148,8 +161,21 @@ absl::Status Server::StartGrpc() {
     health.SetServing("", ready);
     health.SetServing(kInferenceServiceName, ready);
   });
+  StartFloodGuard();
   acceptor_->Start(std::move(connections));
   return absl::OkStatus();
+}
+
+void Server::StartFloodGuard() {
+  flood_guard_ = std::make_unique<FloodGuard>(FloodGuard::Options{.resident_bytes = ResidentBytes,
+                                                                  .accounted_bytes = [] { return int64_t{0}; },
+                                                                  .streams_started = StreamsStarted,
+                                                                  .on_flood =
+                                                                      [this](const std::string& peer) {
+                                                                        useless_calls_.SpendAll(ClientOf(peer));
+                                                                        acceptor_->Close(
+                                                                            peer, connection_reason::kUnfinishedCalls);
+                                                                      }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {

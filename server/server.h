@@ -16,6 +16,7 @@
 #include "engine/serving/engine.h"
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
+#include "server/acceptor/flood_guard.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/metrics/metrics.h"
@@ -57,6 +58,7 @@ class Server {
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  void StartFloodGuard();
   // Ends the connection of a client that opens calls without use, once it has opened too many.
   void OnUselessCall(const std::string& peer);
   void WatchLoading();
@@ -74,6 +76,7 @@ class Server {
   std::unique_ptr<Services> services_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<FloodGuard> flood_guard_;
   std::unique_ptr<HttpServer> http_;
   absl::Notification stopping_;
   std::thread load_watch_;  // sees the loading end

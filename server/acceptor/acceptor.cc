@@ -162,6 +162,9 @@ int64_t Acceptor::CloseAll(std::string_view reason) {
 bool Acceptor::End(Connection& connection) {
   if (std::exchange(connection.is_closing, true)) return false;
   DropUnsent(connection.socket);
+  // Resets the connection and forgets what it has brought, which shutdown alone would leave to gRPC to read.
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(connection.socket.get(), &nobody, sizeof(nobody));
   shutdown(connection.socket.get(), SHUT_RDWR);
   return true;
 }
@@ -274,6 +277,10 @@ void Acceptor::ResumeAccepting() {
 
 // False where nothing gives way to a new connection of the client. It is reported then.
 bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
+  if (options_.is_welcome && !options_.is_welcome(client)) {
+    Report(peer, connection_reason::kUnfinishedCalls);
+    return false;
+  }
   if (const auto found = clients_.find(client);
       found != clients_.end() && found->second.num_connections >= options_.max_client_connections) {
     if (found->second.waiting.empty()) {

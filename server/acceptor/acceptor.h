@@ -79,6 +79,8 @@ class Acceptor {
     absl::Duration first_bytes_timeout = absl::Seconds(10);
     // TCP_USER_TIMEOUT: sent bytes that are not acknowledged for so long end the connection. 0: the system's (minutes).
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
+    // Whether the client may connect now; others are refused. Called for every arrival. Empty: all may.
+    std::function<bool(const std::string& client)> is_welcome;
     // Called when the acceptor closes a connection, at its arrival or later; reason: of connection_reason, or Close's.
     std::function<void(std::string_view reason)> on_closed;
     // Called with the number of open connections whenever it changes.

@@ -15,15 +15,35 @@ bool CallRate::Spend(const std::string& client) {
   absl::Time full_at = now;
   if (const auto found = full_at_.find(client); found != full_at_.end()) {
     full_at = std::min(found->second, empty);  // a clock that was set back adds no debt
+  }
+  const bool has_token = full_at + token <= empty;
+  if (has_token) full_at += token;
+  Remember(client, full_at);
+  return has_token;
+}
+
+void CallRate::SpendAll(const std::string& client) {
+  const absl::Duration token = absl::Seconds(1) / options_.per_second;
+  absl::MutexLock lock(&mutex_);
+  Remember(client, options_.now() + token * options_.burst);
+}
+
+void CallRate::Remember(const std::string& client, absl::Time full_at) {
+  if (full_at_.contains(client)) {
     Forget(client);
   } else if (static_cast<int64_t>(full_at_.size()) >= options_.max_clients) {
     Forget(std::string(clients_by_full_at_.begin()->second));
   }
-  const bool has_token = full_at + token <= empty;
-  if (has_token) full_at += token;
   full_at_.emplace(client, full_at);
   clients_by_full_at_.emplace(full_at, client);
-  return has_token;
+}
+
+bool CallRate::HasTokens(const std::string& client) const {
+  const absl::Duration token = absl::Seconds(1) / options_.per_second;
+  const absl::Time latest = options_.now() + token * (options_.burst - options_.burst / 10);
+  absl::MutexLock lock(&mutex_);
+  const auto found = full_at_.find(client);
+  return found == full_at_.end() || found->second <= latest;
 }
 
 void CallRate::Forget(const std::string& client) {

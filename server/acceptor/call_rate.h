@@ -38,10 +38,19 @@ class CallRate {
   // Takes a token of the client. False where it has none left: it has spent more than its burst.
   bool Spend(const std::string& client);
 
+  // Takes all tokens of the client.
+  void SpendAll(const std::string& client);
+
+  // Whether the client has a tenth of its tokens. One whose connection was closed has to wait for them: otherwise each
+  // new connection would bring what gRPC reads before it can be closed.
+  bool HasTokens(const std::string& client) const;
+
   // Clients that are remembered.
   int64_t num_clients() const;
 
  private:
+  // Sets when the client's bucket is full again. Forgets another's where there are too many.
+  void Remember(const std::string& client, absl::Time full_at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const std::string& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

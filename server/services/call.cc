@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
-#include "server/sockets/peer.h"
 #include "server/codec/grpc_status.h"
+#include "server/sockets/peer.h"
 
 namespace voxserve {
 

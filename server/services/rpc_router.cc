@@ -11,6 +11,7 @@
 namespace voxserve {
 
 grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  parts_->on_call(context->peer());
   const auto method = methods_.find(context->method());
   if (method == methods_.end()) {
     return Refuse(context, absl::UnimplementedError(absl::StrCat("no method ", Clipped(context->method()))));

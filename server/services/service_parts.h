@@ -38,7 +38,9 @@ struct ServiceParts {
   LogLimiter* failure_log = nullptr;
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
-  // A call of this peer ended without its request, or was one too many. From any thread; must not block.
+  // A call of this peer has begun. From any thread, as is the next; neither may block.
+  std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+  // A call of this peer ended without its request, or was one too many.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
 };
 

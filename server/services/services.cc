@@ -17,6 +17,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .failure_log = &failure_log_,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
+              .on_call = options.on_call,
               .on_useless_call = options.on_useless_call}),
       health_(&parts_),
       router_(&parts_) {

@@ -31,7 +31,9 @@ class Services {
     ByteLimits::Options bytes;
     CallTimes times;
     int64_t max_message_bytes = int64_t{64} << 20;
-    std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};  // as in ServiceParts
+    // As in ServiceParts.
+    std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+    std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
   };
 
   Services(const Options& options, Engine* engine, Metrics* metrics);
