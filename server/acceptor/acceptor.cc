@@ -402,6 +402,7 @@ void Acceptor::Remove(Id id) {
   const auto client = clients_.find(removed.client);
   client->second.waiting.erase(id);
   if (--client->second.num_connections == 0) clients_.erase(client);
+  removed.socket.Reset();  // before it is reported
   if (options_.on_open_connections) options_.on_open_connections(open);
 }
 

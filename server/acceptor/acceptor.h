@@ -16,15 +16,15 @@
 // Threads: one thread of its own accepts and watches; it never waits for a client. Start, Stop and the destructor are
 // the owner's; the rest is thread-safe. Hooks are called without a lock, from that thread or from Close's caller.
 //
-// Facts about gRPC 1.51.1 that it builds on (acceptor_grpc_test shows them):
-// - gRPC calls shutdown(SHUT_RDWR) when it lets go of a connection, then closes its descriptor, at the latest when the
-//   last call of the connection has ended. The acceptor's own duplicate of the descriptor sees EPOLLHUP then.
-// - Events that the duplicate brings to gRPC's epoll set after that are harmless: gRPC never frees a grpc_fd, and
-//   ignores events of one that is shut down.
+// Facts about gRPC 1.51.1 that it builds on (from its sources; acceptor_grpc_test shows those that can be seen):
+// - gRPC calls shutdown(SHUT_RDWR) when it lets go of a connection: the acceptor's own duplicate of the descriptor sees
+//   EPOLLHUP. gRPC closes its descriptor when the last call of the connection has ended, which may be later.
+// - The duplicate keeps the socket in gRPC's epoll set a little longer than gRPC expects. Events that come then are
+//   harmless: gRPC never frees a grpc_fd while it runs, and bears events without a cause.
 // - HandleNewConnection neither closes nor serves a descriptor before the server has started or after its shutdown has
 //   begun: so Start comes after BuildAndStart, Stop before Shutdown.
-// - gRPC's own listener sets TCP_NODELAY and TCP_USER_TIMEOUT on its socket, which accepted sockets inherit. On
-//   descriptors from outside it sets neither; the acceptor's listener sets both.
+// - gRPC's own listener has TCP_NODELAY, and TCP_USER_TIMEOUT where keepalive is set; accepted sockets inherit them. On
+//   descriptors from outside gRPC sets neither. The acceptor's listener has both.
 // - A connection that sends the first bytes and no SETTINGS frame is closed after GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS
 //   (120 s by default).
 // - grpc::ServerContext::peer() is what PeerOf (server/sockets/peer.h) gives.
@@ -107,10 +107,10 @@ class Acceptor {
   // When it returns, gRPC gets no further connection.
   void Stop();
 
-  // Ends connections at once: the call of every client on it ends, and what the client has not read is dropped.
-  // peer: from grpc::ServerContext::peer(). False where it has no open connection.
+  // Ends the peer's connection at once: its calls are cancelled, and what the client has not read is dropped.
+  // peer: from grpc::ServerContext::peer(). False where it has no open connection, or Close has ended it before.
   bool Close(const std::string& peer, std::string_view reason);
-  // Every connection. Returns how many.
+  // Ends every connection. Returns how many.
   int64_t CloseAll(std::string_view reason);
 
   // Connections that neither gRPC nor the client has ended, those that wait for first bytes included.

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -277,13 +278,36 @@ TEST_F(AcceptorGrpcTest, ManyShortConnectionsLeakNoDescriptor) {
     if (i % 4 < 2) client.EndSending();
     client.Reset();
   }
+  EXPECT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());  // the last one: all others have been accepted
   EXPECT_TRUE(watcher_.AwaitOpen(0));
   // gRPC closes its descriptors when the calls on them have ended.
   const absl::Time deadline = absl::Now() + kLong;
   while (NumOpenDescriptors() > before && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  EXPECT_EQ(NumOpenDescriptors(), before);
-  EXPECT_TRUE(Echo(ChannelTo("127.0.0.1")).ok());
+  EXPECT_LE(NumOpenDescriptors(), before);  // the call before may still have had some
   EXPECT_EQ(watcher_.closed(), 0);
+}
+
+// Descriptors and gRPC's records of them are used again and again while their duplicates end.
+TEST_F(AcceptorGrpcTest, ConnectionsThatEndFromAllSidesDisturbNoOther) {
+  StartWith({.host = "127.0.0.1"});
+  auto sound = ChannelTo("127.0.0.1");
+  ASSERT_TRUE(Echo(sound).ok());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i] {
+      for (int j = 0; j < 200; ++j) {
+        RawClient client = RawClient::To(port(), absl::StrCat("127.0.0.", 2 + i));
+        client.Send(std::string(kPreface) + Settings() + Call(j % 2 == 0 ? "/wait" : "/echo"));
+        if (j % 3 == 0) client.Receive(9);
+        if (j % 4 == 0) acceptor_->Close(client.peer(), connection_reason::kUnfinishedCalls);
+        if (j % 4 == 1) client.Reset();
+      }
+    });
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(Echo(sound).ok());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(watcher_.AwaitOpen(1));
+  EXPECT_TRUE(Echo(sound).ok());
 }
 
 TEST_F(AcceptorGrpcTest, ServiceResumesAfterDescriptorsRanOut) {

@@ -212,13 +212,13 @@ TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
   const RawClient sound = Established();
   EXPECT_TRUE(older.IsEndedWithin());
   EXPECT_FALSE(newer.IsEndedWithin(absl::Milliseconds(50)));
-  EXPECT_EQ(watcher_.closed(connection_reason::kClientLimit), 1);
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kClientLimit, 1));
   // In all: the oldest goes, whoever has it.
   const RawClient third = Established("127.0.0.3");
   const RawClient fourth = Established("127.0.0.4");
   const RawClient fifth = Established("127.0.0.5");
   EXPECT_TRUE(newer.IsEndedWithin());
-  EXPECT_EQ(watcher_.closed(connection_reason::kConnectionLimit), 1);
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
   EXPECT_EQ(acceptor_->open_connections(), 4);
 }
 
@@ -352,7 +352,7 @@ TEST_F(AcceptorTest, WithoutDescriptorsConnectionsAreRefusedAndServiceResumes) {
     std::vector<Descriptor> fillers = TakeAllDescriptors();
     for (RawClient& client : clients) ASSERT_TRUE(client.Connect(port()));
     for (RawClient& client : clients) EXPECT_TRUE(client.IsEndedWithin());
-    EXPECT_EQ(watcher_.closed(connection_reason::kNoDescriptors), 150);
+    EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNoDescriptors, 150));
     EXPECT_EQ(acceptor_->open_connections(), 1);
 
     // One descriptor is enough to accept, and not enough to hand over.
@@ -361,9 +361,10 @@ TEST_F(AcceptorTest, WithoutDescriptorsConnectionsAreRefusedAndServiceResumes) {
     ASSERT_TRUE(watcher_.AwaitOpen(2));
     later.Send(kPreface);
     EXPECT_TRUE(later.IsEndedWithin());
-    EXPECT_EQ(watcher_.closed(connection_reason::kNoDescriptors), 151);
+    EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kNoDescriptors, 151));
   }
   const RawClient after = Established();
+  EXPECT_EQ(watcher_.closed(), 151);
   EXPECT_TRUE(watcher_.AwaitOpen(2));
 }
 
@@ -396,6 +397,8 @@ TEST_F(AcceptorTest, ManyShortConnectionsLeakNoDescriptor) {
     if (i % 3 != 0) client.Send(i % 3 == 1 ? kPreface.substr(0, 5) : "x");
     client.Reset();
   }
+  Established().Reset();  // the last one: all others have been accepted
+  keeper_.LetGo(0);
   EXPECT_TRUE(watcher_.AwaitOpen(0));
   EXPECT_EQ(NumOpenDescriptors(), before);
   EXPECT_EQ(acceptor_->open_connections(), 0);
