@@ -15,6 +15,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -22,8 +23,10 @@ namespace {
 
 using nlohmann::json;
 
-// How fast the memory may grow without a look: caches and fragments of the allocator.
-constexpr int64_t kQuietBytesPerSecond = int64_t{1} << 20;
+// A second in which the memory grows by less is calm: what it has then is the measure of further growth.
+constexpr int64_t kCalmGrowthBytes = int64_t{16} << 20;
+// Looks take at most the tenth part of the thread's time.
+constexpr int kLookShare = 10;
 constexpr intptr_t kMostSockets = 1 << 20;
 
 // Takes the text that gRPC allocated; null where it is no JSON.
@@ -90,40 +93,53 @@ void FloodGuard::OnCall(const std::string& peer) {
 }
 
 void FloodGuard::Run() {
-  const int64_t growth =
-      std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.interval)) * kQuietBytesPerSecond / 1000;
-  int64_t usual = options_.resident_bytes() - options_.accounted_bytes();
+  const auto unaccounted_bytes = [this] { return options_.resident_bytes() - options_.accounted_bytes(); };
+  int64_t calm = unaccounted_bytes();
+  int64_t second_began_at = calm;
+  absl::Time second_began = absl::Now();
+  absl::Time next_look = absl::InfinitePast();
   while (!stopping_.WaitForNotificationWithTimeout(options_.interval)) {
-    const int64_t unaccounted = options_.resident_bytes() - options_.accounted_bytes();
-    usual = std::min(usual + growth, unaccounted);
-    if (unaccounted > usual + options_.trigger_bytes) {
+    const absl::Time now = absl::Now();
+    const int64_t unaccounted = unaccounted_bytes();
+    calm = std::min(calm, unaccounted);
+    if (now - second_began >= absl::Seconds(1)) {
+      if (unaccounted - second_began_at < kCalmGrowthBytes) calm = unaccounted;
+      second_began = now;
+      second_began_at = unaccounted;
+    }
+    if (unaccounted <= calm + options_.trigger_bytes) {
+      if (is_looking_) StopLooking();
+    } else if (now >= next_look) {
       Look();
-    } else if (is_looking_) {
-      StopLooking();
+      next_look = now + kLookShare * (absl::Now() - now);
     }
   }
 }
 
 void FloodGuard::Look() {
   const bool is_first = !is_looking_.exchange(true);
-  std::map<std::string, int64_t> started = options_.streams_started();
+  const std::map<std::string, int64_t> started = options_.streams_started();
   absl::flat_hash_map<std::string, int64_t> seen;
   {
     absl::MutexLock lock(&mutex_);
     seen.swap(seen_);
   }
+  std::map<std::string, Connection> connections;
   for (const auto& [peer, count] : started) {
-    const auto last = started_.find(peer);
-    // A connection that is new since the first look has started all its streams since.
-    const int64_t before = last != started_.end() ? last->second : is_first ? count : 0;
-    if (count - before - seen[peer] > options_.max_unseen_calls) options_.on_flood(peer);
+    const auto before = connections_.find(peer);
+    // A connection that the first look finds is without blame until then; one that comes later has begun from nothing.
+    Connection connection = before != connections_.end() ? before->second : Connection{.started = is_first ? count : 0};
+    connection.unseen += count - connection.started - seen[peer];
+    connection.started = count;
+    if (connection.unseen > options_.max_unseen_calls) options_.on_flood(peer);
+    connections.emplace(peer, connection);
   }
-  started_ = std::move(started);
+  connections_ = std::move(connections);
 }
 
 void FloodGuard::StopLooking() {
   is_looking_ = false;
-  started_.clear();
+  connections_.clear();
   absl::MutexLock lock(&mutex_);
   seen_.clear();
 }

@@ -29,8 +29,8 @@ namespace voxserve {
 class FloodGuard {
  public:
   struct Options {
-    int64_t trigger_bytes = int64_t{160} << 20;  // growth of the memory that nobody accounts for
-    int64_t max_unseen_calls = 1024;             // of one connection, between two looks at it
+    int64_t trigger_bytes = int64_t{96} << 20;  // growth of the memory that nobody accounts for
+    int64_t max_unseen_calls = 1024;            // of one connection, since the first look at it
     absl::Duration interval = absl::Milliseconds(20);
     // Resident memory of the process, and what of it is accounted for; bytes.
     std::function<int64_t()> resident_bytes;
@@ -49,13 +49,18 @@ class FloodGuard {
   void OnCall(const std::string& peer);
 
  private:
+  struct Connection {
+    int64_t started = 0;  // streams, at the last look
+    int64_t unseen = 0;   // of them, those that the services were not told of
+  };
+
   void Run();
   // Looks at every connection. The first look of a series only remembers.
   void Look() ABSL_LOCKS_EXCLUDED(mutex_);
   void StopLooking() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  std::map<std::string, int64_t> started_;  // at the last look; the thread's
+  std::map<std::string, Connection> connections_;  // by peer, of the last look; the thread's
   std::atomic<bool> is_looking_{false};
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, int64_t> seen_ ABSL_GUARDED_BY(mutex_);  // calls by peer, since the last look

@@ -50,6 +50,19 @@ TEST_F(CallRateTest, ClientsHaveBucketsOfTheirOwn) {
   EXPECT_EQ(SpendUntilRefused(rate, "::1"), 10);
 }
 
+TEST_F(CallRateTest, WhoHasSpentAllWaitsForATenth) {
+  CallRate rate(Small());
+  EXPECT_TRUE(rate.HasTokens("a"));
+  EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
+  EXPECT_FALSE(rate.HasTokens("a"));
+  EXPECT_TRUE(rate.HasTokens("b"));
+  now_ += absl::Milliseconds(500);
+  EXPECT_TRUE(rate.HasTokens("a"));
+  rate.SpendAll("b");
+  EXPECT_FALSE(rate.HasTokens("b"));
+  EXPECT_FALSE(rate.Spend("b"));
+}
+
 TEST_F(CallRateTest, FullBucketsAreForgotten) {
   CallRate rate(Small());
   rate.Spend("a");
