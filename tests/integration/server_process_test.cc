@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "tests/integration/service_client.h"
 #include "tests/support/paths.h"
+#include "tests/support/raw_connection.h"
 
 namespace voxserve {
 namespace {
@@ -209,6 +210,34 @@ TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
   EXPECT_THAT(text, EndsWith("\n")) << "lines are whole";
   std::printf("%d answers, the longest took %s; SIGTERM took %s; %ld lines were in the pipe\n", kNumRequests,
               absl::FormatDuration(longest).c_str(), absl::FormatDuration(took).c_str(), num_lines);
+}
+
+TEST_F(ServerProcessTest, DrippingHttpClientsDoNotHoldTheEndUp) {
+  Start();
+  const int port = process_->PortOf("http_port");
+  std::vector<std::unique_ptr<RawConnection>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<RawConnection>(port));
+    EXPECT_TRUE(clients.back()->Send("GET /metrics HTTP/1.1\r\nX: "));
+  }
+  std::atomic<bool> done{false};
+  std::thread drip([&] {
+    while (!done) {
+      for (const auto& client : clients) client->Send("x");
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+  });
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Get("/healthz"), "ok\n");
+  const absl::Time answered = absl::Now();
+  EXPECT_LT(answered - start, absl::Seconds(2));
+  process_->Signal(SIGTERM);
+  EXPECT_EQ(process_->Wait(), 0);
+  EXPECT_LT(absl::Now() - answered, absl::Seconds(8));
+  std::printf("/healthz took %s, SIGTERM %s\n", absl::FormatDuration(answered - start).c_str(),
+              absl::FormatDuration(absl::Now() - answered).c_str());
+  done = true;
+  drip.join();
 }
 
 TEST_F(ServerProcessTest, AnAbortIsNotHeldUp) {
