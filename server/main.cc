@@ -1,5 +1,6 @@
 // The voxserve process: flags, signals, exit status. The environment and the machine are looked at here alone.
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -11,7 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +22,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/log_limiter.h"
+#include "engine/base/log_writer.h"
 #include "engine/base/logging.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
@@ -34,8 +39,16 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 // What the process needs after the last answer, before the watchdog takes it for stuck.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
+// Time for a reader of stderr to take the last lines.
+constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
 
-// Blocked in every thread, and taken one by one with sigwait: nothing ever runs in a signal handler.
+// Nothing else of the process has to end in order.
+[[noreturn]] void ExitAtOnce(int status) {
+  LogWriter::Flush(kLogFlushLimit);
+  _exit(status);
+}
+
+// Blocked in every thread, and taken one by one with sigwait: none of them runs a signal handler.
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -67,19 +80,61 @@ class ShutdownWatchdog {
     if (signal == SIGUSR1) return;
     if (signal < 0) {
       Log(LogLevel::kError, "shutdown is stuck: giving up", {{"after", absl::FormatDuration(limit)}});
-      _exit(kExitFailed);
+      ExitAtOnce(kExitFailed);
     }
     Log(LogLevel::kWarning, "second signal: ending at once", {{"signal", signal}});
-    _exit(128 + signal);
+    ExitAtOnce(128 + signal);
   }
 
   std::thread thread_;
 };
 
-// gRPC's own log lines become ours.
+// Libraries' own lines become ours: they would wait for the reader of stderr, and clients can cause many of them.
+void LogFromLibrary(LogLevel level, const char* library, const std::string& text) {
+  static LogLimiter& limiter = *new LogLimiter;  // Threads of the libraries log to the last.
+  if (level < LogLevel::kWarning) return Log(level, library, {{"message", text}});
+  if (const std::optional<int64_t> num_left_out = limiter.Admit(library)) {
+    Log(level, library, {{"message", text}, {"left_out", *num_left_out}});
+  }
+}
+
 void LogFromGrpc(gpr_log_func_args* args) {
-  const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug;
-  Log(level, "grpc", {{"message", args->message}});
+  LogFromLibrary(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "grpc",
+                 args->message);
+}
+
+void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/, const std::string& message) {
+  LogFromLibrary(level >= google::protobuf::LOGLEVEL_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "protobuf",
+                 message);
+}
+
+// In place of the standard library's handler, which writes to stderr and may wait there.
+[[noreturn]] void LogUncaughtException() {
+  try {
+    if (const std::exception_ptr exception = std::current_exception()) std::rethrow_exception(exception);
+    Log(LogLevel::kError, "terminated without an exception");
+  } catch (const std::exception& exception) {
+    Log(LogLevel::kError, "an exception was not caught", {{"error", exception.what()}});
+  } catch (...) {
+    Log(LogLevel::kError, "an exception of an unknown type was not caught");
+  }
+  std::abort();
+}
+
+// gRPC's assertions and uncaught exceptions end here, right after the line that tells why: the writer's thread gets
+// time to write it. (Flush may be called in a signal handler.)
+void FlushBeforeAbort(int abort_signal) {
+  LogWriter::Flush(absl::Milliseconds(200));
+  signal(abort_signal, SIG_DFL);
+  raise(abort_signal);
+}
+
+void SendAllLinesToTheWriter() {
+  new LogWriter({});  // Lives to the end of the process; its destructor might wait for the reader of stderr.
+  gpr_set_log_function(LogFromGrpc);
+  google::protobuf::SetLogHandler(LogFromProtobuf);
+  std::set_terminate(LogUncaughtException);
+  signal(SIGABRT, FlushBeforeAbort);
 }
 
 int Serve(const Options& options) {
@@ -141,7 +196,7 @@ int Serve(const Options& options) {
   const ShutdownWatchdog watchdog(options.drain_timeout + kExitGrace);
   if (const absl::Status drained = (*server)->Drain(options.drain_timeout); !drained.ok()) {
     Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
-    _exit(kExitFailed);
+    ExitAtOnce(kExitFailed);
   }
   server->reset();
   Log(LogLevel::kInfo, "stopped", {{"drain_ms", absl::ToInt64Milliseconds(absl::Now() - start)}});
@@ -165,7 +220,6 @@ int Main(int argc, char** argv) {
       break;
   }
   SetMinLogLevel(line->options.log_level);
-  gpr_set_log_function(LogFromGrpc);
   RaiseDescriptorLimit();
 
   // Before the first thread starts, so that all inherit the mask.
@@ -173,7 +227,10 @@ int Main(int argc, char** argv) {
   sigaddset(&blocked, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  return Serve(line->options);
+  SendAllLinesToTheWriter();
+  const int status = Serve(line->options);
+  LogWriter::Flush(kLogFlushLimit);
+  return status;
 }
 
 }  // namespace

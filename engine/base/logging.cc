@@ -1,12 +1,11 @@
 #include "engine/base/logging.h"
 
-#include <unistd.h>
-
 #include <atomic>
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/log_writer.h"
 
 namespace voxserve {
 namespace {
@@ -35,10 +34,19 @@ bool NeedsQuotes(std::string_view value) {
   return false;
 }
 
+// Cuts no character of several bytes (UTF-8) in two.
+void Shorten(std::string* line) {
+  constexpr std::string_view kMark = " ...[shortened]";
+  if (line->size() < kMaxLogLineBytes) return;
+  size_t size = kMaxLogLineBytes - kMark.size() - 1;
+  while (size > 0 && (static_cast<unsigned char>((*line)[size]) & 0xC0) == 0x80) --size;
+  line->resize(size);
+  line->append(kMark);
+}
+
 }  // namespace
 
-void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
-  if (level < min_level.load(std::memory_order_relaxed)) return;
+std::string LogLine(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ ", absl::Now(), absl::UTCTimeZone());
   line.append(NameOf(level)).append(" ").append(message);
   for (const LogField& field : fields) {
@@ -49,9 +57,14 @@ void Log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
       line.append(field.value);
     }
   }
+  Shorten(&line);
   line += '\n';
-  // One write keeps lines of several threads whole.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  return line;
+}
+
+void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
+  if (level < min_level.load(std::memory_order_relaxed)) return;
+  LogWriter::Write(LogLine(level, message, fields));
 }
 
 void SetMinLogLevel(LogLevel level) { min_level.store(level, std::memory_order_relaxed); }

@@ -7,8 +7,11 @@
 //
 //   Log(LogLevel::kInfo, "model ready", {{"model", name}, {"version", version}});
 //
-// Thread-safe; a line is written whole. Values with spaces, quotes or '=' are quoted.
+// Thread-safe; a line is written whole, those beyond kMaxLogLineBytes shortened. Values with spaces, quotes or '=' are
+// quoted. The line is written before Log returns, which may wait for the reader of stderr; a process with a LogWriter
+// (log_writer.h) never waits.
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -37,6 +40,11 @@ struct LogField {
     }
   }
 };
+
+constexpr size_t kMaxLogLineBytes = 32 << 10;
+
+// The line that Log writes, with its end.
+std::string LogLine(LogLevel level, std::string_view message, std::initializer_list<LogField> fields);
 
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 

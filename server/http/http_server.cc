@@ -1,13 +1,28 @@
 #include "server/http/http_server.h"
 
-#include <httplib.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/logging.h"
+#include "server/http/http_connections.h"
+#include "server/sockets/descriptor.h"
+#include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
 
 namespace voxserve {
@@ -20,73 +35,286 @@ constexpr char kHtml[] = "text/html; charset=utf-8";
 constexpr char kPagePolicy[] =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
+constexpr size_t kConnectionBytes = 16 << 10;  // for a request's line and headers, and those of its answer
+constexpr int kMaxAcceptsATurn = 64;
+// Descriptors that are kept for the time when the process has none left.
+constexpr int kNumSpares = 8;
+// At that time: what is freed for a new connection at most, and the time until the next try.
+constexpr int kMaxFreedForOne = 4;
+constexpr std::chrono::milliseconds kAcceptPause{20};
+constexpr std::chrono::seconds kLogInterval{10};
+
+struct Answer {
+  unsigned int code = MHD_HTTP_OK;
+  const char* type = kPlainText;
+  std::string body;
+};
+
+Answer Refusal(unsigned int code) {
+  return {.code = code, .body = absl::StrCat("HTTP ", code, ": here are /, /metrics, /healthz and /readyz\n")};
+}
+
+Answer AnswerTo(std::string_view method, std::string_view path, const HttpServer::Content& content) {
+  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) return Refusal(MHD_HTTP_METHOD_NOT_ALLOWED);
+  if (path == "/metrics") return {.type = kMetricsText, .body = content.metrics()};
+  if (path == "/healthz") return {.body = "ok\n"};
+  if (path == "/") return {.type = kHtml, .body = content.status_page()};
+  if (path != "/readyz") return Refusal(MHD_HTTP_NOT_FOUND);
+  const absl::Status status = content.readiness();
+  if (status.ok()) return {.body = "ready\n"};
+  return {.code = MHD_HTTP_SERVICE_UNAVAILABLE, .body = absl::StrCat(status.message(), "\n")};
+}
+
+MHD_Result Send(const Answer& answer, MHD_Connection* connection) {
+  // The library copies the bytes, and does not write to them.
+  MHD_Response* response =
+      MHD_create_response_from_buffer(answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.type);
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  MHD_add_response_header(response, MHD_HTTP_HEADER_X_CONTENT_TYPE_OPTIONS, "nosniff");
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+  if (answer.type == kHtml) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_SECURITY_POLICY, kPagePolicy);
+  }
+  if (answer.code == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+  }
+  const MHD_Result result = MHD_queue_response(connection, answer.code, response);
+  MHD_destroy_response(response);
+  return result;
+}
+
 }  // namespace
 
-struct HttpServer::Impl {
-  httplib::Server server;
-  std::thread thread;
-  int port = 0;
+// One thread accepts, lets the library (libmicrohttpd, without threads of its own) serve what is ready, and closes what
+// has to go. The library alone closes a connection's descriptor, on the same thread: this class shuts the socket down,
+// and the library finds it at its end.
+class HttpServer::Loop {
+ public:
+  Loop(const Options& options, Content content, std::vector<Descriptor> listeners)
+      : options_(options),
+        content_(std::move(content)),
+        listeners_(std::move(listeners)),
+        wake_(eventfd(0, EFD_CLOEXEC)),
+        connections_(options.max_connections) {
+    KeepSpares();
+  }
+
+  // False where the library cannot start: no memory, no descriptor.
+  bool Start() {
+    // MHD_USE_ERROR_LOG is left out: the library would write to stderr, which may not be read.
+    daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr, &Loop::OnRequest, this,
+                               MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, this,  //
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,     //
+                               MHD_OPTION_CONNECTION_LIMIT,                              //
+                               static_cast<unsigned int>(options_.max_connections),      //
+                               MHD_OPTION_END);
+    if (daemon_ == nullptr || !wake_) return false;
+    thread_ = std::thread([this] { Run(); });
+    return true;
+  }
+
+  ~Loop() {
+    stop_ = true;
+    eventfd_write(wake_.get(), 1);
+    if (thread_.joinable()) thread_.join();
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+  }
+
+  int port() const { return PortOf(listeners_.front()); }
+
+ private:
+  using Time = HttpConnections::Time;
+
+  static Time Now() { return std::chrono::steady_clock::now(); }
+
+  // Answers as soon as the headers are there: the library reads no body of a request that is answered.
+  static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url, const char* method,
+                              const char* /*version*/, const char* /*upload*/, size_t* /*upload_size*/,
+                              void** /*request*/) {
+    try {
+      return Send(AnswerTo(method, url, static_cast<Loop*>(self)->content_), connection);
+    } catch (...) {
+      return MHD_NO;  // No memory for the answer. The library is C: it gets no exception, and closes the connection.
+    }
+  }
+
+  static void OnConnection(void* self, MHD_Connection* /*connection*/, void** place,
+                           MHD_ConnectionNotificationCode code) {
+    auto* loop = static_cast<Loop*>(self);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      *place = loop->arriving_;
+    } else {
+      loop->connections_.Remove(static_cast<HttpConnections::Connection*>(*place));
+    }
+  }
+
+  void Run() {
+    const int served = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    std::vector<pollfd> ready = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                                 {.fd = served, .events = POLLIN, .revents = 0}};
+    const size_t num_others = ready.size();
+    while (!stop_) {
+      ready.resize(num_others);
+      if (Now() >= accepts_again_) {
+        for (const Descriptor& listener : listeners_) {
+          ready.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
+        }
+      }
+      poll(ready.data(), ready.size(), WaitMs());
+      MHD_run(daemon_);
+      CloseExpired();
+      KeepSpares();
+      for (size_t i = num_others; i < ready.size(); ++i) {
+        if (ready[i].revents != 0) AcceptFrom(ready[i].fd);
+      }
+    }
+  }
+
+  // Until the next thing that happens by itself; -1 where nothing does.
+  int WaitMs() {
+    MHD_UNSIGNED_LONG_LONG library_ms = 0;
+    if (MHD_get_timeout(daemon_, &library_ms) == MHD_YES && library_ms == 0) return 0;
+    Time next = Time::max();
+    if (const auto* oldest = connections_.Oldest(); oldest != nullptr) next = ExpiryOf(*oldest);
+    if (Now() < accepts_again_) next = std::min(next, accepts_again_);
+    if (next == Time::max()) return -1;
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Now());
+    return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, 60'000));
+  }
+
+  Time ExpiryOf(const HttpConnections::Connection& connection) const {
+    return connection.since + absl::ToChronoMilliseconds(options_.connection_time);
+  }
+
+  void CloseExpired() {
+    bool any = false;
+    for (auto* oldest = connections_.Oldest(); oldest != nullptr && ExpiryOf(*oldest) <= Now();
+         oldest = connections_.Oldest()) {
+      ShutDown(oldest);
+      any = true;
+    }
+    if (any) MHD_run(daemon_);
+  }
+
+  static void ShutDown(HttpConnections::Connection* connection) {
+    shutdown(connection->descriptor, SHUT_RDWR);
+    connection->is_closing = true;
+  }
+
+  // False where there is no connection that could go.
+  bool Evict() {
+    HttpConnections::Connection* const evicted = connections_.OldestOfTheLargestClient();
+    if (evicted == nullptr) return false;
+    ShutDown(evicted);
+    MHD_run(daemon_);  // It closes the descriptor.
+    ++num_evicted_;
+    if (Now() >= logs_again_) {
+      Log(LogLevel::kWarning, "too many HTTP connections: the oldest are closed",
+          {{"max_connections", options_.max_connections}, {"closed", std::exchange(num_evicted_, 0)}});
+      logs_again_ = Now() + kLogInterval;
+    }
+    return true;
+  }
+
+  void AcceptFrom(int listener) {
+    for (int i = 0; i < kMaxAcceptsATurn && !stop_; ++i) {
+      sockaddr_storage address = {};
+      socklen_t size = sizeof(address);
+      auto* const peer = reinterpret_cast<sockaddr*>(&address);
+      const int descriptor = Accept(listener, peer, &size);
+      if (descriptor >= 0) {
+        Admit(descriptor, peer, size);
+      } else if (IsShortage(-descriptor)) {
+        accepts_again_ = Now() + kAcceptPause;
+        return;
+      } else if (-descriptor == EAGAIN) {
+        return;
+      }  // Else this connection alone is broken.
+    }
+  }
+
+  // The descriptor, or -errno.
+  int Accept(int listener, sockaddr* address, socklen_t* size) {
+    for (int num_freed = 0;; ++num_freed) {
+      const int descriptor = accept4(listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (descriptor >= 0) return descriptor;
+      const int error = errno;
+      if (!IsShortage(error)) return -error;
+      // The system looks for a descriptor first, and then for a connection.
+      pollfd waiting = {.fd = listener, .events = POLLIN, .revents = 0};
+      if (poll(&waiting, 1, 0) == 0) return -EAGAIN;
+      // Other threads may take what is freed here: several tries.
+      if (num_freed == kMaxFreedForOne || !FreeADescriptor()) return -error;
+    }
+  }
+
+  static bool IsShortage(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  }
+
+  bool FreeADescriptor() {
+    for (Descriptor& spare : spares_) {
+      if (!spare) continue;
+      spare.Reset();
+      return true;
+    }
+    return Evict();
+  }
+
+  // For the time when the process has none left: probes then get these.
+  void KeepSpares() {
+    for (Descriptor& spare : spares_) {
+      if (!spare) spare.Reset(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
+    }
+  }
+
+  // A request that has come with its connection is answered before the next connection is accepted: those that follow
+  // cannot take its place.
+  void Admit(int descriptor, const sockaddr* address, socklen_t size) {
+    if (connections_.full()) Evict();
+    arriving_ = connections_.Add(descriptor, address, Now());
+    if (arriving_ == nullptr) {
+      close(descriptor);
+      return;
+    }
+    // Where it fails, it has closed the descriptor.
+    if (MHD_add_connection(daemon_, descriptor, address, size) != MHD_YES) connections_.Remove(arriving_);
+    MHD_run(daemon_);
+  }
+
+  const Options options_;
+  const Content content_;
+  const std::vector<Descriptor> listeners_;
+  const Descriptor wake_;  // an eventfd: readable once the loop shall stop
+  std::atomic<bool> stop_{false};
+  MHD_Daemon* daemon_ = nullptr;
+  std::thread thread_;
+
+  // The thread's.
+  HttpConnections connections_;
+  HttpConnections::Connection* arriving_ = nullptr;  // while the library takes it
+  std::array<Descriptor, kNumSpares> spares_;
+  Time accepts_again_ = Time::min();
+  int64_t num_evicted_ = 0;  // since the last line that said so
+  Time logs_again_ = Time::min();
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options, Content content) {
-  auto impl = std::make_unique<Impl>();
-  httplib::Server& server = impl->server;
-  server.new_task_queue = [threads = options.num_threads] { return new httplib::ThreadPool(threads); };
-  server.set_keep_alive_max_count(1);
-  server.set_keep_alive_timeout(1);  // of silence before the request, too
-  server.set_read_timeout(std::chrono::seconds(2));
-  server.set_write_timeout(std::chrono::seconds(5));
-  server.set_payload_max_length(4096);
-  server.set_default_headers({{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}});
-  // cpp-httplib's default shares the port (SO_REUSEPORT): a second server would go unnoticed.
-  server.set_socket_options([](int descriptor) {
-    const int yes = 1;
-    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  });
-
-  server.Get("/metrics", [metrics = std::move(content.metrics)](const httplib::Request&, httplib::Response& response) {
-    response.set_content(metrics(), kMetricsText);
-  });
-  server.Get("/healthz",
-             [](const httplib::Request&, httplib::Response& response) { response.set_content("ok\n", kPlainText); });
-  server.Get("/readyz",
-             [readiness = std::move(content.readiness)](const httplib::Request&, httplib::Response& response) {
-               const absl::Status status = readiness();
-               response.status = status.ok() ? 200 : 503;
-               response.set_content(status.ok() ? "ready\n" : absl::StrCat(status.message(), "\n"), kPlainText);
-             });
-  server.Get("/", [page = std::move(content.status_page)](const httplib::Request&, httplib::Response& response) {
-    response.set_header("Content-Security-Policy", kPagePolicy);
-    response.set_content(page(), kHtml);
-  });
-  server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
-    if (response.body.empty()) {
-      response.set_content(absl::StrCat("HTTP ", response.status, ": here are /, /metrics, /healthz and /readyz\n"),
-                           kPlainText);
-    }
-  });
-
-  const std::string host = WithoutBrackets(options.host);
-  if (options.port == 0) {
-    impl->port = server.bind_to_any_port(host);
-  } else {
-    impl->port = server.bind_to_port(host, options.port) ? options.port : -1;
+  absl::StatusOr<std::vector<Descriptor>> listeners = ListenOn(options.host, options.port);
+  if (!listeners.ok()) {
+    return ListenError("HTTP", options.host, options.port, "http_port", std::string(listeners.status().message()));
   }
-  if (impl->port <= 0) return ListenError("HTTP", options.host, options.port, "http_port");
-
-  impl->thread = std::thread([&server] { server.listen_after_bind(); });
-  // stop() is a no-op before the loop runs: the destructor would wait for ever.
-  while (!server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+  auto loop = std::make_unique<Loop>(options, std::move(content), *std::move(listeners));
+  if (!loop->Start()) return absl::UnavailableError("cannot serve HTTP: no memory or no descriptors");
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(loop)));
 }
 
-HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::HttpServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 
-HttpServer::~HttpServer() {
-  impl_->server.stop();
-  impl_->thread.join();
-}
+HttpServer::~HttpServer() = default;
 
-int HttpServer::port() const { return impl_->port; }
+int HttpServer::port() const { return loop_->port(); }
 
 }  // namespace voxserve

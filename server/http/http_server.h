@@ -1,11 +1,14 @@
 #pragma once
 
 // HTTP for operators: /metrics (Prometheus), /healthz (the process answers), /readyz (it should get requests), / (a
-// status page). Threads of its own, one request a connection.
+// status page). GET and HEAD alone, one request a connection, one thread for all of them.
 //
-// A connection holds a thread until it is answered: one that stays silent for a second, one that has begun a request
-// for as long as it sends a byte every two seconds. So num_threads clients that dawdle on purpose hold everybody up:
-// keep the port among operators, as its default address does.
+// Nothing that clients send, withhold or leave unread keeps a probe waiting:
+// - A connection ends connection_time after its start, answered or not, whatever moves on it.
+// - Beyond max_connections a new one takes the place of the oldest, among those of the client that has the most.
+// - A connection holds 16 KiB and its answer. Bodies of requests are not read, and ranges are not served.
+// - A few descriptors are kept for the time when the process has none left. Where they are used, too, a new connection
+//   takes the place of the oldest. Listening goes on.
 
 #include <functional>
 #include <memory>
@@ -13,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace voxserve {
 
@@ -21,10 +25,11 @@ class HttpServer {
   struct Options {
     std::string host = "127.0.0.1";
     int port = 8080;  // 0: any free one
-    int num_threads = 32;
+    int max_connections = 128;
+    absl::Duration connection_time = absl::Seconds(5);
   };
 
-  // Called on the HTTP threads, several at once, until the server is destroyed.
+  // Called on the HTTP thread, until the server is destroyed. The next client waits meanwhile.
   struct Content {
     std::function<std::string()> metrics;
     std::function<absl::Status()> readiness;  // not OK: 503 with the message
@@ -34,7 +39,8 @@ class HttpServer {
   // Listens when it returns. UNAVAILABLE where it cannot (port in use, no such address).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options, Content content);
 
-  // Stops listening; requests under way are answered first.
+  // Closes the port and all connections: an answer that does not fit into the socket's buffer is cut short. Waits for a
+  // function of the content that runs, and for no client.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -42,10 +48,10 @@ class HttpServer {
   int port() const;
 
  private:
-  struct Impl;
-  explicit HttpServer(std::unique_ptr<Impl> impl);
+  class Loop;
+  explicit HttpServer(std::unique_ptr<Loop> loop);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace voxserve

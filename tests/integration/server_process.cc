@@ -47,6 +47,7 @@ ServerProcess::~ServerProcess() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
+  ReadStderrAgain();
   if (stdout_reader_.joinable()) stdout_reader_.join();
   if (stderr_reader_.joinable()) stderr_reader_.join();
 }
@@ -65,6 +66,7 @@ void ServerProcess::ReadStderr(int descriptor) {
   for (ssize_t size; (size = read(descriptor, buffer, sizeof(buffer))) > 0;) {
     absl::MutexLock lock(&mutex_);
     stderr_.append(buffer, size);
+    mutex_.Await(absl::Condition(&reads_stderr_));
   }
   absl::MutexLock lock(&mutex_);
   closed_ = true;
@@ -95,12 +97,23 @@ int ServerProcess::PortOf(const std::string& key) {
   return -1;
 }
 
+void ServerProcess::StopReadingStderr() {
+  absl::MutexLock lock(&mutex_);
+  reads_stderr_ = false;
+}
+
+void ServerProcess::ReadStderrAgain() {
+  absl::MutexLock lock(&mutex_);
+  reads_stderr_ = true;
+}
+
 void ServerProcess::Signal(int signal) { kill(pid_, signal); }
 
 int ServerProcess::Wait() {
   int status = 0;
   waitpid(pid_, &status, 0);
   pid_ = -1;
+  ReadStderrAgain();
   stdout_reader_.join();
   stderr_reader_.join();
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -22,6 +22,8 @@ class ServerProcess {
   std::string AwaitLine(const std::string& text);
   // What stands behind "key=" in the line that begins serving; -1 where it never did.
   int PortOf(const std::string& key);
+  // From now on nobody reads stderr, until Wait has seen the process end.
+  void StopReadingStderr();
   void Signal(int signal);
   // Exit status as a shell has it: 128 + n after signal n.
   int Wait();
@@ -32,12 +34,14 @@ class ServerProcess {
  private:
   void ReadStdout(int descriptor);
   void ReadStderr(int descriptor);
+  void ReadStderrAgain();
 
   pid_t pid_ = -1;
   absl::Mutex mutex_;
   std::string stdout_ ABSL_GUARDED_BY(mutex_);
   std::string stderr_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reads_stderr_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread stdout_reader_;
   std::thread stderr_reader_;
 };

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,12 +19,14 @@
 #include "absl/time/clock.h"
 #include "tests/integration/service_client.h"
 #include "tests/support/paths.h"
+#include "tests/support/raw_connection.h"
 
 namespace voxserve {
 namespace {
 
 using testing::AnyOf;
 using testing::ContainsRegex;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
@@ -181,6 +184,66 @@ TEST_F(ServerProcessTest, ADrainThatTakesTooLongIsAFailure) {
   process_->Signal(SIGTERM);
   EXPECT_EQ(process_->Wait(), 1);
   EXPECT_THAT(process_->stderr_text(), ContainsRegex("[1-3] accepted requests were not answered within 1ms"));
+}
+
+TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
+  Start({"--log_level=debug"});
+  process_->StopReadingStderr();
+  constexpr int kNumRequests = 1000;  // Their lines are several times what a pipe holds.
+  absl::Duration longest;
+  for (int i = 0; i < kNumRequests; ++i) {
+    const absl::Time start = absl::Now();
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(RequestOf("minkunet", 10), &response);
+    ASSERT_TRUE(status.ok()) << "request " << i << ": " << status.error_message();
+    longest = std::max(longest, absl::Now() - start);
+  }
+  EXPECT_EQ(Get("/healthz"), "ok\n");
+  const absl::Time start = absl::Now();
+  process_->Signal(SIGTERM);
+  EXPECT_EQ(process_->Wait(), 0);
+  const absl::Duration took = absl::Now() - start;
+  EXPECT_LT(took, absl::Seconds(8));
+  const std::string text = process_->stderr_text();
+  const int64_t num_lines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_LT(num_lines, kNumRequests) << "the pipe was full";
+  EXPECT_THAT(text, EndsWith("\n")) << "lines are whole";
+  std::printf("%d answers, the longest took %s; SIGTERM took %s; %ld lines were in the pipe\n", kNumRequests,
+              absl::FormatDuration(longest).c_str(), absl::FormatDuration(took).c_str(), num_lines);
+}
+
+TEST_F(ServerProcessTest, DrippingHttpClientsDoNotHoldTheEndUp) {
+  Start();
+  const int port = process_->PortOf("http_port");
+  std::vector<std::unique_ptr<RawConnection>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<RawConnection>(port));
+    EXPECT_TRUE(clients.back()->Send("GET /metrics HTTP/1.1\r\nX: "));
+  }
+  std::atomic<bool> done{false};
+  std::thread drip([&] {
+    while (!done) {
+      for (const auto& client : clients) client->Send("x");
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+  });
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Get("/healthz"), "ok\n");
+  const absl::Time answered = absl::Now();
+  EXPECT_LT(answered - start, absl::Seconds(2));
+  process_->Signal(SIGTERM);
+  EXPECT_EQ(process_->Wait(), 0);
+  EXPECT_LT(absl::Now() - answered, absl::Seconds(8));
+  std::printf("/healthz took %s, SIGTERM %s\n", absl::FormatDuration(answered - start).c_str(),
+              absl::FormatDuration(absl::Now() - answered).c_str());
+  done = true;
+  drip.join();
+}
+
+TEST_F(ServerProcessTest, AnAbortIsNotHeldUp) {
+  Start();
+  process_->Signal(SIGABRT);
+  EXPECT_EQ(process_->Wait(), 128 + SIGABRT);
 }
 
 TEST_F(ServerProcessTest, OnePortServesOneServer) {

@@ -276,9 +276,7 @@ TEST_F(AcceptorTest, CloseEndsTheConnectionOfThePeerAlone) {
   EXPECT_FALSE(acceptor_->Close("", connection_reason::kUnfinishedCalls));
   EXPECT_TRUE(first.IsEndedWithin());
   char byte = 0;
-  std::string rest(64, '\0');
-  EXPECT_EQ(recv(keeper_.at(0), rest.data(), rest.size(), 0), static_cast<ssize_t>(kPreface.size()));
-  EXPECT_EQ(recv(keeper_.at(0), &byte, 1, 0), 0);  // what gRPC sees
+  EXPECT_LE(recv(keeper_.at(0), &byte, 1, 0), 0) << "gRPC reads nothing more, not even what had come";
   EXPECT_TRUE(watcher_.AwaitOpen(2));
   EXPECT_FALSE(acceptor_->Close(first.peer(), connection_reason::kUnfinishedCalls));
   EXPECT_TRUE(acceptor_->Close(silent.peer(), connection_reason::kUnfinishedCalls));

@@ -1,49 +1,24 @@
 #include "server/http/http_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
-#include <vector>
+#include <string>
+
+#include "tests/server/http/http_server_fixture.h"
 
 namespace voxserve {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
-class HttpServerTest : public testing::Test {
+class HttpServerTest : public HttpServerFixture {
  protected:
-  void SetUp() override {
-    absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
-        {.port = 0},
-        {.metrics = [] { return "some_metric 1\n"; },
-         .readiness = [this] { return ready_ ? absl::OkStatus() : absl::UnavailableError("loading models"); },
-         .status_page = [] { return "<html>page</html>"; }});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-
   httplib::Client Connect() const { return httplib::Client("127.0.0.1", server_->port()); }
-
-  // A connection that has said nothing yet; the caller closes it.
-  int ConnectRaw() const {
-    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server_->port());
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    EXPECT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return descriptor;
-  }
-
-  std::atomic<bool> ready_{false};
-  std::unique_ptr<HttpServer> server_;
 };
 
 TEST_F(HttpServerTest, ServesMetrics) {
@@ -80,53 +55,43 @@ TEST_F(HttpServerTest, SaysWhatThereIs) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 404);
   EXPECT_THAT(answer->body, HasSubstr("/metrics"));
-  EXPECT_EQ(Connect().Post("/metrics", "x", "text/plain")->status, 404);
 }
 
-TEST_F(HttpServerTest, HeadHasNoBody) {
-  const auto answer = Connect().Head("/healthz");
+TEST_F(HttpServerTest, HeadHasNoBodyAndItsLength) {
+  const auto answer = Connect().Head("/metrics");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 200);
   EXPECT_TRUE(answer->body.empty());
+  EXPECT_EQ(answer->get_header_value("Content-Length"), "14");
+  EXPECT_THAT(Ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), EndsWith("\r\n\r\n"));
 }
 
-TEST_F(HttpServerTest, IdleConnectionsHoldNobodyUp) {
-  // Each holds a thread until the server hangs up.
-  std::vector<int> sockets;
-  for (int i = 0; i < 8; ++i) sockets.push_back(ConnectRaw());
-  for (int i = 0; i < 20; ++i) {
-    const auto answer = Connect().Get("/healthz");
+TEST_F(HttpServerTest, EveryAnswerHasTheSameHeaders) {
+  for (const char* path : {"/", "/metrics", "/healthz", "/readyz", "/nothing"}) {
+    const auto answer = Connect().Get(path);
     ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->status, 200);
-  }
-  for (const int descriptor : sockets) {
-    char byte;
-    EXPECT_EQ(read(descriptor, &byte, 1), 0) << "closed by the server";
-    close(descriptor);
+    EXPECT_EQ(answer->get_header_value("Cache-Control"), "no-store");
+    EXPECT_EQ(answer->get_header_value("X-Content-Type-Options"), "nosniff");
+    EXPECT_EQ(answer->get_header_value("Connection"), "close");
+    EXPECT_EQ(answer->has_header("Content-Security-Policy"), std::string(path) == "/");
   }
 }
 
-TEST_F(HttpServerTest, SlowClientsDoNotHoldTheProbes) {
-  // Each holds a thread for as long as it drips.
-  std::vector<int> sockets;
-  for (int i = 0; i < 16; ++i) {
-    sockets.push_back(ConnectRaw());
-    EXPECT_GT(send(sockets.back(), "GET /", 5, MSG_NOSIGNAL), 0);
+TEST_F(HttpServerTest, RefusesOtherMethods) {
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"}) {
+    const std::string answer = Ask(std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 Method Not Allowed\r\n"));
+    EXPECT_THAT(answer, HasSubstr("\r\nAllow: GET, HEAD\r\n"));
+    EXPECT_THAT(answer, Not(HasSubstr("some_metric")));
   }
-  std::atomic<bool> done{false};
-  std::thread drip([&] {
-    while (!done) {
-      for (const int descriptor : sockets) send(descriptor, "x", 1, MSG_NOSIGNAL);
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-  });
-  for (int i = 0; i < 5; ++i) {
-    const auto answer = Connect().Get("/healthz");
-    EXPECT_TRUE(answer && answer->status == 200);
-  }
-  done = true;
-  drip.join();
-  for (const int descriptor : sockets) close(descriptor);
+}
+
+TEST_F(HttpServerTest, AQueryIsNoPartOfThePath) { EXPECT_EQ(Connect().Get("/healthz?verbose=1")->body, "ok\n"); }
+
+TEST_F(HttpServerTest, SpeaksHttp10) {
+  const std::string answer = Ask("GET /healthz HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr(" 200 OK\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\nok\n"));
 }
 
 TEST_F(HttpServerTest, ATakenPortIsAnError) {

@@ -1,0 +1,80 @@
+#pragma once
+
+// A TCP connection of a test to a local port, below any library.
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace voxserve {
+
+// Waits for the server for 10 seconds at most.
+class RawConnection {
+ public:
+  RawConnection() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval patience = {.tv_sec = 10, .tv_usec = 0};
+    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  }
+  explicit RawConnection(int port) : RawConnection() { EXPECT_TRUE(Connect(port)); }
+  ~RawConnection() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  RawConnection(RawConnection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  RawConnection& operator=(RawConnection&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+
+  bool Connect(int port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+
+  // False where the server has closed the connection.
+  bool Send(const std::string& bytes) {
+    return send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+
+  // Sends the bytes again and again until the server closes the connection; how many it took. max_bytes where it took
+  // them all.
+  int64_t SendUntilClosed(const std::string& bytes, int64_t max_bytes) {
+    int64_t sent = 0;
+    while (sent < max_bytes) {
+      const ssize_t size = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (size <= 0) {
+        EXPECT_NE(errno, EAGAIN) << "the connection stays open and unread";
+        return sent;
+      }
+      sent += size;
+    }
+    return max_bytes;
+  }
+
+  // All until the server closes the connection, or what there was in time.
+  std::string ReadAll() {
+    std::string text;
+    char buffer[65536];
+    ssize_t size;
+    while ((size = recv(descriptor_, buffer, sizeof(buffer), 0)) > 0) text.append(buffer, size);
+    is_closed_ = size == 0 || errno == ECONNRESET;
+    return text;
+  }
+  // After ReadAll: whether the server closed the connection.
+  bool is_closed() const { return is_closed_; }
+
+ private:
+  int descriptor_;
+  bool is_closed_ = false;
+};
+
+}  // namespace voxserve
