@@ -48,7 +48,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
     const absl::Time now = options_.now();
     queue_.Promote(now);
     absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = Admit(task, now);
-    status = waiting.ok() ? MakeRoom(*task.model, **waiting, evicted) : waiting.status();
+    status = waiting.ok() ? MakeRoom(task, **waiting, evicted) : waiting.status();
     if (status.ok()) {
       task.enqueued = now;
       task.task.deadline = (*waiting)->deadline;
@@ -94,7 +94,8 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   return waiting;
 }
 
-absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted) {
+absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted) {
+  const ServedModel& model = *task.model;
   const std::string& name = model.info.name;
   const int64_t own_limit = model.batching.max_queue_requests;
   const int64_t max_requests = own_limit > 0 ? own_limit : options_.max_queue_requests;
@@ -103,7 +104,7 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
                                          " requests waiting, limit ", max_requests));
     }
-    if (load.requests > 0 && load.bytes + task.bytes > options_.max_queue_bytes) {
+    if (load.requests > 0 && load.bytes + waiting.bytes > options_.max_queue_bytes) {
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.bytes,
                                          " bytes waiting, limit ", options_.max_queue_bytes));
     }
@@ -111,8 +112,8 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
   };
   Load stays = queue_.OfModel(name);
   if (absl::Status status = check(stays); status.ok()) return status;
-  stays -= queue_.LessUrgentThan(name, task.level);
-  if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, name, max_requests)) return status;
+  stays -= queue_.LessUrgentThan(name, waiting.level);
+  if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, waiting, max_requests)) return status;
   const auto evict = [&](WaitingTask* other, const char* who) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     evicted.push_back({.task = Remove(other),
                        .reason = DropReason::kQueueFull,
@@ -122,22 +123,23 @@ absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task
   for (;;) {
     const Load load = queue_.OfModel(name);
     if (check(load).ok()) return absl::OkStatus();
-    if (queue_.LessUrgentThan(name, task.level).requests > 0) {
+    if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
       evict(queue_.LeastUrgent(name), "a more urgent level");
     } else {
       // Somebody else holds more than a share, or there would be room.
       const auto size = load.requests >= max_requests ? &Load::requests : &Load::bytes;
-      evict(queue_.NewestOfLargestHold(name, task.level, size), "a client that holds less of it");
+      evict(queue_.NewestOfLargestHold(name, waiting.level, size), "a client that holds less of it");
     }
   }
 }
 
-bool Batcher::IsWithinShare(const WaitingTask& task, const std::string& model, int64_t max_requests) const {
+bool Batcher::IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const {
+  const std::string& model = task.model->info.name;
   Load more_urgent = queue_.OfModel(model);
-  more_urgent -= queue_.LessUrgentThan(model, task.level - 1);
-  const TaskQueue::Holds holds = queue_.HoldsOf(model, task.level, task.client());
+  more_urgent -= queue_.LessUrgentThan(model, waiting.level - 1);
+  const TaskQueue::Holds holds = queue_.HoldsOf(model, waiting.level, task.task.client);
   return (holds.own.requests + 1) * holds.num_clients <= max_requests - more_urgent.requests &&
-         (holds.own.bytes + task.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
+         (holds.own.bytes + waiting.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
 }
 
 std::unique_ptr<WaitingTask> Batcher::Remove(WaitingTask* task) {

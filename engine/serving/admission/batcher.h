@@ -137,11 +137,11 @@ class Batcher {
   absl::StatusOr<std::unique_ptr<WaitingTask>> Admit(const QueuedTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // OK where there is room, which less urgent tasks and clients with more than their share may have made.
-  absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)
+  absl::Status MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Returns true if the task's client holds no more than its share of its model's queue, together with the task.
-  bool IsWithinShare(const WaitingTask& task, const std::string& model, int64_t max_requests) const
+  bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

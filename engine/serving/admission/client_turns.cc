@@ -6,10 +6,10 @@
 namespace voxserve {
 namespace {
 
-// Virtual times that differ by less, in seconds, are equal: their sums are rounded.
-constexpr double kRounding = 1e-9;
-
-bool HasCome(double time, double now) { return time <= now + kRounding; }
+// Lately: what ran counts by exp(-age / kRecent), where the age is the cost in seconds of all that ran since then.
+constexpr double kRecent = 0.25;
+// A client begins as if it had had all of so much.
+constexpr double kCredit = 0.03;
 
 }  // namespace
 
@@ -18,7 +18,8 @@ void ClientTurns::Add(WaitingTask* task) {
   if (client == nullptr) {
     client = std::make_unique<Client>();
     client->name = task->client();
-    client->start = client->due = now_;
+    client->start = client->due = order_.now();
+    client->since = client->had_until = ran_;
   }
   TakeOut(client.get());
   Version& version = client->versions[task->model()];
@@ -46,6 +47,9 @@ void ClientTurns::Run(WaitingTask* task) {
   client->start += task->cost;
   client->due = client->versions.empty() ? begin : client->start;
   Advance(task->cost);
+  ran_ += task->cost;
+  client->had = client->had * std::exp((client->had_until - ran_) / kRecent) + task->cost;
+  client->had_until = ran_;
   Place(client);
 }
 
@@ -63,16 +67,13 @@ void ClientTurns::Erase(Client* client, WaitingTask* task) {
 void ClientTurns::TakeOut(Client* client) {
   if (client->head == nullptr) {
     absent_.erase({client->start, client});
-  } else if (client->is_ready) {
-    ready_.erase(client->head);
   } else {
-    pending_.erase({client->due, client});
+    order_.TakeOut(client);
   }
 }
 
 void ClientTurns::Place(Client* client) {
   client->head = nullptr;
-  client->is_ready = false;
   for (const auto& [model, version] : client->versions) {
     WaitingTask* first = *version.tasks.begin();
     if (client->head == nullptr || MoreUrgent()(first, client->head)) client->head = first;
@@ -80,122 +81,112 @@ void ClientTurns::Place(Client* client) {
   if (client->head == nullptr) {
     absent_.insert({client->start, client});
   } else {
-    pending_.insert({client->due, client});
+    order_.Put(client);
   }
-  Settle();
+  order_.Settle();
+  ForgetUpToNow();
+  if (empty()) {
+    absent_.clear();
+    clients_.clear();
+  }
 }
 
 void ClientTurns::Advance(double cost) {
   // The client that is charged has been taken out, and counts.
   while (!absent_.empty()) {
-    const double until_next = (absent_.begin()->first - now_) * static_cast<double>(num_active());
+    const double until_next = (absent_.begin()->first - order_.now()) * static_cast<double>(num_active());
     if (until_next > cost) break;
-    cost -= std::max(0.0, until_next);
-    now_ = std::max(now_, absent_.begin()->first);
+    cost -= until_next;
+    order_.MoveTo(absent_.begin()->first);
     ForgetUpToNow();
   }
-  now_ += cost / static_cast<double>(num_active());
-}
-
-void ClientTurns::Settle() {
-  if (ready_.empty() && !pending_.empty()) now_ = std::max(now_, pending_.begin()->first);
-  while (!pending_.empty() && HasCome(pending_.begin()->first, now_)) {
-    Client* const client = pending_.begin()->second;
-    client->is_ready = true;
-    ready_.insert(client->head);
-    pending_.erase(pending_.begin());
-  }
-  ForgetUpToNow();
-  if (ready_.empty()) {
-    clients_.clear();
-    absent_.clear();
-    now_ = 0;
-  }
+  order_.MoveTo(order_.now() + cost / static_cast<double>(num_active()));
 }
 
 void ClientTurns::ForgetUpToNow() {
-  while (!absent_.empty() && HasCome(absent_.begin()->first, now_)) {
+  while (!absent_.empty() && order_.HasCome(absent_.begin()->first)) {
     const std::string name = absent_.begin()->second->name;
     absent_.erase(absent_.begin());
     clients_.erase(name);
   }
 }
 
-absl::flat_hash_map<const ServedModel*, Load> ClientTurns::TurnsAfter(const std::string& client) const {
-  absl::flat_hash_map<const ServedModel*, Load> after;
-  const auto own = clients_.find(client);
-  // When the newcomer's turn comes.
-  const double turn = own == clients_.end() ? now_ : own->second->start + own->second->waiting_cost;
+double ClientTurns::RecentShare(const Client& client) const {
+  const double had = client.had * std::exp((client.had_until - ran_) / kRecent);
+  const double all = kRecent * (1 - std::exp((client.since - ran_) / kRecent));
+  return std::min(1.0, (had + kCredit) / (all + kCredit));
+}
+
+absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(const std::string& client) const {
+  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  const auto add_part = [&beyond](const ServedModel* model, const Load& load, int64_t requests) {
+    const double part = static_cast<double>(requests) / static_cast<double>(load.requests);
+    beyond[model].requests += requests;
+    beyond[model].points += static_cast<int64_t>(static_cast<double>(load.points) * part);
+  };
+  const auto found = clients_.find(client);
+  const Client* const own = found == clients_.end() ? nullptr : found->second.get();
+  double turn = order_.now();  // when the newcomer's turn is due
+  if (own != nullptr) turn = own->head == nullptr ? std::max(turn, own->due) : own->start + own->waiting_cost;
+  double others_before = 0;
   for (const auto& [name, other] : clients_) {
-    if (other->num_waiting == 0 || name == client) continue;
+    if (other->num_waiting == 0 || other.get() == own) continue;
     const double mean_cost = other->waiting_cost / static_cast<double>(other->num_waiting);
-    const double cost_before = std::max(0.0, turn - other->start) + mean_cost;
-    if (HasCome(other->waiting_cost, cost_before)) continue;
-    const double share_before = cost_before / other->waiting_cost;
+    const double before = std::max(0.0, turn - other->start) + mean_cost;
+    others_before += std::min(before, other->waiting_cost);
+    if (before >= other->waiting_cost) continue;
     for (const auto& [model, version] : other->versions) {
       const Load& load = version.not_promoted;
-      const auto before = static_cast<int64_t>(std::ceil(share_before * static_cast<double>(load.requests) - 1e-6));
-      const int64_t requests = load.requests - std::min(load.requests, before);
-      if (requests == 0) continue;
-      const auto part = [&](int64_t all) {
-        return static_cast<int64_t>(static_cast<double>(all) * static_cast<double>(requests) /
-                                    static_cast<double>(load.requests));
-      };
-      Load& sum = after[model];
-      sum.requests += requests;
-      sum.points += part(load.points);
-      sum.bytes += part(load.bytes);
+      const double requests = static_cast<double>(load.requests) * before / other->waiting_cost;
+      const auto after = load.requests - std::min(load.requests, static_cast<int64_t>(std::ceil(requests - 1e-6)));
+      if (after > 0) add_part(model, load, -after);
     }
   }
-  return after;
+  if (own == nullptr || own->num_waiting == 0) return beyond;
+  const double share = std::max(RecentShare(*own), 1.0 / static_cast<double>(num_active()));
+  const double others_expected = own->waiting_cost * (1 / share - 1);
+  if (others_expected <= others_before) return beyond;
+  // It is like more of the client's own work.
+  const double more = (others_expected - others_before) / own->waiting_cost;
+  for (const auto& [model, version] : own->versions) {
+    const Load& load = version.not_promoted;
+    const auto requests = static_cast<int64_t>(std::lround(more * static_cast<double>(load.requests)));
+    if (requests > 0) add_part(model, load, requests);
+  }
+  return beyond;
 }
 
 ClientTurns::Cursor::Cursor(const ClientTurns& turns, const ServedModel* version)
-    : now_(turns.now_), num_active_(static_cast<double>(turns.num_active())) {
-  last_.next = last_.end = none_.end();
+    : num_active_(static_cast<double>(turns.num_active())), order_(turns.order_.now()) {
   for (const auto& [name, client] : turns.clients_) {
     const auto tasks = client->versions.find(version);
     if (tasks == client->versions.end()) continue;
-    Put({.start = client->start,
-         .due = client->due,
-         .next = tasks->second.tasks.begin(),
-         .end = tasks->second.tasks.end()});
+    clients_.push_back({{.start = client->start, .due = client->due, .head = nullptr},
+                        tasks->second.tasks.begin(),
+                        tasks->second.tasks.end()});
   }
+  for (Client& client : clients_) Put(&client);
 }
 
-void ClientTurns::Cursor::Put(const Client& client) {
-  if (client.next == client.end) return;
-  if (HasCome(client.due, now_)) {
-    ready_.push(client);
-  } else {
-    pending_.push(client);
-  }
+void ClientTurns::Cursor::Put(Client* client) {
+  if (client->next == client->end) return;
+  client->head = *client->next++;
+  order_.Put(client);
 }
 
 WaitingTask* ClientTurns::Cursor::Next() {
-  if (last_.next != last_.end) {
-    ++last_.next;
-    Put(last_);
-  }
-  if (ready_.empty() && !pending_.empty()) now_ = std::max(now_, pending_.top().due);
-  while (!pending_.empty() && HasCome(pending_.top().due, now_)) {
-    ready_.push(pending_.top());
-    pending_.pop();
-  }
-  if (ready_.empty()) {
-    last_.next = last_.end = none_.end();
-    return nullptr;
-  }
-  last_ = ready_.top();
-  ready_.pop();
-  return *last_.next;
+  if (last_ != nullptr) Put(last_);
+  order_.Settle();
+  last_ = static_cast<Client*>(order_.First());
+  if (last_ == nullptr) return nullptr;
+  order_.TakeOut(last_);
+  return last_->head;
 }
 
 void ClientTurns::Cursor::Take() {
-  const double cost = (*last_.next)->cost;
-  last_.start += cost;
-  last_.due = last_.start;
-  now_ += cost / num_active_;
+  last_->start += last_->head->cost;
+  last_->due = last_->start;
+  order_.MoveTo(order_.now() + last_->head->cost / num_active_);
 }
 
 }  // namespace voxserve

@@ -91,15 +91,15 @@ WaitingTask* TaskQueue::Find(uint64_t ticket) const {
 }
 
 std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const std::string& client) const {
-  absl::flat_hash_map<const ServedModel*, Load> after;
-  if (const auto turns = levels_.find(level); turns != levels_.end()) after = turns->second.TurnsAfter(client);
+  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  if (const auto turns = levels_.find(level); turns != levels_.end()) beyond = turns->second.AheadBeyondWaiting(client);
   std::vector<WaitingWork> work;
   for (const auto& [model, version] : versions_) {
     Load sum;
     for (size_t i = 0; i < version.by_priority.size() && static_cast<int>(i) <= level; ++i) {
       sum += version.by_priority[i];
     }
-    if (const auto later = after.find(model); later != after.end()) sum -= later->second;
+    if (const auto found = beyond.find(model); found != beyond.end()) sum += found->second;
     if (sum.requests > 0) work.push_back({.model = model, .points = sum.points, .requests = sum.requests});
   }
   return work;

@@ -46,8 +46,9 @@ class TaskQueue {
   // Returns nullptr where the task does not wait.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // Returns the work, by version, that runs before a task of this level and client that comes now: all of more urgent
-  // priorities, the client's own, and the other clients' as far as their turns come first.
+  // Returns the work, by version, that is expected to run before a task of this level and client that comes now: all of
+  // more urgent priorities, the client's own, and the other clients' as far as their turns come first
+  // (ClientTurns::AheadBeyondWaiting).
   std::vector<WaitingWork> WorkAhead(int level, const std::string& client) const;
   // Returns the task whose turn it is, of all; nullptr: none waits.
   WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
