@@ -9,19 +9,12 @@ namespace {
 // A request costs at least this, in seconds: so clients take turns while nothing is known of the time that runs take.
 constexpr double kLeastCost = 1e-4;
 
-int64_t BytesOf(const InferTask& task) {
-  if (task.sweeps.empty()) return static_cast<int64_t>(task.cloud.bytes().size());
-  int64_t bytes = 0;
-  for (const PlacedSweep& placed : task.sweeps) bytes += static_cast<int64_t>(placed.sweep->cloud.bytes().size());
-  return bytes;
-}
-
 }  // namespace
 
 WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
     : level(task.task.priority),
       points(task.task.num_points()),
-      bytes(BytesOf(task.task)),
+      bytes(task.task.num_bytes()),
       deadline(task.task.deadline) {
   const ModelConfig::Batching& batching = task.model->batching;
   if (deadline == absl::InfiniteFuture()) deadline = now + batching.default_timeout;
