@@ -129,8 +129,8 @@ void PlanTuner::Keep(Search& search, const InferTask& scan) {
 void PlanTuner::LetGo(Search& search) {
   num_scans_ -= static_cast<int64_t>(search.scans.size());
   scan_bytes_ -= search.scan_bytes;
-  search.scans = {};
-  search.reservations = {};
+  search.scans.clear();
+  search.reservations.clear();
   search.scan_bytes = 0;
 }
 
