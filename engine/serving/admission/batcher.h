@@ -11,11 +11,11 @@
 // - Order: by level. Within a level clients (InferTask::client) take turns, each with an equal share of the device
 //   (ClientTurns); the most urgent task of those whose turn it is comes first. Urgency is the latest start that meets
 //   the deadline. A task that has waited for half of its time, or of max_queue_delay, goes to level 0.
-// - Promises: the prediction counts what waits at the level as far as its turn comes first, so a client with few
-//   requests is admitted however many another has. The other's share shrinks then: each of n clients that wait keeps
-//   1/n of the device. So an admitted task keeps its promise while no further client comes to its level. One that comes
-//   can delay it by the newcomer's turns, and what cannot meet its deadline any more is given up (DEADLINE_UNMEETABLE)
-//   when its turn comes, before it takes device time.
+// - Promises: the prediction counts what waits at the level as far as its turn comes first, and expects other clients
+//   to go on as they did lately. So a client with few requests is admitted however many another has. A promise holds
+//   while no further client comes to the level and none sends more than before. A client that does takes its turns,
+//   and no more: each of n clients that wait keeps 1/n of the device. A task that cannot meet its deadline any more is
+//   given up (DEADLINE_UNMEETABLE) when it is first in turn; it may end late where it rides along in a batch.
 // - Levels above 0: a client that comes there may find tasks of another that were promoted, and waits for all of them,
 //   until it has waited for half of its own time.
 // - Room: a full queue refuses. A task whose client holds, with it, no more than its share of the room (what more
