@@ -8,7 +8,7 @@ namespace {
 
 // Lately: what ran counts by exp(-age / kRecent), where the age is the cost in seconds of all that ran since then.
 constexpr double kRecent = 0.25;
-// A client begins as if it had had all of so much.
+// A client's share begins as 1: a cost of so many seconds counts as its own.
 constexpr double kCredit = 0.03;
 
 }  // namespace

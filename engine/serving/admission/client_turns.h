@@ -10,12 +10,12 @@
 //   that comes begins at the virtual time of now: it has saved nothing up and owes nothing.
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
-// - Lately: the share of the level that each client had is known, for predictions.
+// - Predictions go by the share of the level that each client had lately.
 // - Absent clients are remembered, and count as active, until virtual time reaches their start. All is forgotten when
 //   no task waits.
 // - One client: its tasks run by urgency.
-// - Cost: logarithmic in the number of tasks; AheadBeyondWaiting and Cursor's constructor are linear in that of
-// clients.
+// - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
+//   clients, which the queue's limit bounds.
 // - Threads: not thread-safe. TaskQueue owns it.
 
 #include <cstdint>

@@ -80,7 +80,7 @@ TEST_F(ClientSharesTest, LevelsComeBeforeTurns) {
   EXPECT_THAT(ran, ElementsAre(1, 2, 3, 11, 12));
 }
 
-// Row for row what the review saw: one client with 64 calls in flight, 20 small requests of another.
+// A review saw the opposite: one client had 64 calls in flight, and 20 of 20 small requests of another were refused.
 TEST_F(ClientSharesTest, ALightClientIsAdmittedWhileAHeavyOnesRequestsAreRefused) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   fake.Teach();
@@ -238,11 +238,10 @@ TEST_F(ClientSharesTest, AnyNameIsAClient) {
   EXPECT_THAT(fake.Pop(), IsEmpty());
 }
 
-// As BatcherPropertyTest, with clients: whatever happens, every task ends once, and no client that waits alone with its
-// share is evicted.
+// As BatcherPropertyTest, with clients and a queue that is mostly full: every task ends once, whatever happens.
 class ClientSharesPropertyTest : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndSharesHold) {
+TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {
   std::mt19937_64 random(GetParam());
   const auto below = [&random](uint64_t limit) { return random() % limit; };
   FakeBatcher fake({.max_queue_requests = 24, .max_queue_bytes = 20'000, .num_workers = {2, 1}},
