@@ -318,6 +318,7 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
         continue;
       }
       const absl::Time grown_end = end_of(points + task->points, tasks.size() + 1);
+      if (task->deadline < grown_end && turns.is_shared()) continue;  // it would take others' places in vain
       if (grown_end > must_end) return tasks;
       points += task->points;
       end = grown_end;

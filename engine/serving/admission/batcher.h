@@ -15,7 +15,7 @@
 //   to go on as they did lately. So a client with few requests is admitted however many another has. A promise holds
 //   while no further client comes to the level and none sends more than before. A client that does takes its turns,
 //   and no more: each of n clients that wait keeps 1/n of the device. A task that cannot meet its deadline any more is
-//   given up (DEADLINE_UNMEETABLE) when it is first in turn; it may end late where it rides along in a batch.
+//   given up (DEADLINE_UNMEETABLE) when it is first in turn.
 // - Levels above 0: a client that comes there may find tasks of another that were promoted, and waits for all of them,
 //   until it has waited for half of its own time.
 // - Room: a full queue refuses. A task whose client holds, with it, no more than its share of the room (what more
@@ -24,7 +24,8 @@
 // - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version. It takes the task whose
 //   turn it is, then tasks of the same version by turns. Each must fit the BatchLimits, and with it the batch must be
 //   predicted (by an upper bound) to make every deadline that it would make without it. A task that does not fit is
-//   passed over where it can wait for this batch to end. Tasks of a level below another model's most urgent one do not
+//   passed over where it can wait for this batch to end. One that would end late does not ride along where a level has
+//   several clients: it would take their places in vain. Tasks of a level below another model's most urgent one do not
 //   ride along.
 // - Expiry is exact: a thread sleeps until the first task expires.
 // - Threads: thread-safe. Push never blocks; Pop does.

@@ -94,6 +94,8 @@ class ClientTurns::Cursor {
  public:
   Cursor(const ClientTurns& turns, const ServedModel* version);
 
+  // Returns true if the level has other clients than one.
+  bool is_shared() const { return num_active_ > 1; }
   // Returns the next task; nullptr: none.
   WaitingTask* Next();
   // The task that Next returned last will run: its client's turn is over. A task that is passed over costs no turn.

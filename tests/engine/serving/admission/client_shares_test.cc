@@ -60,6 +60,19 @@ TEST_F(ClientSharesTest, ABatchGrowsOnlyWhileItMakesTheDeadlinesInIt) {
   EXPECT_THAT(fake.Pop(), ElementsAre(1, 2));
 }
 
+TEST_F(ClientSharesTest, WhatWouldEndLateLeavesItsPlaceToOthers) {
+  for (const bool is_shared : {true, false}) {
+    FakeBatcher fake({.num_workers = {4}}, {.max_batch_requests = 2});
+    fake.Teach();
+    ASSERT_TRUE(fake.Push(1, {.timeout = absl::Milliseconds(3), .client = "a"}).ok());
+    // Two take 10 ms.
+    ASSERT_TRUE(fake.Push(2, {.timeout = absl::Milliseconds(9), .client = is_shared ? "b" : "a"}).ok());
+    ASSERT_TRUE(fake.Push(3, {.client = is_shared ? "c" : "a"}).ok());
+    EXPECT_THAT(fake.Pop(), ElementsAre(1, is_shared ? 3 : 2));
+    EXPECT_THAT(fake.Pop(), ElementsAre(is_shared ? 2 : 3));
+  }
+}
+
 TEST_F(ClientSharesTest, ModelsShareTheirClientsTurns) {
   FakeBatcher fake({}, {.max_batch_requests = 1});
   const auto other = FakeModel("n", {.max_batch_requests = 1});
