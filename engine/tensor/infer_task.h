@@ -44,6 +44,13 @@ struct InferTask {
 
   // Returns the number of points that run, of all sweeps.
   int64_t num_points() const { return static_cast<int64_t>(sweeps.empty() ? cloud.num_points() : NumPoints(sweeps)); }
+  // Returns the bytes of their clouds.
+  int64_t num_bytes() const {
+    if (sweeps.empty()) return static_cast<int64_t>(cloud.bytes().size());
+    int64_t sum = 0;
+    for (const PlacedSweep& placed : sweeps) sum += static_cast<int64_t>(placed.sweep->cloud.bytes().size());
+    return sum;
+  }
   // Returns how many of them are answered: the first ones.
   int64_t num_answers() const {
     return static_cast<int64_t>(sweeps.empty() ? cloud.num_points() : sweeps.front().sweep->cloud.num_points());

@@ -48,7 +48,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
     const absl::Time now = options_.now();
     queue_.Promote(now);
     absl::StatusOr<std::unique_ptr<WaitingTask>> waiting = Admit(task, now);
-    status = waiting.ok() ? MakeRoom(*task.model, **waiting, evicted) : waiting.status();
+    status = waiting.ok() ? MakeRoom(task, **waiting, evicted) : waiting.status();
     if (status.ok()) {
       task.enqueued = now;
       task.task.deadline = (*waiting)->deadline;
@@ -80,8 +80,8 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   waiting->found_idle_worker = latency_.num_idle_workers() > queue_.size();
   if (waiting->found_idle_worker) return waiting;
   const absl::Duration max_delay = model.batching.max_queue_delay;
-  const LatencyModel::Run predicted =
-      latency_.PredictRun(model, waiting->points, queue_.WorkUpTo(waiting->level), options_.max_batch_bytes, now);
+  const LatencyModel::Run predicted = latency_.PredictRun(
+      model, waiting->points, queue_.WorkAhead(waiting->level, task.task.client), options_.max_batch_bytes, now);
   if (now + predicted.end > waiting->deadline) {
     return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
                                    " from now, after the deadline in ", Format(waiting->deadline - now)));
@@ -94,34 +94,52 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   return waiting;
 }
 
-absl::Status Batcher::MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted) {
+absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted) {
+  const ServedModel& model = *task.model;
   const std::string& name = model.info.name;
   const int64_t own_limit = model.batching.max_queue_requests;
   const int64_t max_requests = own_limit > 0 ? own_limit : options_.max_queue_requests;
-  const auto check = [&](const TaskQueue::Load& load) {
+  const auto check = [&](const Load& load) {
     if (load.requests >= max_requests) {
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.requests,
                                          " requests waiting, limit ", max_requests));
     }
-    if (load.requests > 0 && load.bytes + task.bytes > options_.max_queue_bytes) {
+    if (load.requests > 0 && load.bytes + waiting.bytes > options_.max_queue_bytes) {
       return QueueFullError(absl::StrCat("the queue of model \"", name, "\" is full: ", load.bytes,
                                          " bytes waiting, limit ", options_.max_queue_bytes));
     }
     return absl::OkStatus();
   };
-  TaskQueue::Load stays = queue_.OfModel(name);
+  Load stays = queue_.OfModel(name);
   if (absl::Status status = check(stays); status.ok()) return status;
-  const TaskQueue::Load less_urgent = queue_.LessUrgentThan(name, task.level);
-  stays.requests -= less_urgent.requests;
-  stays.bytes -= less_urgent.bytes;
-  if (absl::Status status = check(stays); !status.ok()) return status;
-  while (!check(queue_.OfModel(name)).ok()) {
-    evicted.push_back({.task = Remove(queue_.LeastUrgent(name)),
+  stays -= queue_.LessUrgentThan(name, waiting.level);
+  if (absl::Status status = check(stays); !status.ok() && !IsWithinShare(task, waiting, max_requests)) return status;
+  const auto evict = [&](WaitingTask* other, const char* who) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    evicted.push_back({.task = Remove(other),
                        .reason = DropReason::kQueueFull,
-                       .status = QueueFullError(absl::StrCat("the queue of model \"", name,
-                                                             "\" is full: a request of a more urgent level came"))});
+                       .status = QueueFullError(
+                           absl::StrCat("the queue of model \"", name, "\" is full: a request of ", who, " came"))});
+  };
+  for (;;) {
+    const Load load = queue_.OfModel(name);
+    if (check(load).ok()) return absl::OkStatus();
+    if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
+      evict(queue_.LeastUrgent(name), "a more urgent level");
+    } else {
+      // Somebody else holds more than a share, or there would be room.
+      const auto size = load.requests >= max_requests ? &Load::requests : &Load::bytes;
+      evict(queue_.NewestOfLargestHold(name, waiting.level, size), "a client that holds less of it");
+    }
   }
-  return absl::OkStatus();
+}
+
+bool Batcher::IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const {
+  const std::string& model = task.model->info.name;
+  Load more_urgent = queue_.OfModel(model);
+  more_urgent -= queue_.LessUrgentThan(model, waiting.level - 1);
+  const TaskQueue::Holds holds = queue_.HoldsOf(model, waiting.level, task.task.client);
+  return (holds.own.requests + 1) * holds.num_clients <= max_requests - more_urgent.requests &&
+         (holds.own.bytes + waiting.bytes) * holds.num_clients <= options_.max_queue_bytes - more_urgent.bytes;
 }
 
 std::unique_ptr<WaitingTask> Batcher::Remove(WaitingTask* task) {
@@ -181,7 +199,7 @@ bool Batcher::Cancel(uint64_t ticket, DropReason reason) {
 
 bool Batcher::HasWorkFor(size_t device) const {
   if (queue_.empty()) return false;
-  const WaitingTask& task = *queue_.MostUrgent();
+  const WaitingTask& task = *queue_.First();
   for (size_t i = 0; i < num_waiting_workers_.size(); ++i) {
     const bool waits = i != device && num_waiting_workers_[i] > 0;
     if (waits && latency_.EndsSooner(*task.queued.model, task.points, i, device)) return false;
@@ -231,7 +249,7 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
   queue_.Promote(now);
   Batch batch;
   batch.device = device;
-  while (WaitingTask* lead = queue_.MostUrgent()) {
+  while (WaitingTask* lead = queue_.First()) {
     const absl::Time end = now + LatencyModel::Expected(*lead->queued.model, device, lead->points, 1);
     if (lead->expiry <= now) {
       ended.push_back(Expire(lead, now));
@@ -245,8 +263,9 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
       int64_t points = 0;
       for (WaitingTask* task : Fill(lead, device, now)) {
         points += task->points;
-        batch.tasks.push_back(std::move(Remove(task)->queued));
+        batch.tasks.push_back(std::move(queue_.Run(task)->queued));
       }
+      ObserveDepth(batch.tasks.front().model->info.name);
       batch.id = next_batch_++;
       batch.points = points;
       batch.predicted =
@@ -265,13 +284,13 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   };
   int max_level = std::numeric_limits<int>::max();  // the most urgent of another version has it
   for (const auto& [other, version] : queue_.versions()) {
-    if (other != &model) max_level = std::min(max_level, (*version.tasks.begin())->level);
+    if (other != &model) max_level = std::min(max_level, version.num_by_level.begin()->first);
   }
 
   // Workers that wait take their share.
   const TaskQueue::Version& waiting = queue_.versions().at(&model);
   const int num_idle = std::accumulate(num_waiting_workers_.begin(), num_waiting_workers_.end(), 0);
-  const int64_t share = (static_cast<int64_t>(waiting.tasks.size()) + num_idle) / (1 + num_idle);  // rounded up
+  const int64_t share = (waiting.num_tasks + num_idle) / (1 + num_idle);  // rounded up
   const BatchLimits limits = MemoryModel::LimitsOf(model, device, options_.max_batch_bytes(device));
   const int64_t max_requests = std::min(limits.max_requests, share);
 
@@ -283,22 +302,30 @@ std::vector<WaitingTask*> Batcher::Fill(WaitingTask* lead, size_t device, absl::
   absl::Time must_end = absl::InfiniteFuture();
   if (lead->deadline >= end) must_end = lead->deadline;
   int num_candidates = 0;
-  for (WaitingTask* task : waiting.tasks) {
-    if (task == lead) continue;
-    if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) break;
-    if (task->level > max_level) break;
-    if (task->expiry <= now) continue;
-    if (points + task->points > limits.max_points) {
-      if (task->latest_start < end) break;
-      must_end = std::min(must_end, task->latest_start);
-      continue;
+  for (const auto& [level, num_tasks] : waiting.num_by_level) {
+    if (level > max_level) break;
+    ClientTurns::Cursor turns = queue_.TasksOf(&model, level);
+    while (WaitingTask* task = turns.Next()) {
+      if (task == lead) {
+        turns.Take();
+        continue;
+      }
+      if (static_cast<int64_t>(tasks.size()) >= max_requests || ++num_candidates > kMaxCandidates) return tasks;
+      if (task->expiry <= now) continue;
+      if (points + task->points > limits.max_points) {
+        if (task->latest_start < end) return tasks;
+        must_end = std::min(must_end, task->latest_start);
+        continue;
+      }
+      const absl::Time grown_end = end_of(points + task->points, tasks.size() + 1);
+      if (task->deadline < grown_end && turns.is_shared()) continue;  // it would take others' places in vain
+      if (grown_end > must_end) return tasks;
+      points += task->points;
+      end = grown_end;
+      tasks.push_back(task);
+      turns.Take();
+      if (task->deadline >= end) must_end = std::min(must_end, task->deadline);
     }
-    const absl::Time grown_end = end_of(points + task->points, tasks.size() + 1);
-    if (grown_end > must_end) break;
-    points += task->points;
-    end = grown_end;
-    tasks.push_back(task);
-    if (task->deadline >= end) must_end = std::min(must_end, task->deadline);
   }
   return tasks;
 }

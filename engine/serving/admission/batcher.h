@@ -8,13 +8,25 @@
 // - Admission: a task is refused at once if it is predicted to end after its deadline, or to start after the model's
 //   max_queue_delay. Where more workers are idle than tasks wait, every task that has not expired is admitted and runs:
 //   so predictions that are too high correct themselves.
-// - Order: by level, then by the latest start that meets the deadline. A task that has waited for half of its time, or
-//   of max_queue_delay, goes to level 0.
-// - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version. It takes the most urgent
-//   task of all, then tasks of the same version in their order. Each must fit the BatchLimits, and with it the batch
-//   must be predicted (by an upper bound) to make every deadline that it would make without it. A task that does not
-//   fit is passed over where it can wait for this batch to end. Tasks of a level below another model's most urgent one
-//   do not ride along.
+// - Order: by level. Within a level clients (InferTask::client) take turns, each with an equal share of the device
+//   (ClientTurns); the most urgent task of those whose turn it is comes first. Urgency is the latest start that meets
+//   the deadline. A task that has waited for half of its time, or of max_queue_delay, goes to level 0.
+// - Promises: the prediction counts what waits at the level as far as its turn comes first, and expects other clients
+//   to go on as they did lately. So a client with few requests is admitted however many another has. A promise holds
+//   while no further client comes to the level and none sends more than before. A client that does takes its turns,
+//   and no more: each of n clients that wait keeps 1/n of the device. A task that cannot meet its deadline any more is
+//   given up (DEADLINE_UNMEETABLE) when it is first in turn.
+// - Levels above 0: a client that comes there may find tasks of another that were promoted, and waits for all of them,
+//   until it has waited for half of its own time.
+// - Room: a full queue refuses. A task whose client holds, with it, no more than its share of the room (what more
+//   urgent levels leave, by the number of clients that wait at its level) takes the place of the newest task of the
+//   client that holds most there. As many clients as the queue has places keep out the next one.
+// - Batches: a batch closes as soon as a worker asks, and holds tasks of one model version. It takes the task whose
+//   turn it is, then tasks of the same version by turns. Each must fit the BatchLimits, and with it the batch must be
+//   predicted (by an upper bound) to make every deadline that it would make without it. A task that does not fit is
+//   passed over where it can wait for this batch to end. One that would end late does not ride along where a level has
+//   several clients: it would take their places in vain. Tasks of a level below another model's most urgent one do not
+//   ride along.
 // - Expiry is exact: a thread sleeps until the first task expires.
 // - Threads: thread-safe. Push never blocks; Pop does.
 
@@ -44,7 +56,7 @@
 namespace voxserve {
 
 struct Batch {
-  std::vector<QueuedTask> tasks;  // of one model version, the most urgent first
+  std::vector<QueuedTask> tasks;  // of one model version, in turn
   size_t device = 0;              // that it was formed for
   uint64_t id = 0;
   int64_t points = 0;
@@ -73,7 +85,8 @@ class Batcher {
   // On an error the task is not taken, and its `done` is left to the caller: UNAVAILABLE (DRAINING), INVALID_ARGUMENT
   // (BAD_PRIORITY), DEADLINE_EXCEEDED (DEADLINE_EXPIRED: it has passed; DEADLINE_UNMEETABLE), RESOURCE_EXHAUSTED
   // (QUEUE_FULL, with a retry delay). A more urgent task that finds its model's queue full takes the place of the
-  // newest of the least urgent level, which gets QUEUE_FULL. A task without a deadline gets the model's default one.
+  // newest of the least urgent level, and one of a client below its share that of the client that holds most: that
+  // task gets QUEUE_FULL. A task without a deadline gets the model's default one.
   absl::Status Push(QueuedTask& task);
 
   // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its time was over.
@@ -124,9 +137,13 @@ class Batcher {
   // Returns the task as it will wait, all but `queued` set, or why it is refused.
   absl::StatusOr<std::unique_ptr<WaitingTask>> Admit(const QueuedTask& task, absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // OK where there is room, which less urgent tasks may have made.
-  absl::Status MakeRoom(const ServedModel& model, const WaitingTask& task, std::vector<Ended>& evicted)
+  // OK where there is room, which less urgent tasks and clients with more than their share may have made.
+  absl::Status MakeRoom(const QueuedTask& task, const WaitingTask& waiting, std::vector<Ended>& evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Returns true if the task's client holds no more than its share of its model's queue, together with the task.
+  bool IsWithinShare(const QueuedTask& task, const WaitingTask& waiting, int64_t max_requests) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   bool HasWorkFor(size_t device) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   Batch Form(size_t device, std::vector<Ended>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,46 +1,9 @@
 #include "engine/serving/admission/task_queue.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 
 namespace voxserve {
-namespace {
-
-void Count(TaskQueue::Load& load, const WaitingTask& task, int64_t sign) {
-  load.requests += sign;
-  load.points += sign * task.points;
-  load.bytes += sign * task.bytes;
-}
-
-int64_t BytesOf(const InferTask& task) {
-  if (task.sweeps.empty()) return static_cast<int64_t>(task.cloud.bytes().size());
-  int64_t bytes = 0;
-  for (const PlacedSweep& placed : task.sweeps) bytes += static_cast<int64_t>(placed.sweep->cloud.bytes().size());
-  return bytes;
-}
-
-}  // namespace
-
-WaitingTask::WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now)
-    : level(task.task.priority),
-      points(task.task.num_points()),
-      bytes(BytesOf(task.task)),
-      deadline(task.task.deadline) {
-  const ModelConfig::Batching& batching = task.model->batching;
-  if (deadline == absl::InfiniteFuture()) deadline = now + batching.default_timeout;
-  const absl::Time longest_wait = now + batching.max_queue_delay;
-  expiry = std::min(deadline, longest_wait);
-  latest_start = std::min(deadline - latency.LongestAlone(*task.model, points), longest_wait);
-  const absl::Duration head_start = std::max(absl::ZeroDuration(), now - task.task.waiting_since);
-  // It does not pass the tasks whose deadlines are close: they were admitted without it.
-  urgency = std::max(latest_start - head_start, std::min(latest_start, now + batching.max_queue_delay / 2));
-  promotion = now + (expiry - now) / 2 - head_start;
-}
-
-bool TaskQueue::MoreUrgent::operator()(const WaitingTask* a, const WaitingTask* b) const {
-  return std::tie(a->level, a->urgency, a->arrival) < std::tie(b->level, b->urgency, b->arrival);
-}
 
 bool TaskQueue::Earlier::operator()(const WaitingTask* a, const WaitingTask* b) const {
   return std::tie(a->*time, a->arrival) < std::tie(b->*time, b->arrival);
@@ -51,41 +14,74 @@ WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
   added->arrival = next_arrival_++;
   owned_[added->queued.ticket] = std::move(task);
   by_expiry_.insert(added);
-  Link(added);
+  Count(added);
+  EnterLevel(added);
   return added;
 }
 
 std::unique_ptr<WaitingTask> TaskQueue::Remove(WaitingTask* task) {
-  Unlink(task);
+  LeaveLevel(task, /*runs=*/false);
+  return Release(task);
+}
+
+std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task) {
+  LeaveLevel(task, /*runs=*/true);
+  return Release(task);
+}
+
+std::unique_ptr<WaitingTask> TaskQueue::Release(WaitingTask* task) {
+  Discount(task);
   by_expiry_.erase(task);
   auto owner = owned_.extract(task->queued.ticket);
   return std::move(owner.mapped());
 }
 
-void TaskQueue::Link(WaitingTask* task) {
-  const int priority = task->queued.task.priority;
-  Version& version = versions_[task->queued.model.get()];
-  version.tasks.insert(task);
-  if (version.by_level.size() <= static_cast<size_t>(priority)) version.by_level.resize(priority + 1);
-  Count(version.by_level[priority], *task, 1);
-  Level& level = models_[task->queued.model->info.name][priority];
-  level.tasks.insert(task);
-  Count(level.load, *task, 1);
+void TaskQueue::Count(WaitingTask* task) {
+  const int priority = task->priority();
+  Version& version = versions_[task->model()];
+  ++version.num_tasks;
+  if (version.by_priority.size() <= static_cast<size_t>(priority)) version.by_priority.resize(priority + 1);
+  version.by_priority[priority].Add(*task);
+  Priority& counts = models_[task->model()->info.name][priority];
+  for (Hold* hold : {&counts.all, &counts.by_client[task->client()]}) {
+    hold->load.Add(*task);
+    hold->tasks.insert(task);
+  }
+}
+
+void TaskQueue::Discount(WaitingTask* task) {
+  const int priority = task->priority();
+  const auto version = versions_.find(task->model());
+  version->second.by_priority[priority].Subtract(*task);
+  if (--version->second.num_tasks == 0) versions_.erase(version);
+  const auto model = models_.find(task->model()->info.name);
+  const auto counts = model->second.find(priority);
+  const auto client = counts->second.by_client.find(task->client());
+  for (Hold* hold : {&counts->second.all, &client->second}) {
+    hold->load.Subtract(*task);
+    hold->tasks.erase(task);
+  }
+  if (client->second.tasks.empty()) counts->second.by_client.erase(client);
+  if (counts->second.all.tasks.empty()) model->second.erase(counts);
+  if (model->second.empty()) models_.erase(model);
+}
+
+void TaskQueue::EnterLevel(WaitingTask* task) {
+  levels_[task->level].Add(task);
+  ++versions_[task->model()].num_by_level[task->level];
   if (task->level > 0) by_promotion_.insert(task);
 }
 
-void TaskQueue::Unlink(WaitingTask* task) {
-  const int priority = task->queued.task.priority;
-  const auto version = versions_.find(task->queued.model.get());
-  version->second.tasks.erase(task);
-  Count(version->second.by_level[priority], *task, -1);
-  if (version->second.tasks.empty()) versions_.erase(version);
-  const auto model = models_.find(task->queued.model->info.name);
-  const auto level = model->second.find(priority);
-  level->second.tasks.erase(task);
-  Count(level->second.load, *task, -1);
-  if (level->second.tasks.empty()) model->second.erase(level);
-  if (model->second.empty()) models_.erase(model);
+void TaskQueue::LeaveLevel(WaitingTask* task, bool runs) {
+  const auto level = levels_.find(task->level);
+  if (runs) {
+    level->second.Run(task);
+  } else {
+    level->second.Remove(task);
+  }
+  if (level->second.empty()) levels_.erase(level);
+  std::map<int, int64_t>& num_by_level = versions_[task->model()].num_by_level;
+  if (--num_by_level[task->level] == 0) num_by_level.erase(task->level);
   if (task->level > 0) by_promotion_.erase(task);
 }
 
@@ -94,51 +90,72 @@ WaitingTask* TaskQueue::Find(uint64_t ticket) const {
   return it == owned_.end() ? nullptr : it->second.get();
 }
 
-std::vector<WaitingWork> TaskQueue::WorkUpTo(int level) const {
+std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const std::string& client) const {
+  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  if (const auto turns = levels_.find(level); turns != levels_.end()) beyond = turns->second.AheadBeyondWaiting(client);
   std::vector<WaitingWork> work;
   for (const auto& [model, version] : versions_) {
-    WaitingWork sum{.model = model};
-    for (size_t i = 0; i < version.by_level.size() && static_cast<int>(i) <= level; ++i) {
-      sum.points += version.by_level[i].points;
-      sum.requests += version.by_level[i].requests;
+    Load sum;
+    for (size_t i = 0; i < version.by_priority.size() && static_cast<int>(i) <= level; ++i) {
+      sum += version.by_priority[i];
     }
-    if (sum.requests > 0) work.push_back(sum);
+    if (const auto found = beyond.find(model); found != beyond.end()) sum += found->second;
+    if (sum.requests > 0) work.push_back({.model = model, .points = sum.points, .requests = sum.requests});
   }
   return work;
 }
 
-WaitingTask* TaskQueue::MostUrgent() const {
-  WaitingTask* most_urgent = nullptr;
-  for (const auto& [model, version] : versions_) {
-    WaitingTask* first = *version.tasks.begin();
-    if (most_urgent == nullptr || MoreUrgent()(first, most_urgent)) most_urgent = first;
-  }
-  return most_urgent;
-}
-
-TaskQueue::Load TaskQueue::LessUrgentThan(const std::string& name, int level) const {
+Load TaskQueue::LessUrgentThan(const std::string& name, int priority) const {
   Load sum;
   const auto model = models_.find(name);
   if (model == models_.end()) return sum;
-  for (auto it = model->second.upper_bound(level); it != model->second.end(); ++it) {
-    sum.requests += it->second.load.requests;
-    sum.points += it->second.load.points;
-    sum.bytes += it->second.load.bytes;
-  }
+  for (auto it = model->second.upper_bound(priority); it != model->second.end(); ++it) sum += it->second.all.load;
   return sum;
 }
 
 WaitingTask* TaskQueue::LeastUrgent(const std::string& name) const {
   const auto model = models_.find(name);
-  return model == models_.end() ? nullptr : *model->second.rbegin()->second.tasks.rbegin();
+  return model == models_.end() ? nullptr : *model->second.rbegin()->second.all.tasks.rbegin();
+}
+
+const TaskQueue::Priority* TaskQueue::FindPriority(const std::string& name, int priority) const {
+  const auto model = models_.find(name);
+  if (model == models_.end()) return nullptr;
+  const auto counts = model->second.find(priority);
+  return counts == model->second.end() ? nullptr : &counts->second;
+}
+
+TaskQueue::Holds TaskQueue::HoldsOf(const std::string& name, int priority, const std::string& client) const {
+  Holds holds{.num_clients = 1, .own = {}};
+  const Priority* counts = FindPriority(name, priority);
+  if (counts == nullptr) return holds;
+  const auto own = counts->by_client.find(client);
+  const bool holds_some = own != counts->by_client.end();
+  if (holds_some) holds.own = own->second.load;
+  holds.num_clients = static_cast<int64_t>(counts->by_client.size()) + (holds_some ? 0 : 1);
+  return holds;
+}
+
+WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const {
+  const Priority* counts = FindPriority(name, priority);
+  if (counts == nullptr) return nullptr;
+  const Hold* largest = nullptr;
+  for (const auto& [client, hold] : counts->by_client) {
+    // Of equal ones the client gives way that came last.
+    const auto rank = [size](const Hold& one) {
+      return std::make_pair(one.load.*size, (*one.tasks.rbegin())->arrival);
+    };
+    if (largest == nullptr || rank(hold) > rank(*largest)) largest = &hold;
+  }
+  return *largest->tasks.rbegin();
 }
 
 void TaskQueue::Promote(absl::Time now) {
   while (!by_promotion_.empty() && (*by_promotion_.begin())->promotion <= now) {
     WaitingTask* task = *by_promotion_.begin();
-    Unlink(task);
+    LeaveLevel(task, /*runs=*/false);
     task->level = 0;
-    Link(task);
+    EnterLevel(task);
   }
 }
 

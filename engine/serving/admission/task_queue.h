@@ -1,9 +1,14 @@
 #pragma once
 
-// TaskQueue holds the tasks that wait, in every order that the Batcher asks for: by urgency within a model version, by
-// expiry, by arrival.
+// TaskQueue holds the tasks that wait, in every order that the Batcher asks for: by level, turn and urgency, by expiry,
+// by arrival.
 //
-// - Cost: every operation is logarithmic in the number of tasks.
+// - Levels rule: a task of a lower level comes first. Within a level clients take turns (ClientTurns).
+// - Promotion: a task that was promoted to level 0 takes turns there. It is still counted at its own priority:
+// otherwise
+//   it would keep out the urgent tasks that it was promoted to run among.
+// - Cost: every operation is logarithmic in the number of tasks, but for WorkAhead, TasksOf and LargestHold, which are
+//   linear in the number of clients that wait. The queue's limit bounds that.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -15,74 +20,58 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "engine/serving/admission/client_turns.h"
 #include "engine/serving/admission/latency_model.h"
-#include "engine/serving/admission/served_model.h"
-#include "engine/tensor/infer_task.h"
+#include "engine/serving/admission/waiting_task.h"
 
 namespace voxserve {
 
-struct QueuedTask {
-  uint64_t ticket = 0;  // no two tasks that wait have the same
-  InferTask task;
-  ModelHandle model;    // never null; keeps the version alive
-  absl::Time enqueued;  // Push sets it
-};
-
-// A task, and what orders it.
-struct WaitingTask {
-  // Sets all but `queued` and `arrival`, for a task that comes now. latest_start follows from the latency model.
-  WaitingTask(const QueuedTask& task, const LatencyModel& latency, absl::Time now);
-
-  QueuedTask queued;
-  int level = 0;       // its priority, until it is promoted to 0, the most urgent
-  int64_t points = 0;  // of its clouds, as are the bytes
-  int64_t bytes = 0;
-  absl::Time deadline;             // of the answer; never infinite
-  absl::Time expiry;               // when waiting on is of no use
-  absl::Time latest_start;         // to meet its deadline alone, and within the model's max_queue_delay
-  absl::Time urgency;              // latest_start, less the time that the task which it replaces has waited
-  absl::Time promotion;            // when it has waited for so long that it goes to level 0
-  bool found_idle_worker = false;  // admitted without a prediction; it runs unless it expires
-  uint64_t arrival = 0;            // Add sets it; ascending
-};
-
 class TaskQueue {
  public:
-  // More urgent: the level, then the urgency, then the arrival.
-  struct MoreUrgent {
-    bool operator()(const WaitingTask* a, const WaitingTask* b) const;
-  };
-  using Tasks = std::set<WaitingTask*, MoreUrgent>;
-  struct Load {
-    int64_t requests = 0;
-    int64_t points = 0;
-    int64_t bytes = 0;
-  };
-  // The tasks of one version. A promoted task comes earlier, and is still counted at its own priority: otherwise it
-  // would keep out the urgent tasks that it was promoted to run among.
+  // What waits of one version.
   struct Version {
-    Tasks tasks;                 // most urgent first
-    std::vector<Load> by_level;  // index: priority
+    int64_t num_tasks = 0;
+    std::map<int, int64_t> num_by_level;  // levels with tasks
+    std::vector<Load> by_priority;
   };
 
   WaitingTask* Add(std::unique_ptr<WaitingTask> task);
+  // The task leaves without having run.
   std::unique_ptr<WaitingTask> Remove(WaitingTask* task);
+  // The task leaves to run, which is a turn of its client.
+  std::unique_ptr<WaitingTask> Run(WaitingTask* task);
 
   bool empty() const { return owned_.empty(); }
   int64_t size() const { return static_cast<int64_t>(owned_.size()); }
   // Returns nullptr where the task does not wait.
   WaitingTask* Find(uint64_t ticket) const;
   const std::map<const ServedModel*, Version>& versions() const { return versions_; }
-  // Returns the work of levels 0 to `level`, by version.
-  std::vector<WaitingWork> WorkUpTo(int level) const;
-  // Returns the most urgent task of all; nullptr: none.
-  WaitingTask* MostUrgent() const;
+  // Returns the work, by version, that is expected to run before a task of this level and client that comes now: all of
+  // more urgent priorities, the client's own, and the other clients' as far as their turns come first
+  // (ClientTurns::AheadBeyondWaiting).
+  std::vector<WaitingWork> WorkAhead(int level, const std::string& client) const;
+  // Returns the task whose turn it is, of all; nullptr: none waits.
+  WaitingTask* First() const { return levels_.empty() ? nullptr : levels_.begin()->second.First(); }
+  // Returns the tasks of one version and level, in turn; the level has tasks. Valid until a task comes or goes.
+  ClientTurns::Cursor TasksOf(const ServedModel* version, int level) const {
+    return ClientTurns::Cursor(levels_.at(level), version);
+  }
+
   // Returns the load of all versions of a model.
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
-  // Returns the part of it that has a level above `level`.
-  Load LessUrgentThan(const std::string& name, int level) const;
-  // Returns the newest task of a model's highest level, which holds the least urgent ones; nullptr: none.
+  // Returns the part of it that has a priority above `priority`.
+  Load LessUrgentThan(const std::string& name, int priority) const;
+  // Returns the newest task of a model's highest priority number, which are the least urgent ones; nullptr: none.
   WaitingTask* LeastUrgent(const std::string& name) const;
+
+  // What the clients hold of a model's queue at one priority.
+  struct Holds {
+    int64_t num_clients = 0;  // that hold something, and the one that is asked for
+    Load own;                 // of the one that is asked for
+  };
+  Holds HoldsOf(const std::string& name, int priority, const std::string& client) const;
+  // Returns the newest task of the client that holds most by `size` (requests, bytes); nullptr: nobody holds any.
+  WaitingTask* NewestOfLargestHold(const std::string& name, int priority, int64_t Load::*size) const;
 
   // Returns the first task to expire; nullptr: none.
   WaitingTask* FirstToExpire() const { return by_expiry_.empty() ? nullptr : *by_expiry_.begin(); }
@@ -97,16 +86,26 @@ class TaskQueue {
   struct ByArrival {
     bool operator()(const WaitingTask* a, const WaitingTask* b) const { return a->arrival < b->arrival; }
   };
-  struct Level {
+  struct Hold {
     Load load;
     std::set<WaitingTask*, ByArrival> tasks;
   };
-  using Model = std::map<int, Level>;  // levels with tasks, of all versions together
+  // Of one model and priority.
+  struct Priority {
+    Hold all;
+    absl::flat_hash_map<std::string, Hold> by_client;  // with tasks
+  };
+  using Model = std::map<int, Priority>;  // priorities with tasks, of all versions together
 
-  void Link(WaitingTask* task);
-  void Unlink(WaitingTask* task);
+  const Priority* FindPriority(const std::string& name, int priority) const;
+  void Count(WaitingTask* task);
+  void Discount(WaitingTask* task);
+  void EnterLevel(WaitingTask* task);
+  void LeaveLevel(WaitingTask* task, bool runs);
+  std::unique_ptr<WaitingTask> Release(WaitingTask* task);
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<WaitingTask>> owned_;  // by ticket
+  std::map<int, ClientTurns> levels_;                                  // with tasks
   std::map<const ServedModel*, Version> versions_;                     // with tasks
   absl::flat_hash_map<std::string, Model> models_;                     // with tasks
   std::set<WaitingTask*, Earlier> by_expiry_{Earlier{&WaitingTask::expiry}};

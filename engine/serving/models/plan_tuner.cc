@@ -27,6 +27,9 @@ constexpr absl::Duration kTimeLimit = absl::Minutes(10);
 // After a run that took the device for itself: so many times its time.
 constexpr int kRestShare = 4;
 
+// Scans may take one part in so many of the process's memory limit.
+constexpr int64_t kMemoryShare = 4;
+
 }  // namespace
 
 PlanTuner::PlanTuner(Options options) : options_(options), thread_([this] { Loop(); }) {}
@@ -47,7 +50,9 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
   };
   // One that the engine began by itself and that still waits for scans makes way.
   for (const std::shared_ptr<Search>& search : waiting_) {
-    if (is_of_model(search) && !search->task.done) search->is_cancelled = true;
+    if (!is_of_model(search) || search->task.done) continue;
+    search->is_cancelled = true;
+    LetGo(*search);
   }
   if (is_of_model(running_) || std::any_of(waiting_.begin(), waiting_.end(), is_of_model)) {
     return WithReason(absl::FailedPreconditionError(absl::StrCat("a plan for model \"", model->info.name, "\" version ",
@@ -68,18 +73,20 @@ absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesyste
 
 void PlanTuner::Cancel(uint64_t ticket) {
   absl::MutexLock lock(&mutex_);
-  if (running_ != nullptr && running_->ticket == ticket) running_->is_cancelled = true;
-  for (const std::shared_ptr<Search>& search : waiting_) {
-    if (search->ticket == ticket) search->is_cancelled = true;
-  }
-  changed_.SignalAll();
+  CancelWhere([ticket](const Search& search) { return search.ticket == ticket; });
 }
 
 void PlanTuner::CancelAllOf(const ModelHandle& model) {
   absl::MutexLock lock(&mutex_);
-  if (running_ != nullptr && running_->model == model) running_->is_cancelled = true;
+  CancelWhere([&model](const Search& search) { return search.model == model; });
+}
+
+void PlanTuner::CancelWhere(absl::FunctionRef<bool(const Search&)> is_meant) {
+  if (running_ != nullptr && is_meant(*running_)) running_->is_cancelled = true;  // it still reads its scans
   for (const std::shared_ptr<Search>& search : waiting_) {
-    if (search->model == model) search->is_cancelled = true;
+    if (!is_meant(*search)) continue;
+    search->is_cancelled = true;
+    LetGo(*search);
   }
   changed_.SignalAll();
 }
@@ -89,16 +96,48 @@ void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
     if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
-    search->scans.push_back(scan);
-    changed_.SignalAll();
+    Keep(*search, scan);
   }
+}
+
+void PlanTuner::Keep(Search& search, const InferTask& scan) {
+  const int64_t bytes = scan.num_bytes();
+  int64_t max_bytes = options_.max_scan_bytes;
+  if (options_.memory != nullptr && options_.memory->limit_bytes() > 0) {
+    max_bytes = std::min(max_bytes, options_.memory->limit_bytes() / kMemoryShare);
+  }
+  MemoryBudget::Reservation reservation;
+  bool has_room = num_scans_ < options_.max_scans && bytes <= max_bytes - scan_bytes_;
+  if (has_room && options_.memory != nullptr) {
+    absl::StatusOr<MemoryBudget::Reservation> reserved = options_.memory->Reserve(MemoryBudget::Use::kTuning, bytes);
+    has_room = reserved.ok();
+    if (has_room) reservation = *std::move(reserved);
+  }
+  if (!has_room) {
+    ++search.num_passed_over;
+    return;
+  }
+  if (search.scans.empty()) search.deadline = std::min(search.deadline, absl::Now() + options_.max_scan_age);
+  search.scans.push_back(scan);
+  search.reservations.push_back(std::move(reservation));
+  search.scan_bytes += bytes;
+  ++num_scans_;
+  scan_bytes_ += bytes;
+  changed_.SignalAll();
+}
+
+void PlanTuner::LetGo(Search& search) {
+  num_scans_ -= static_cast<int64_t>(search.scans.size());
+  scan_bytes_ -= search.scan_bytes;
+  search.scans.clear();
+  search.reservations.clear();
+  search.scan_bytes = 0;
 }
 
 void PlanTuner::Stop() {
   absl::MutexLock lock(&mutex_);
   stopped_ = true;
-  if (running_ != nullptr) running_->is_cancelled = true;
-  changed_.SignalAll();
+  CancelWhere([](const Search&) { return true; });
   while (running_ != nullptr || !waiting_.empty()) changed_.Wait(&mutex_);
 }
 
@@ -110,7 +149,6 @@ std::shared_ptr<PlanTuner::Search> PlanTuner::Next() {
     absl::Time wake = absl::InfiniteFuture();
     for (auto search = waiting_.begin(); search != waiting_.end(); ++search) {
       Search& waiting = **search;
-      if (stopped_) waiting.is_cancelled = true;
       if (waiting.is_cancelled || waiting.has_all_scans() || waiting.deadline <= now) {
         running_ = *search;
         waiting_.erase(search);
@@ -147,6 +185,7 @@ void PlanTuner::Loop() {
     }
     {
       absl::MutexLock lock(&mutex_);
+      LetGo(*search);
       search->has_ended = true;  // whoever hears of it may begin the next one
     }
     if (search->task.done) search->task.done(std::move(result));
@@ -168,6 +207,12 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
 
 absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
   if (search.is_cancelled) return Cancelled();
+  if (search.scans.empty() && search.num_passed_over > 0) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "none of ", search.num_passed_over, " scans for model \"", search.model->info.name,
+                          "\" fitted the memory that searches may keep scans in")),
+                      error_reason::kOutOfMemory);
+  }
   if (search.scans.empty()) {
     return WithReason(
         absl::DeadlineExceededError(absl::StrCat("no scan for model \"", search.model->info.name, "\" came within ",

@@ -4,6 +4,10 @@
 //
 // - Scans: a search waits until enough requests of its model came by, and keeps their clouds until it ends; where a
 //   stream accumulates sweeps, the clouds of all of them. No other part keeps whole clouds longer than their requests.
+// - Bounds: all searches together keep at most Options::max_scans scans of max_scan_bytes, and a quarter of the
+//   process's memory limit. A scan that does not fit is passed over. A search that has a scan begins at the latest
+//   max_scan_age after that came, or after the searches before it. Scans are freed when the search has run, and at once
+//   where one that waits is cancelled.
 // - Device: a search runs in a context of its own. Each run has the device to itself, so that its time is not that of
 //   the requests beside it. Then the search rests four times as long: requests have four fifths of the device, and wait
 //   for one run at most.
@@ -22,12 +26,14 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/executor/device_arbiter.h"
 #include "engine/runtime/devices.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/tune_task.h"
@@ -46,6 +52,11 @@ class PlanTuner {
     kernels::ThreadPool* pool = nullptr;
     PlanStore* store = nullptr;
     EngineObserver* observer = nullptr;  // may be null
+    MemoryBudget* memory = nullptr;      // may be null
+    // Of all searches together.
+    int64_t max_scans = 200;
+    int64_t max_scan_bytes = int64_t{256} << 20;
+    absl::Duration max_scan_age = absl::Hours(1);
   };
 
   explicit PlanTuner(Options options);
@@ -60,7 +71,8 @@ class PlanTuner {
 
   // Whether a search waits for scans: others need not be offered.
   bool is_collecting() const { return num_collecting_ > 0; }
-  // Gives the input of a request that was accepted, its cloud or sweeps alone, to the search for its model.
+  // Gives the input of a request that was accepted, its cloud or sweeps alone, to the search for its model. The search
+  // keeps it if there is room.
   void Offer(const ServedModel& model, const InferTask& scan);
 
   // Cancels all searches and takes no more. Waits for the one under way.
@@ -73,7 +85,11 @@ class PlanTuner {
     std::filesystem::path version_folder;
     TuneTask task;
     absl::Time deadline;  // for its scans
+    // Under the tuner's lock until the search runs.
     std::vector<InferTask> scans;
+    std::vector<MemoryBudget::Reservation> reservations;  // for the scans
+    int64_t scan_bytes = 0;
+    int64_t num_passed_over = 0;  // scans that there was no room for
     std::atomic<bool> is_cancelled{false};
     bool was_told = false;  // that it waits; under the tuner's lock, as the next
     bool has_ended = false;
@@ -81,6 +97,12 @@ class PlanTuner {
     bool has_all_scans() const { return scans.size() >= static_cast<size_t>(task.num_scans); }
   };
 
+  // Keeps the scan, if there is room.
+  void Keep(Search& search, const InferTask& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Frees the scans of a search that needs them no more.
+  void LetGo(Search& search) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Cancels the searches for which the function returns true.
+  void CancelWhere(absl::FunctionRef<bool(const Search&)> is_meant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Loop();
   // Progress of searches that are new; lets go of the lock meanwhile.
   void TellWhoWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -100,6 +122,8 @@ class PlanTuner {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::shared_ptr<Search>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Search> running_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_scans_ ABSL_GUARDED_BY(mutex_) = 0;  // kept by all searches, as the next
+  int64_t scan_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -51,6 +51,7 @@ struct FakeBatcher {
     absl::Duration timeout = absl::Milliseconds(900);  // infinite: no deadline
     int priority = 0;
     std::shared_ptr<ServedModel> model;  // null: the batcher's
+    std::string client;
   };
 
   FakeBatcher() : FakeBatcher(Options()) {}
@@ -81,6 +82,7 @@ struct FakeBatcher {
   QueuedTask Task(uint64_t ticket, const TaskOptions& options) {
     QueuedTask task = FakeTask(ticket, options.model ? options.model : model, &answer(ticket), options.points);
     task.task.priority = options.priority;
+    task.task.client = options.client;
     task.task.deadline = clock.now() + options.timeout;
     return task;
   }

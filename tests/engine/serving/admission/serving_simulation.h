@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -41,10 +42,22 @@ class ServingSimulation {
     double size_spread = 0;  // clouds have kPoints * (1 +- spread)
   };
 
+  // Somebody who keeps `in_flight` requests under way, and sends the next one `pause` after an answer. A refusal is an
+  // answer too, after which the pause is 5 ms or more.
+  struct Client {
+    std::string name;
+    int in_flight = 1;
+    absl::Duration pause;
+    absl::Duration timeout = absl::Milliseconds(50);
+    double size = 1;  // of a cloud, in kPoints
+    int priority = 0;
+  };
+
   struct Counts {
     int64_t sent = 0, refused = 0, met = 0, late = 0, dropped = 0;  // dropped: admitted, and refused later
     int64_t batches = 0, most_waiting = 0;
-    absl::Duration longest_wait;  // of those that ran
+    absl::Duration longest_wait;     // of those that ran
+    absl::Duration longest_latency;  // of those that met their deadline
     absl::Duration span;
 
     int64_t ended() const { return met + late + dropped; }  // of those admitted
@@ -114,6 +127,37 @@ class ServingSimulation {
     return counts;
   }
 
+  // Returns the counts by client, of the answers that come in the next `span`.
+  std::vector<Counts> RunClients(const std::vector<Client>& clients, absl::Duration span) {
+    std::vector<Counts> counts(clients.size(), {.span = span});
+    clients_ = &clients;
+    client_counts_ = &counts;
+    for (size_t i = 0; i < clients.size(); ++i) {
+      for (int k = 0; k < clients[i].in_flight; ++k) sends_.emplace(clock_.now() + k * absl::Microseconds(1), i);
+    }
+    const absl::Time end = clock_.now() + span;
+    for (;;) {
+      absl::Time next = batcher_.NextExpiry();
+      if (!sends_.empty()) next = std::min(next, sends_.begin()->first);
+      for (const Device& device : devices_) next = std::min(next, NextEnd(device));
+      if (next >= end) break;
+      MoveTo(next);
+      batcher_.ExpireDue();
+      while (!sends_.empty() && sends_.begin()->first <= clock_.now()) {
+        const size_t client = sends_.begin()->second;
+        sends_.erase(sends_.begin());
+        SendFor(client);
+      }
+      EndBatches();
+      StartBatches();
+    }
+    MoveTo(end);
+    sends_.clear();
+    clients_ = nullptr;
+    client_counts_ = nullptr;
+    return counts;
+  }
+
  private:
   struct Running {
     Batch batch;
@@ -172,6 +216,36 @@ class ServingSimulation {
     };
     ++counts_.sent;
     counts_.refused += !batcher_.Push(task).ok();
+  }
+
+  void SendFor(size_t index) {
+    const Client& client = (*clients_)[index];
+    QueuedTask task;
+    task.ticket = next_ticket_++;
+    task.model = model_;
+    task.task.model = "m";
+    task.task.client = client.name;
+    task.task.priority = client.priority;
+    task.task.cloud = CloudOf(static_cast<uint64_t>(kPoints * client.size));
+    const absl::Time sent = clock_.now(), deadline = sent + client.timeout;
+    task.task.deadline = deadline;
+    task.task.done = [this, index, sent, deadline](const absl::StatusOr<InferResult>& result) {
+      if (client_counts_ == nullptr) return;
+      Counts& counts = (*client_counts_)[index];
+      if (!result.ok()) {
+        ++counts.dropped;
+      } else if (clock_.now() <= deadline) {
+        ++counts.met;
+        counts.longest_latency = std::max(counts.longest_latency, clock_.now() - sent);
+      } else {
+        ++counts.late;
+      }
+      sends_.emplace(clock_.now() + (*clients_)[index].pause, index);
+    };
+    ++(*client_counts_)[index].sent;
+    if (batcher_.Push(task).ok()) return;
+    ++(*client_counts_)[index].refused;
+    sends_.emplace(clock_.now() + std::max(client.pause, absl::Milliseconds(5)), index);
   }
 
   static PointCloud CloudOf(uint64_t num_points) {
@@ -238,6 +312,10 @@ class ServingSimulation {
   uint64_t next_ticket_ = 1;
   Counts counts_;
   std::unique_ptr<Load> closed_load_;
+  // While RunClients runs.
+  const std::vector<Client>* clients_ = nullptr;
+  std::vector<Counts>* client_counts_ = nullptr;
+  std::multimap<absl::Time, size_t> sends_;  // of which client
   Batcher batcher_;
 };
 

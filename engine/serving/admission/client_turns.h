@@ -1,0 +1,119 @@
+#pragma once
+
+// ClientTurns holds the tasks of one level and lets their clients take turns, so that one client's many or large
+// requests do not delay another's few small ones.
+//
+// - Rule: fair queueing as in earliest eligible virtual deadline first (Stoica and Abdel-Wahab 1995), but that of the
+//   clients whose turn is due the most urgent comes first, unless one is overdue (TurnOrder).
+// - Virtual time: a task that runs moves it by the task's cost over the number of active clients, and moves its
+//   client's `start` by the whole cost. The client's turn is due again when virtual time reaches its start. A client
+//   that comes begins at the virtual time of now: it has saved nothing up and owes nothing.
+// - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
+//   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
+// - Predictions go by the share of the level that each client had lately.
+// - Absent clients are remembered, and count as active, until virtual time reaches their start. All is forgotten when
+//   no task waits.
+// - One client: its tasks run by urgency.
+// - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
+//   clients, which the queue's limit bounds.
+// - Threads: not thread-safe. TaskQueue owns it.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/serving/admission/turn_order.h"
+#include "engine/serving/admission/waiting_task.h"
+
+namespace voxserve {
+
+class ClientTurns {
+ public:
+  class Cursor;
+
+  void Add(WaitingTask* task);
+  // The task leaves without having run.
+  void Remove(WaitingTask* task);
+  // The task leaves to run, which is a turn of its client.
+  void Run(WaitingTask* task);
+
+  bool empty() const { return order_.First() == nullptr; }
+  // Returns the task whose turn it is; nullptr: none waits.
+  WaitingTask* First() const { return empty() ? nullptr : order_.First()->head; }
+
+  // Returns by how much, for a task of this client that comes now, the load ahead differs from all that waits at the
+  // level and has not been promoted to it. Less by what has its turn after the task: each other client is ahead by as
+  // much as its share lets it be, and by one task at least. More by what others are expected to send while the client's
+  // own tasks run: as much as keeps the client at the share of the device that it had lately, or at an equal one.
+  absl::flat_hash_map<const ServedModel*, Load> AheadBeyondWaiting(const std::string& client) const;
+
+  // Clients that wait or are remembered.
+  int64_t num_active() const { return static_cast<int64_t>(clients_.size()); }
+
+ private:
+  struct Version {
+    TasksByUrgency tasks;
+    Load not_promoted;
+  };
+  struct Client : TurnOrder::Turn {  // head: null where the client is absent
+    std::string name;
+    std::map<const ServedModel*, Version> versions;  // with tasks
+    double waiting_cost = 0;                         // of the tasks that have not been promoted
+    int64_t num_waiting = 0;                         // number of those
+    // What the client had of the level lately: its cost, as of `had_until`, and since when it is known. The times count
+    // the cost of all that ran.
+    double had = 0;
+    double had_until = 0;
+    double since = 0;
+  };
+
+  // A client is taken out of the orders below before it changes, and placed again where it belongs then.
+  void TakeOut(Client* client);
+  void Place(Client* client);
+  void Erase(Client* client, WaitingTask* task);
+  // Moves virtual time by what the clients' shares of `cost` are, and forgets absent clients on the way.
+  void Advance(double cost);
+  void ForgetUpToNow();
+  // Returns the share of the level's cost that the client had lately; 1 where nothing is known yet.
+  double RecentShare(const Client& client) const;
+
+  TurnOrder order_;                                                    // of the clients with tasks
+  absl::flat_hash_map<std::string, std::unique_ptr<Client>> clients_;  // by name; those that are active
+  std::set<std::pair<double, Client*>> absent_;                        // by `start`
+  double ran_ = 0;                                                     // the cost of all that ran
+};
+
+// Walks through the tasks of one version in the order in which they would run if it alone was served. Valid until the
+// turns change.
+class ClientTurns::Cursor {
+ public:
+  Cursor(const ClientTurns& turns, const ServedModel* version);
+
+  // Returns true if the level has other clients than one.
+  bool is_shared() const { return num_active_ > 1; }
+  // Returns the next task; nullptr: none.
+  WaitingTask* Next();
+  // The task that Next returned last will run: its client's turn is over. A task that is passed over costs no turn.
+  void Take();
+
+ private:
+  struct Client : TurnOrder::Turn {
+    TasksByUrgency::const_iterator next;
+    TasksByUrgency::const_iterator end;
+  };
+
+  // Puts the client where its next task belongs, if it has one.
+  void Put(Client* client);
+
+  const double num_active_;
+  std::vector<Client> clients_;
+  TurnOrder order_;
+  Client* last_ = nullptr;  // whose task Next returned, taken out of the order
+};
+
+}  // namespace voxserve
