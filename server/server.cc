@@ -68,9 +68,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
 }
 
 Server::Server(const Options& options, std::string version)
-    : options_(options),
+    : options_(options.Resolved()),
       version_(std::move(version)),
       started_(absl::Now()),
+      memory_budget_(options_.BudgetBytes()),
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
 Server::~Server() {
@@ -89,7 +90,7 @@ Server::~Server() {
 }
 
 absl::Status Server::StartEngine(const EngineFactory& make_engine) {
-  ASSIGN_OR_RETURN(engine_, make_engine(metrics_.get()));
+  ASSIGN_OR_RETURN(engine_, make_engine(metrics_.get(), &memory_budget_));
   metrics_->SetBuildInfo(version_, engine_->devices().starts_with("cuda") ? "cuda" : "cpu");
   return absl::OkStatus();
 }
@@ -140,7 +141,11 @@ absl::Status Server::StartGrpc() {
 
 absl::Status Server::StartHttp() {
   ASSIGN_OR_RETURN(http_, HttpServer::Start({.host = options_.host, .port = options_.http_port},
-                                            {.metrics = [this] { return metrics_->Text(); },
+                                            {.metrics =
+                                                 [this] {
+                                                   metrics_->SetHostMemory(memory_budget_);
+                                                   return metrics_->Text();
+                                                 },
                                              .readiness = [this] { return readiness_.Get(); },
                                              .status_page = [this] { return RenderStatusPage(); }}));
   return absl::OkStatus();
