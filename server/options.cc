@@ -135,9 +135,10 @@ namespace voxserve {
 namespace {
 
 constexpr int64_t kMinMemoryLimit = int64_t{512} << 20;
-// What the process takes for itself: code, threads, libraries, the heap's waste and what connections hold beside
-// messages.
-constexpr int64_t kProcessBytes = int64_t{160} << 20;
+// What the process takes for itself: code, libraries, threads, and what connections hold beside messages. Without a
+// model it is resident with 200 MiB.
+constexpr int64_t kProcessBytes = int64_t{224} << 20;
+constexpr int64_t kMinBudgetBytes = int64_t{64} << 20;
 
 struct FlagGroup {
   const char* title;
@@ -281,6 +282,12 @@ absl::Status Options::Validate() const {
                                     std::pair("max_queue_bytes", resolved.max_queue_bytes)}) {
     if (bytes <= resolved.memory_limit / 2) continue;
     return OutOfRange(flag, bytes, absl::StrCat("at most half of --memory_limit, which is ", resolved.memory_limit));
+  }
+  if (resolved.BudgetBytes() < kMinBudgetBytes) {
+    return OutOfRange(
+        "memory_limit", resolved.memory_limit,
+        absl::StrCat("it leaves ", resolved.BudgetBytes(), " bytes beside --grpc_memory_bytes and the ", kProcessBytes,
+                     " of the process itself; models and requests need at least ", kMinBudgetBytes));
   }
   if (drain_timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
