@@ -2,23 +2,18 @@
 
 #include <malloc.h>
 
-#include <algorithm>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "engine/base/logging.h"
-#include "engine/runtime/available_memory.h"
 
 namespace voxserve {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(1);
 constexpr absl::Duration kIdleTime = absl::Seconds(5);
-// While batches run, free pages will be wanted again: they go where they are many, and not often.
-constexpr absl::Duration kBusyTrimPeriod = absl::Seconds(10);
-constexpr int64_t kBusyGrowthBytes = int64_t{128} << 20;
-constexpr int64_t kIdleGrowthBytes = int64_t{4} << 20;
+constexpr absl::Duration kBusyTrimPeriod = absl::Seconds(30);
 
 }  // namespace
 
@@ -54,13 +49,10 @@ bool MemoryTrimmer::TrimContexts() {
 }
 
 void MemoryTrimmer::TrimHeap(bool is_idle) {
-  const int64_t resident = ResidentBytes();
-  least_resident_bytes_ = std::min(least_resident_bytes_, resident);
-  const int64_t growth = resident - least_resident_bytes_;
-  if (is_idle ? growth < kIdleGrowthBytes : growth < kBusyGrowthBytes || absl::Now() < next_busy_trim_) return;
+  const absl::Time now = absl::Now();
+  if (now - trimmed_heap_ < (is_idle ? kIdleTime : kBusyTrimPeriod)) return;
+  trimmed_heap_ = now;
   malloc_trim(0);
-  least_resident_bytes_ = ResidentBytes();
-  next_busy_trim_ = absl::Now() + kBusyTrimPeriod;
 }
 
 void MemoryTrimmer::TrimSweeps() {

@@ -2,13 +2,13 @@
 
 // MemoryTrimmer gives memory back to the system that nobody uses any more and no other part would look for:
 // - what contexts on the CPU keep from batch to batch, once none has run for 5 seconds;
-// - free pages of the heap, once the engine is idle, and in between where they have grown by 128 MiB;
+// - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, which
+//   will want many of them again;
 // - on a GPU, the copies of sweeps of streams that have ended or fallen silent.
 //
 // - Threads: one thread of its own, which looks once a second. No request waits for it, but for the moments in which
 //   the heap's free pages are listed.
 
-#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -41,9 +41,8 @@ class MemoryTrimmer {
   const std::vector<Device>& devices_;
   const std::vector<std::unique_ptr<Worker>>& workers_;
   EngineObserver* const observer_;
-  std::vector<bool> is_broken_;       // by device: it does not answer any more, which others will notice too
-  int64_t least_resident_bytes_ = 0;  // since the heap was trimmed
-  absl::Time next_busy_trim_ = absl::InfinitePast();
+  std::vector<bool> is_broken_;  // by device: it does not answer any more, which others will notice too
+  absl::Time trimmed_heap_ = absl::InfinitePast();
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

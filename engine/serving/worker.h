@@ -20,6 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/executor/device_arbiter.h"
@@ -80,7 +81,7 @@ class Worker {
   absl::Mutex running_;  // while the executor runs
   const std::unique_ptr<Executor> executor_;
   absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // its end
-  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // when the host's memory was given back
+  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when the host's memory was given back
   int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this one's part of options_.batch_bytes
   absl::Status failed_;                                                   // OK until the device broke
   bool is_last_ = false;  // of the workers, after this one's device broke
