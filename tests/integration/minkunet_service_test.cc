@@ -42,7 +42,8 @@ class MinkunetServiceTest : public ServerTest {
     options.model_repository = folder_.path().string();
     options.num_threads = 1;
     ASSERT_NO_FATAL_FAILURE(StartServer(server_options, [&](EngineObserver* observer, MemoryBudget* memory_budget) {
-      options.memory_budget = memory_budget, .observer = observer;
+      options.observer = observer;
+      options.memory_budget = memory_budget;
       return Engine::Create(options);
     }));
     AwaitReady();
