@@ -2,6 +2,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -137,15 +138,29 @@ void SendAllLinesToTheWriter() {
   signal(SIGABRT, FlushBeforeAbort);
 }
 
+// Memory that is freed goes back to the system soon, so that what the process takes is what it holds:
+// - Blocks of 8 MiB and more are always mapped, and unmapped when they are freed. By default the C library raises that
+//   threshold to 32 MiB as such blocks come and go, and keeps them. Most scans and answers are smaller: they come from
+//   the heap, which has their pages ready.
+// - Free pages at the heap's end go back from 64 MiB on; the engine returns the others when it is idle.
+// - 8 heaps serve all threads. By default there are 8 for each CPU, and each keeps free memory that others lack.
+void SetUpHeap() {
+  mallopt(M_MMAP_THRESHOLD, 8 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_ARENA_MAX, 8);
+}
+
 int Serve(const Options& options) {
   std::atomic<bool> device_failed{false};
   Log(LogLevel::kInfo, "voxserve starts",
       {{"version", VOXSERVE_VERSION},
        {"pid", getpid()},
        {"model_repository", options.model_repository},
-       {"threads", Engine::Options{.num_threads = options.threads}.ResolvedThreads()}});
-  absl::StatusOr<std::unique_ptr<Server>> server =
-      Server::Start(options, VOXSERVE_VERSION, [&options, &device_failed](EngineObserver* observer) {
+       {"threads", Engine::Options{.num_threads = options.threads}.ResolvedThreads()},
+       {"memory_limit_bytes", options.memory_limit},
+       {"memory_budget_bytes", options.BudgetBytes()}});
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+      options, VOXSERVE_VERSION, [&options, &device_failed](EngineObserver* observer, MemoryBudget* memory_budget) {
         return Engine::Create({.model_repository = options.model_repository,
                                .num_threads = options.threads,
                                .max_queue_requests = options.max_queue_requests,
@@ -154,6 +169,7 @@ int Serve(const Options& options) {
                                .devices = options.devices,
                                .streams_per_device = options.streams_per_device,
                                .device_memory_limit = options.device_memory_limit,
+                               .memory_budget = memory_budget,
                                .plan_dir = options.plan_dir,
                                .engine_version = VOXSERVE_VERSION,
                                .model_poll_interval = absl::Seconds(options.model_poll_seconds),
@@ -227,8 +243,9 @@ int Main(int argc, char** argv) {
   sigaddset(&blocked, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  SetUpHeap();
   SendAllLinesToTheWriter();
-  const int status = Serve(line->options);
+  const int status = Serve(line->options.Resolved());
   LogWriter::Flush(kLogFlushLimit);
   return status;
 }

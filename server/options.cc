@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/available_memory.h"
 #include "engine/serving/engine.h"
 
 namespace voxserve {
@@ -116,10 +117,15 @@ ABSL_FLAG(voxserve::ByteSize, max_message_bytes, voxserve::ByteSize{voxserve::Op
 ABSL_FLAG(int64_t, max_queue_requests, voxserve::Options().max_queue_requests,
           "Requests that may wait per model; beyond it: RESOURCE_EXHAUSTED, reason QUEUE_FULL.");
 ABSL_FLAG(voxserve::ByteSize, max_queue_bytes, voxserve::ByteSize{voxserve::Options().max_queue_bytes},
-          "Bytes of point clouds that may wait per model; likewise.");
+          "Bytes of point clouds that may wait per model; likewise. 0: a quarter of --memory_limit, at most 1GiB.");
 ABSL_FLAG(voxserve::ByteSize, grpc_memory_bytes, voxserve::ByteSize{voxserve::Options().grpc_memory_bytes},
           "Memory that gRPC may hold for messages on the wire, and bytes of answers that clients have not read yet; at "
-          "least twice --max_message_bytes.");
+          "least twice --max_message_bytes. 0: a quarter of --memory_limit, at most 2GiB.");
+ABSL_FLAG(
+    voxserve::ByteSize, memory_limit, voxserve::ByteSize{voxserve::Options().memory_limit},
+    "Memory of the host that the process may use: weights, queues, sweeps, answers and what batches compute with. "
+    "What does not fit gets RESOURCE_EXHAUSTED before it is allocated. At least 512MiB; 0: 80% of what the "
+    "machine or the container has.");
 ABSL_FLAG(int64_t, max_connections, voxserve::Options().max_connections,
           "gRPC connections that may be open; 0: as many as the process may have descriptors for, up to 10000.");
 ABSL_FLAG(int64_t, max_client_connections, voxserve::Options().max_client_connections,
@@ -144,6 +150,12 @@ ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
 namespace voxserve {
 namespace {
 
+constexpr int64_t kMinMemoryLimit = int64_t{512} << 20;
+// What the process takes for itself: code, libraries, threads, and what connections hold beside messages. Without a
+// model it is resident with 200 MiB.
+constexpr int64_t kProcessBytes = int64_t{224} << 20;
+constexpr int64_t kMinBudgetBytes = int64_t{64} << 20;
+
 struct FlagGroup {
   const char* title;
   std::vector<const char*> flags;
@@ -157,7 +169,7 @@ const std::vector<FlagGroup>& FlagGroups() {
         "max_grid_bytes"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
-      {"Limits", {"max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections"}},
+      {"Limits", {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections"}},
       {"Limits of one client",
        {"max_client_connections", "max_client_calls", "max_client_streams", "request_timeout", "answer_timeout",
         "stream_idle_timeout"}},
@@ -232,6 +244,21 @@ void AppendWrapped(std::string* out, const std::string& text, size_t indent, siz
 
 }  // namespace
 
+Options Options::Resolved() const {
+  Options resolved = *this;
+  if (memory_limit == 0) resolved.memory_limit = std::max(AvailableMemoryBytes() / 10 * 8, kMinMemoryLimit);
+  const int64_t quarter = resolved.memory_limit / 4;
+  if (grpc_memory_bytes == 0) {
+    resolved.grpc_memory_bytes = std::max(std::min(quarter, int64_t{2} << 30), 2 * max_message_bytes);
+  }
+  if (max_queue_bytes == 0) {
+    resolved.max_queue_bytes = std::max(std::min(quarter, int64_t{1} << 30), max_message_bytes);
+  }
+  return resolved;
+}
+
+int64_t Options::BudgetBytes() const { return memory_limit - grpc_memory_bytes - kProcessBytes; }
+
 absl::Status Options::Validate() const {
   if (model_repository.empty()) {
     return absl::InvalidArgumentError(
@@ -259,7 +286,7 @@ absl::Status Options::Validate() const {
     return OutOfRange("max_message_bytes", max_message_bytes, "1MiB to 2147483647 bytes");
   }
   if (max_queue_requests < 1) return OutOfRange("max_queue_requests", max_queue_requests, "1 or more");
-  if (max_queue_bytes < max_message_bytes) {
+  if (max_queue_bytes != 0 && max_queue_bytes < max_message_bytes) {
     return OutOfRange("max_queue_bytes", max_queue_bytes, "at least --max_message_bytes");
   }
   if (streams_per_device < 1 || streams_per_device > Engine::kMaxStreamsPerDevice) {
@@ -267,8 +294,24 @@ absl::Status Options::Validate() const {
   }
   if (device_memory_limit < 0) return OutOfRange("device_memory_limit", device_memory_limit, "0 or more");
   if (max_grid_bytes < 0) return OutOfRange("max_grid_bytes", max_grid_bytes, "0 or more");
-  if (grpc_memory_bytes < 2 * max_message_bytes) {
+  if (grpc_memory_bytes != 0 && grpc_memory_bytes < 2 * max_message_bytes) {
     return OutOfRange("grpc_memory_bytes", grpc_memory_bytes, "at least twice --max_message_bytes");
+  }
+  if (memory_limit != 0 && memory_limit < kMinMemoryLimit) {
+    return OutOfRange("memory_limit", memory_limit,
+                      absl::StrCat(AbslUnparseFlag(ByteSize{kMinMemoryLimit}), " or more"));
+  }
+  const Options resolved = Resolved();
+  for (const auto& [flag, bytes] : {std::pair("grpc_memory_bytes", resolved.grpc_memory_bytes),
+                                    std::pair("max_queue_bytes", resolved.max_queue_bytes)}) {
+    if (bytes <= resolved.memory_limit / 2) continue;
+    return OutOfRange(flag, bytes, absl::StrCat("at most half of --memory_limit, which is ", resolved.memory_limit));
+  }
+  if (resolved.BudgetBytes() < kMinBudgetBytes) {
+    return OutOfRange(
+        "memory_limit", resolved.memory_limit,
+        absl::StrCat("it leaves ", resolved.BudgetBytes(), " bytes beside --grpc_memory_bytes and the ", kProcessBytes,
+                     " of the process itself; models and requests need at least ", kMinBudgetBytes));
   }
   if (max_connections < 0) return OutOfRange("max_connections", max_connections, "0 or more");
   if (max_client_connections < 0) return OutOfRange("max_client_connections", max_client_connections, "0 or more");
@@ -338,6 +381,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.tune_on_load = absl::GetFlag(FLAGS_tune_on_load);
   options.deterministic = absl::GetFlag(FLAGS_deterministic);
   options.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
+  options.memory_limit = absl::GetFlag(FLAGS_memory_limit).bytes;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
   options.max_client_connections = absl::GetFlag(FLAGS_max_client_connections);
   options.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);

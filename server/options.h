@@ -28,12 +28,13 @@ struct Options {
   int64_t device_memory_limit = 0;
   int64_t max_message_bytes = int64_t{64} << 20;
   int64_t max_queue_requests = 256;
-  int64_t max_queue_bytes = int64_t{1} << 30;
+  int64_t max_queue_bytes = 0;
   int64_t max_grid_bytes = int64_t{512} << 20;
   std::string plan_dir;
   bool tune_on_load = false;
   bool deterministic = false;
-  int64_t grpc_memory_bytes = int64_t{2} << 30;
+  int64_t grpc_memory_bytes = 0;
+  int64_t memory_limit = 0;
   int64_t max_connections = 0;         // 0: what the limit of descriptors leaves room for
   int64_t max_client_connections = 0;  // 0: a quarter of them
   int64_t max_client_calls = 1024;
@@ -44,8 +45,18 @@ struct Options {
   absl::Duration drain_timeout = absl::Seconds(30);
   LogLevel log_level = LogLevel::kInfo;
 
-  // INVALID_ARGUMENT naming the flag, its value and what is allowed.
+  // INVALID_ARGUMENT naming the flag, its value and what is allowed. Sizes that are 0 are checked as they resolve.
   absl::Status Validate() const;
+
+  // Returns the options with the sizes that 0 stands for:
+  //   memory_limit       80% of what the machine or its cgroup has (AvailableMemoryBytes)
+  //   grpc_memory_bytes  a quarter of that, at most 2 GiB, and no less than two messages
+  //   max_queue_bytes    a quarter of that, at most 1 GiB, and no less than a message
+  Options Resolved() const;
+
+  // Returns the part of memory_limit that the process's MemoryBudget hands out, of resolved options: without gRPC's own
+  // quota and what the process takes itself.
+  int64_t BudgetBytes() const;
 };
 
 struct CommandLine {

@@ -75,9 +75,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, co
 }
 
 Server::Server(const Options& options, std::string version)
-    : options_(options),
+    : options_(options.Resolved()),
       version_(std::move(version)),
       started_(absl::Now()),
+      memory_budget_(options_.BudgetBytes()),
       metrics_(std::make_unique<Observer>(&readiness_)) {}
 
 Server::~Server() {
@@ -87,18 +88,18 @@ Server::~Server() {
   readiness_.SetListener(nullptr);
   if (services_) services_->StartDraining();
   if (acceptor_) acceptor_->Stop();
-  flood_guard_.reset();
   if (grpc_) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now()));
     grpc_->Wait();
   }
+  flood_guard_.reset();
   acceptor_.reset();
   grpc_.reset();
   if (load_watch_.joinable()) load_watch_.join();
 }
 
 absl::Status Server::StartEngine(const EngineFactory& make_engine) {
-  ASSIGN_OR_RETURN(engine_, make_engine(metrics_.get()));
+  ASSIGN_OR_RETURN(engine_, make_engine(metrics_.get(), &memory_budget_));
   metrics_->SetBuildInfo(version_, engine_->devices().starts_with("cuda") ? "cuda" : "cpu");
   return absl::OkStatus();
 }
@@ -127,6 +128,8 @@ absl::Status Server::StartGrpc() {
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
   options.times.config = std::min(options.times.config, options_.stream_idle_timeout);
+  options.bytes.budget = &memory_budget_;
+  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kClients;  // what waits may take half
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
   services_ = std::make_unique<Services>(options, engine_.get(), metrics_.get());
@@ -167,15 +170,15 @@ absl::Status Server::StartGrpc() {
 }
 
 void Server::StartFloodGuard() {
-  flood_guard_ = std::make_unique<FloodGuard>(FloodGuard::Options{.resident_bytes = ResidentBytes,
-                                                                  .accounted_bytes = [] { return int64_t{0}; },
-                                                                  .streams_started = StreamsStarted,
-                                                                  .on_flood =
-                                                                      [this](const std::string& peer) {
-                                                                        useless_calls_.SpendAll(ClientOf(peer));
-                                                                        acceptor_->Close(
-                                                                            peer, connection_reason::kUnfinishedCalls);
-                                                                      }});
+  flood_guard_ = std::make_unique<FloodGuard>(
+      FloodGuard::Options{.resident_bytes = ResidentBytes,
+                          .accounted_bytes = [this] { return memory_budget_.held(); },
+                          .streams_started = StreamsStarted,
+                          .on_flood =
+                              [this](const std::string& peer) {
+                                useless_calls_.SpendAll(ClientOf(peer));
+                                acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
+                              }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
@@ -184,7 +187,11 @@ void Server::OnUselessCall(const std::string& peer) {
 
 absl::Status Server::StartHttp() {
   ASSIGN_OR_RETURN(http_, HttpServer::Start({.host = options_.host, .port = options_.http_port},
-                                            {.metrics = [this] { return metrics_->Text(); },
+                                            {.metrics =
+                                                 [this] {
+                                                   metrics_->SetHostMemory(memory_budget_);
+                                                   return metrics_->Text();
+                                                 },
                                              .readiness = [this] { return readiness_.Get(); },
                                              .status_page = [this] { return RenderStatusPage(); }}));
   return absl::OkStatus();
@@ -199,6 +206,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));
   }
   engine_->Drain();
+  acceptor_->Stop();
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownGrace));
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/engine.h"
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
@@ -27,8 +28,9 @@ namespace voxserve {
 
 class Server {
  public:
-  // Makes the engine, which reports to the observer (it outlives the engine).
-  using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer)>;
+  // Makes the engine, which reports to the observer and reserves its memory in the budget (both outlive the engine).
+  using EngineFactory =
+      std::function<absl::StatusOr<std::unique_ptr<Engine>>(EngineObserver* observer, MemoryBudget* memory_budget)>;
 
   // Listens when it returns; models load in the background, and both healths say so. The factory's error, or
   // UNAVAILABLE where a port cannot be listened on.
@@ -70,6 +72,7 @@ class Server {
 
   // In the order in which they need each other.
   Readiness readiness_;
+  MemoryBudget memory_budget_;  // of the whole process
   std::unique_ptr<Observer> metrics_;
   std::unique_ptr<Engine> engine_;
   CallRate useless_calls_{{}};

@@ -40,8 +40,9 @@ absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput&
   return absl::OkStatus();
 }
 
-absl::Status OutOfHostMemory() {
-  return WithReason(absl::ResourceExhaustedError("the batch does not fit into the host's memory"),
+absl::Status OutOfHostMemory(const absl::Status& why) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the batch does not fit into the host's memory",
+                                                              why.ok() ? "" : ": ", why.message())),
                     error_reason::kOutOfMemory);
 }
 

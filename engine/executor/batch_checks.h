@@ -18,8 +18,8 @@ namespace voxserve {
 absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput& output,
                           std::vector<int64_t>& point_begin);
 
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
-absl::Status OutOfHostMemory();
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY). why: the budget's refusal (HostMemory::refusal); OK where the system refused.
+absl::Status OutOfHostMemory(const absl::Status& why);
 
 // Tells each sample what became of its points. INVALID_ARGUMENT (TOO_MANY_VOXELS) for one above the limit that may not
 // be cut.

@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 
+#include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
 #include "engine/compiler/buffer_placement.h"
 #include "engine/executor/batch_checks.h"
@@ -16,17 +17,56 @@
 
 namespace voxserve {
 
+CpuExecutor::CpuExecutor(ExecutionContext* context) : context_(context) { ReleaseHostMemory(); }
+
+void CpuExecutor::ReleaseHostMemory() {
+  geometry_.emplace(context_->pool, context_->memory.get());
+  points_.emplace(context_->memory.get());
+  context_->input.Release();
+  context_->features.Release();
+  later_features_.clear();
+  context_->memory->Settle();
+}
+
 BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                              const RunOptions& options) {
+  const bool was_empty = context_->memory->held_bytes() == 0;
+  BatchOutput output = RunOnce(program, tasks, limits, options);
+  if (ReasonOf(output.status) != error_reason::kOutOfMemory) return output;
+  ReleaseHostMemory();
+  if (was_empty) return output;
+  output = RunOnce(program, tasks, limits, options);
+  if (ReasonOf(output.status) == error_reason::kOutOfMemory) ReleaseHostMemory();
+  return output;
+}
+
+BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                 const RunOptions& options) {
   BatchOutput output;
-  output.samples.resize(tasks.size());
+  context_->memory->BeginBatch();
+  feature_bytes_ = 0;
   try {
+    output.samples.resize(tasks.size());
     output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
-    output.status = OutOfHostMemory();
+    output.status = OutOfHostMemory(absl::OkStatus());
   }
-  if (!output.status.ok()) output.samples.clear();
+  if (output.status.ok()) {
+    output.bytes = NeededBytes();
+    return output;
+  }
+  output.samples.clear();
+  if (ReasonOf(output.status) == error_reason::kOutOfMemory && !context_->memory->refusal().ok()) {
+    output.status = OutOfHostMemory(context_->memory->refusal());
+  }
   return output;
+}
+
+BatchBytes CpuExecutor::NeededBytes() const {
+  const HostMemory& memory = *context_->memory;
+  // Buffers that kernels free when they return.
+  const int64_t passing_bytes = memory.peak_bytes() - memory.held_bytes();
+  return {.points = points_->needed_bytes() + geometry_->needed_bytes() + passing_bytes, .features = feature_bytes_};
 }
 
 absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
@@ -34,26 +74,26 @@ absl::Status CpuExecutor::RunBatch(const Program& program, BatchTasks tasks, con
   {
     const StageTimer timer(Stage::kCopyIn, output.stages);
     RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
-    RETURN_IF_ERROR(points_.Read(program.voxelize, tasks, point_begin_, *context_));
+    RETURN_IF_ERROR(points_->Read(program.voxelize, tasks, point_begin_, *context_));
     LayOutSampling(program, tasks, point_begin_, sampling_);
   }
   kernels::VoxelizeParams points = FixedVoxelizeParams(program, point_begin_);
   points.point_begin = point_begin_.data();
-  points.axes = PointRows(program.voxelize, points_.points(), points.num_points);
-  points.is_valid = points_.is_valid();
+  points.axes = PointRows(program.voxelize, points_->points(), points.num_points);
+  points.is_valid = points_->is_valid();
   {
     std::optional<StageTimer> timer;
     if (!sampling_.is_empty()) timer.emplace(Stage::kSample, output.stages);
-    geometry_.SamplePoints(sampling_, &points);
+    geometry_->SamplePoints(sampling_, &points);
   }
   {
     const StageTimer timer(Stage::kVoxelize, output.stages);
-    RETURN_IF_ERROR(geometry_.Voxelize(points, limits.max_voxels, VoxelOrderOf(limits)));
-    TakeVoxelCounts(geometry_, point_begin_, limits, output);
-    TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
+    RETURN_IF_ERROR(geometry_->Voxelize(points, limits.max_voxels, VoxelOrderOf(limits)));
+    TakeVoxelCounts(*geometry_, point_begin_, limits, output);
+    TakeSampledPoints(sampling_, *geometry_, tasks, point_begin_, output);
   }
   if (!HasGoodSample(output)) return absl::OkStatus();  // a cloud that was refused costs no more than this
-  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites(0), tasks.size(), limits));
+  RETURN_IF_ERROR(CheckBatchVoxels(geometry_->num_sites(0), tasks.size(), limits));
   {
     const StageTimer timer(Stage::kGeometry, output.stages);
     RETURN_IF_ERROR(MakeGeometry(program, program.segments.front(), /*context=*/nullptr, limits, options, output));
@@ -67,28 +107,28 @@ absl::Status CpuExecutor::MakeGeometry(const Program& program, const ProgramSegm
                                        BatchOutput& output) {
   RETURN_IF_ERROR(MakeMaps(program, segment, context,
                            {.plans = &PlansOf(program, options),
-                            .num_voxels = geometry_.num_sites(0),
+                            .num_voxels = geometry_->num_sites(0),
                             .max_grid_bytes = limits.max_grid_bytes},
-                           geometry_));
-  output.grid_fallbacks = geometry_.num_grid_fallbacks();
-  RefuseBeyondLimits(geometry_, program.dimension, output);
+                           *geometry_));
+  output.grid_fallbacks = geometry_->num_grid_fallbacks();
+  RefuseBeyondLimits(*geometry_, program.dimension, output);
   return absl::OkStatus();
 }
 
 absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                    const RunOptions& options, BatchOutput& output) {
   std::vector<int64_t> num_sites(program.levels.size());
-  num_sites[0] = geometry_.num_sites(0);
+  num_sites[0] = geometry_->num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
-  if (later_features_.size() < program.segments.size() - 1) later_features_.resize(program.segments.size() - 1);
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
+  while (later_features_.size() + 1 < program.segments.size()) later_features_.emplace_back(context_->memory.get());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory->budget());
   StepContext context{.execution = context_,
-                      .geometry = &geometry_,
-                      .plans = &PlansOf(program, options).ForVoxels(geometry_.num_sites(0)),
+                      .geometry = &*geometry_,
+                      .plans = &PlansOf(program, options).ForVoxels(geometry_->num_sites(0)),
                       .num_sites = &num_sites,
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
-                      .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
+                      .points = PointRows(program.voxelize, points_->points(), point_begin_.back()),
                       .point_begin = &point_begin_,
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
@@ -109,11 +149,12 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
     for (size_t i = 0; i < program.segments.size(); ++i) {
       const ProgramSegment& segment = program.segments[i];
       if (i > 0) RETURN_IF_ERROR(MakeGeometry(program, segment, &context, limits, options, output));
-      for (const int level : segment.levels) num_sites[static_cast<size_t>(level)] = geometry_.num_sites(level);
+      for (const int level : segment.levels) num_sites[static_cast<size_t>(level)] = geometry_->num_sites(level);
       const BufferPlaces places =
           PlaceBuffers(program, segment, num_sites, static_cast<int64_t>(tasks.size()), point_begin_.back());
       Arena& memory = i == 0 ? context_->features : later_features_[i - 1];
       RETURN_IF_ERROR(memory.Reserve(places.bytes));
+      feature_bytes_ += places.bytes;
       places.SetData(memory.data(), buffer_data);
       RETURN_IF_ERROR(run(static_cast<size_t>(segment.first_step),
                           std::min(static_cast<size_t>(segment.end_step), first_head_step)));
@@ -121,7 +162,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   }
   if (options.times_convs) {
     for (size_t i = 0; i < program.rulebooks.size(); ++i) {
-      const kernels::RulebookView rulebook = geometry_.rulebook(static_cast<int>(i));
+      const kernels::RulebookView rulebook = geometry_->rulebook(static_cast<int>(i));
       output.rulebook_sizes.push_back(SizesOf(rulebook.offset_begin, rulebook.num_offsets));
     }
     for (const ProgramConv& conv : program.convs) {
@@ -130,13 +171,6 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   }
   const StageTimer timer(Stage::kHead, output.stages);
   return run(first_head_step, program.steps.size());
-}
-
-int64_t CpuExecutor::allocated_bytes() const {
-  int64_t bytes = geometry_.allocated_bytes() + context_->input.capacity() + context_->features.capacity() +
-                  points_.allocated_bytes();
-  for (const Arena& memory : later_features_) bytes += memory.capacity();
-  return bytes;
 }
 
 }  // namespace voxserve

@@ -1,8 +1,12 @@
 #pragma once
 
-// Runs programs on the CPU, with the threads of the context's pool.
+// Runs programs on the CPU, with the threads of the context's pool, in the context's host memory.
+//
+// A batch that the memory has no room for fails with RESOURCE_EXHAUSTED before it takes what does not fit, and the
+// executor then keeps nothing. Where earlier batches had left memory in it, the batch runs once more without that.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,17 +20,19 @@ namespace voxserve {
 
 class CpuExecutor final : public Executor {
  public:
-  explicit CpuExecutor(ExecutionContext* context) : context_(context), geometry_(context->pool) {}
+  explicit CpuExecutor(ExecutionContext* context);
 
   using Executor::Run;
   BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
-  int64_t allocated_bytes() const override;
+  int64_t allocated_bytes() const override { return context_->memory->held_bytes(); }
+  void ReleaseHostMemory() override;
 
   // The geometry of the batch that ran last; for tests and benchmarks.
-  const BatchGeometry& geometry() const { return geometry_; }
+  const BatchGeometry& geometry() const { return *geometry_; }
 
  private:
+  BatchOutput RunOnce(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options);
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
   // Makes the levels and rulebooks of one segment. context: null for the first one.
@@ -35,12 +41,16 @@ class CpuExecutor final : public Executor {
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
 
+  // What the batch needed, had the context been empty before.
+  BatchBytes NeededBytes() const;
+
   ExecutionContext* const context_;
-  BatchGeometry geometry_;
-  std::vector<int64_t> point_begin_;  // [samples + 1]
-  HostPoints points_;
+  std::optional<BatchGeometry> geometry_;  // always there
+  std::optional<HostPoints> points_;       // likewise
+  std::vector<int64_t> point_begin_;       // [samples + 1]
   PointSampling sampling_;
   std::vector<Arena> later_features_;  // of the segments behind the first
+  int64_t feature_bytes_ = 0;          // of the batch under way
 };
 
 }  // namespace voxserve

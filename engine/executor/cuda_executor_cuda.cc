@@ -34,11 +34,12 @@ bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == erro
 BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                               const RunOptions& options) {
   BatchOutput output;
+  context_->memory->BeginBatch();
   output.samples.resize(tasks.size());
   try {
     output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
-    output.status = OutOfHostMemory();
+    output.status = OutOfHostMemory(context_->memory->refusal());
   }
   if (output.status.ok()) {
     points_.ReleaseSweeps();
@@ -164,8 +165,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  HostPoints host_points;  // rare: its memory is not kept, nor that of what is made of them
-  UploadedGeometry maker(context_->pool, &geometry_);
+  HostPoints host_points(context_->memory.get());  // rare: its memory is not kept, nor that of what is made of them
+  UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = point_begin_.data();
@@ -198,7 +199,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples));
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory->budget());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
@@ -265,8 +266,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   TakeStageTimes(Stage::kFeatures, Stage::kHead, output);
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
-  outputs.Distribute();
-  return absl::OkStatus();
+  return outputs.Distribute();
 }
 
 absl::Status CudaExecutor::RecordStep(size_t index) {

@@ -32,7 +32,7 @@ struct RunLimits {
   int64_t max_grid_bytes = int64_t{512} << 20;
 };
 
-// The memory of a GPU that one batch takes. Zeros on the CPU, whose memory has no limit of ours.
+// The memory of a GPU that one batch takes; on the CPU, that of the host.
 struct BatchBytes {
   int64_t fixed = 0;     // whatever its size
   int64_t points = 0;    // grows with its points: clouds, levels, maps
@@ -86,6 +86,8 @@ class Executor {
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.
   virtual int64_t allocated_bytes() const = 0;
+  // Gives the host's memory back that batches on the CPU have left; a GPU's keep none. No batch runs.
+  virtual void ReleaseHostMemory() {}
 };
 
 }  // namespace voxserve

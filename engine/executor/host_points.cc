@@ -10,8 +10,10 @@ absl::Status HostPoints::Read(const VoxelizeOp& op, BatchTasks tasks, const std:
                               ExecutionContext& context) {
   const int64_t num_points = point_begin.back();
   const int64_t columns = NumPointColumns(op);
-  RETURN_IF_ERROR(context.input.Reserve(num_points * columns * static_cast<int64_t>(sizeof(float))));
-  is_valid_.resize(static_cast<size_t>(num_points));
+  const int64_t matrix_bytes = num_points * columns * static_cast<int64_t>(sizeof(float));
+  RETURN_IF_ERROR(context.input.Reserve(matrix_bytes));
+  kernels::Renew(is_valid_, static_cast<size_t>(num_points));
+  needed_bytes_ = matrix_bytes + num_points;
   auto* const points = reinterpret_cast<float*>(context.input.data());
   points_ = points;
   for (size_t i = 0; i < tasks.size(); ++i) {

@@ -6,31 +6,37 @@
 // Belongs to an executor, which fills it anew for every batch. Not thread-safe.
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/model/graph.h"
 #include "engine/runtime/execution_context.h"
 #include "engine/tensor/infer_task.h"
+#include "kernels/core/scratch.h"
 
 namespace voxserve {
 
 class HostPoints {
  public:
+  // memory: outlives it.
+  explicit HostPoints(std::pmr::memory_resource* memory) : is_valid_(memory) {}
+
   // Reads the points of all samples, by the threads of the context's pool. point_begin: [samples + 1]; samples without
-  // points in it are passed over. RESOURCE_EXHAUSTED for memory.
+  // points in it are passed over. RESOURCE_EXHAUSTED or std::bad_alloc for memory.
   absl::Status Read(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                     ExecutionContext& context);
 
   const float* points() const { return points_; }               // [num_points, NumPointColumns]
   const uint8_t* is_valid() const { return is_valid_.data(); }  // [num_points]
 
-  // Without the context's.
-  int64_t allocated_bytes() const { return static_cast<int64_t>(is_valid_.capacity()); }
+  // Bytes that the last batch needed.
+  int64_t needed_bytes() const { return needed_bytes_; }
 
  private:
   const float* points_ = nullptr;
-  std::vector<uint8_t> is_valid_;
+  int64_t needed_bytes_ = 0;
+  kernels::ScratchVector<uint8_t> is_valid_;
 };
 
 }  // namespace voxserve

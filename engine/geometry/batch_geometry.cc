@@ -17,35 +17,39 @@ namespace {
 // The scratch that one level may take: 16 bytes a candidate, so that rows number below 2^31 too.
 constexpr int64_t kMaxScratchBytes = int64_t{16} << 30;
 
-// Grows `values` to hold index and returns its element.
 template <typename T>
-T& Slot(std::vector<T>& values, int index) {
-  if (values.size() <= static_cast<size_t>(index)) values.resize(static_cast<size_t>(index) + 1);
-  return values[static_cast<size_t>(index)];
-}
-
-void* Workspace(std::vector<std::max_align_t>& workspace, size_t bytes) {
-  const size_t words = (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
-  if (workspace.size() < words) workspace.resize(words);
-  return workspace.data();
-}
-
-// 256-byte aligned.
-void* AlignedWorkspace(std::vector<std::max_align_t>& workspace, size_t bytes) {
-  constexpr size_t kAlignment = 256;
-  size_t space = bytes + kAlignment;
-  void* data = Workspace(workspace, space);
-  return std::align(kAlignment, bytes, data, space);
-}
-
-template <typename T>
-int64_t BytesOf(const std::vector<T>& values) {
-  return static_cast<int64_t>(values.capacity() * sizeof(T));
+int64_t BytesOf(const kernels::ScratchVector<T>& values) {
+  return static_cast<int64_t>(values.size() * sizeof(T));
 }
 
 }  // namespace
 
+kernels::ScratchVector<uint64_t>& BatchGeometry::Level(int index) {
+  while (levels_.size() <= static_cast<size_t>(index)) levels_.emplace_back(memory_);
+  return levels_[static_cast<size_t>(index)];
+}
+
+kernels::Rulebook& BatchGeometry::RulebookAt(int index) {
+  while (rulebooks_.size() <= static_cast<size_t>(index)) rulebooks_.push_back(kernels::Rulebook::In(memory_));
+  return rulebooks_[static_cast<size_t>(index)];
+}
+
+void* BatchGeometry::Workspace(size_t bytes) {
+  const size_t words = (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
+  if (workspace_.size() < words) kernels::Renew(workspace_, words);
+  most_workspace_bytes_ = std::max(most_workspace_bytes_, bytes);
+  return workspace_.data();
+}
+
+void* BatchGeometry::AlignedWorkspace(size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  size_t space = bytes + kAlignment;
+  void* data = Workspace(space);
+  return std::align(kAlignment, bytes, data, space);
+}
+
 void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points) {
+  most_workspace_bytes_ = 0;
   num_valid.clear();
   selected_points.clear();
   const bool is_numbered = points->num_points <= std::numeric_limits<int32_t>::max();  // else Voxelize refuses them
@@ -55,10 +59,10 @@ void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::Voxeliz
   kernels::FarthestPointSampleParams sample = sampling.SampleParams(*points, sampling.words().data());
   sample.num_valid = num_valid.data();
   sample.selected = selected_points.data();
-  sample.workspace = AlignedWorkspace(workspace_, kernels::cpu::FarthestPointSampleWorkspaceBytes(sample));
+  sample.workspace = AlignedWorkspace(kernels::cpu::FarthestPointSampleWorkspaceBytes(sample));
   kernels::cpu::FarthestPointSample(sample, *pool_);
   if (!sampling.restricts_network()) return;
-  point_mask_.resize(static_cast<size_t>(points->num_points));
+  kernels::Renew(point_mask_, static_cast<size_t>(points->num_points));
   kernels::SelectionMaskParams mask = sampling.MaskParams(*points, sampling.words().data());
   mask.selected = selected_points.data();
   mask.mask = point_mask_.data();
@@ -79,11 +83,11 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   num_grid_fallbacks_ = 0;
   const auto num_points = static_cast<size_t>(fixed.num_points);
   const auto num_samples = static_cast<size_t>(fixed.num_samples);
-  std::vector<uint64_t>& voxel_keys = Slot(levels_, 0);
-  voxel_keys.resize(num_points);
-  point_to_voxel.resize(num_points);
-  sorted_points.resize(num_points);
-  voxel_begin.resize(num_points + 1);
+  kernels::ScratchVector<uint64_t>& voxel_keys = Level(0);
+  kernels::Renew(voxel_keys, num_points);
+  kernels::Renew(point_to_voxel, num_points);
+  kernels::Renew(sorted_points, num_points);
+  kernels::Renew(voxel_begin, num_points + 1);
   sample_begin.resize(num_samples + 1);
   num_invalid.resize(num_samples);
   num_out_of_range.resize(num_samples);
@@ -102,7 +106,7 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   params.num_invalid = num_invalid.data();
   params.num_out_of_range = num_out_of_range.data();
   params.sample_origin = sample_origin_.data();
-  params.workspace = Workspace(workspace_, kernels::VoxelizeWorkspaceBytes(params));
+  params.workspace = Workspace(kernels::VoxelizeWorkspaceBytes(params));
   kernels::cpu::Voxelize(params, *pool_);
   if (max_voxels > 0) {
     kernels::cpu::LimitVoxels({.voxels = params,
@@ -110,16 +114,15 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
                                .order = order,
                                .num_dropped_voxels = num_dropped_voxels.data(),
                                .num_dropped_points = num_dropped_points.data()},
-                              *pool_);
+                              *pool_, memory_);
   }
   voxel_keys.resize(static_cast<size_t>(sample_begin[num_samples]));
   return absl::OkStatus();
 }
 
 absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoordinatesParams rule) {
-  Slot(levels_, level);  // before the parent's pointer is taken: it may move the vectors
-  const std::vector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
-  std::vector<uint64_t>& keys = levels_[static_cast<size_t>(level)];
+  kernels::ScratchVector<uint64_t>& keys = Level(level);  // before the parent's: it may move the vectors
+  const kernels::ScratchVector<uint64_t>& parent_keys = levels_[static_cast<size_t>(parent)];
   int64_t num_out = 0;
   rule.num_samples = num_samples_;
   rule.in_keys = parent_keys.data();
@@ -133,11 +136,11 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
         error_reason::kOutOfMemory);
   }
   rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
-  keys.resize(static_cast<size_t>(rule.out_capacity));
+  kernels::Renew(keys, static_cast<size_t>(rule.out_capacity));
   rule.out_keys = keys.data();
   rule.num_out = &num_out;
   rule.num_beyond_limits = level_beyond_limits_.data();
-  rule.workspace = Workspace(workspace_, kernels::OutputCoordinatesWorkspaceBytes(rule));
+  rule.workspace = Workspace(kernels::OutputCoordinatesWorkspaceBytes(rule));
   kernels::cpu::OutputCoordinates(rule, *pool_);
   keys.resize(static_cast<size_t>(num_out));
   std::transform(num_beyond_limits.begin(), num_beyond_limits.end(), level_beyond_limits_.begin(),
@@ -146,11 +149,10 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
 }
 
 absl::Status BatchGeometry::UniteLevels(int level, int a, int b) {
-  Slot(levels_, level);
-  const std::vector<uint64_t>& a_keys = keys(a);
-  const std::vector<uint64_t>& b_keys = keys(b);
-  std::vector<uint64_t>& united = levels_[static_cast<size_t>(level)];
-  united.resize(a_keys.size() + b_keys.size());
+  kernels::ScratchVector<uint64_t>& united = Level(level);
+  const kernels::ScratchVector<uint64_t>& a_keys = keys(a);
+  const kernels::ScratchVector<uint64_t>& b_keys = keys(b);
+  kernels::Renew(united, a_keys.size() + b_keys.size());
   int64_t num_out = 0;
   kernels::cpu::SiteUnion({.a_keys = a_keys.data(),
                            .num_a = num_sites(a),
@@ -163,9 +165,8 @@ absl::Status BatchGeometry::UniteLevels(int level, int a, int b) {
 }
 
 absl::Status BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilterParams filter) {
-  Slot(levels_, level);
-  std::vector<uint64_t>& part = levels_[static_cast<size_t>(level)];
-  part.resize(keys(parent).size());
+  kernels::ScratchVector<uint64_t>& part = Level(level);
+  kernels::Renew(part, keys(parent).size());
   int64_t num_out = 0;
   filter.dimension = dimension_;
   filter.in_keys = keys(parent).data();
@@ -179,8 +180,9 @@ absl::Status BatchGeometry::FilterLevel(int level, int parent, kernels::SiteFilt
 
 absl::Status BatchGeometry::MakeSampleBegin(int level) {
   const kernels::CoordinateKey key(dimension_);
-  const std::vector<uint64_t>& level_keys = keys(level);
-  std::vector<int64_t>& begins = Slot(sample_begins_, level);
+  const kernels::ScratchVector<uint64_t>& level_keys = keys(level);
+  if (sample_begins_.size() <= static_cast<size_t>(level)) sample_begins_.resize(static_cast<size_t>(level) + 1);
+  std::vector<int64_t>& begins = sample_begins_[static_cast<size_t>(level)];
   begins.assign(1, 0);
   for (int32_t sample = 1; sample < num_samples_; ++sample) {
     const auto first = std::lower_bound(level_keys.begin() + begins.back(), level_keys.end(), key.SampleFloor(sample));
@@ -191,8 +193,8 @@ absl::Status BatchGeometry::MakeSampleBegin(int level) {
 }
 
 absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& request) {
-  const std::vector<uint64_t>& in_keys = keys(request.in_level);
-  const std::vector<uint64_t>& out_keys = keys(request.out_level);
+  const kernels::ScratchVector<uint64_t>& in_keys = keys(request.in_level);
+  const kernels::ScratchVector<uint64_t>& out_keys = keys(request.out_level);
   const bool is_merged = request.search == kernels::MapSearch::kMerge;
   if (!is_merged) {
     const kernels::MapSearch taken = table_.Build({.dimension = dimension_,
@@ -209,21 +211,21 @@ absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& reque
                                 .out_keys = out_keys.data(),
                                 .num_out = static_cast<int64_t>(out_keys.size()),
                                 .table = is_merged ? nullptr : &table_},
-                               *pool_, Slot(rulebooks_, index));
+                               *pool_, RulebookAt(index));
   return absl::OkStatus();
 }
 
 absl::Status BatchGeometry::SwapRulebook(int index, int of) {
-  Slot(rulebooks_, index);
-  kernels::cpu::SwapRulebook(rulebook(of), *pool_, rulebooks_[static_cast<size_t>(index)]);
+  kernels::Rulebook& swapped = RulebookAt(index);
+  kernels::cpu::SwapRulebook(rulebook(of), *pool_, swapped);
   return absl::OkStatus();
 }
 
-int64_t BatchGeometry::allocated_bytes() const {
-  int64_t bytes = BytesOf(point_to_voxel) + BytesOf(sorted_points) + BytesOf(voxel_begin) + BytesOf(workspace_) +
-                  table_.allocated_bytes();
-  for (const std::vector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
-  for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.allocated_bytes();
+int64_t BatchGeometry::needed_bytes() const {
+  int64_t bytes = BytesOf(point_to_voxel) + BytesOf(sorted_points) + BytesOf(voxel_begin) +
+                  static_cast<int64_t>(most_workspace_bytes_) + table_.needed_bytes();
+  for (const kernels::ScratchVector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
+  for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.needed_bytes();
   return bytes;
 }
 

@@ -3,9 +3,12 @@
 // BatchGeometry makes on the CPU all that a batch's coordinates decide: its voxels, the sites of every level, every
 // rulebook. Each is made once and read by all steps that need it; nothing here looks at a feature.
 //
-// A context keeps one and fills it anew for every batch, so that its memory is allocated once.
+// A context keeps one and fills it anew for every batch, so that its memory is allocated once. What grows with the
+// batch is taken of the context's memory; std::bad_alloc where that has no more. Then nothing here is of use until
+// Voxelize.
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +17,7 @@
 #include "engine/geometry/point_sampling.h"
 #include "kernels/conv/rulebook_search.h"
 #include "kernels/coordinates/coordinate_table.h"
+#include "kernels/core/scratch.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/points/voxel_limit.h"
 #include "kernels/points/voxelize.h"
@@ -22,8 +26,17 @@ namespace voxserve {
 
 class BatchGeometry final : public BatchCounts, public GeometryMaker {
  public:
-  // pool: outlives it.
-  explicit BatchGeometry(kernels::ThreadPool* pool) : pool_(pool) {}
+  // Both outlive it.
+  explicit BatchGeometry(kernels::ThreadPool* pool,
+                         std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : point_to_voxel(memory),
+        sorted_points(memory),
+        voxel_begin(memory),
+        pool_(pool),
+        memory_(memory),
+        point_mask_(memory),
+        table_(memory),
+        workspace_(memory) {}
 
   // The farthest points of a batch before its voxels, or that it has none: sets num_valid and selected_points. Voxels
   // are then to be made of points->is_valid, which may be set anew.
@@ -47,7 +60,7 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
 
   const int64_t* level_sample_begin(int level) const { return sample_begins_[static_cast<size_t>(level)].data(); }
 
-  const std::vector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
+  const kernels::ScratchVector<uint64_t>& keys(int level) const { return levels_[static_cast<size_t>(level)]; }
   int64_t num_sites(int level) const { return static_cast<int64_t>(keys(level).size()); }
   kernels::RulebookView rulebook(int index) const { return rulebooks_[static_cast<size_t>(index)].View(); }
 
@@ -56,25 +69,34 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   int64_t num_grid_fallbacks() const { return num_grid_fallbacks_; }
 
   // The points' voxels and the voxels' points. kernels/points/voxelize.h says what each holds.
-  std::vector<int32_t> point_to_voxel;
-  std::vector<int32_t> sorted_points;
-  std::vector<int64_t> voxel_begin;
+  kernels::ScratchVector<int32_t> point_to_voxel;
+  kernels::ScratchVector<int32_t> sorted_points;
+  kernels::ScratchVector<int64_t> voxel_begin;
 
-  int64_t allocated_bytes() const;
+  // Bytes that the last batch needed of what is kept: less than that where a larger batch ran before.
+  int64_t needed_bytes() const;
 
  private:
+  // Level and rulebook number `index`, made where they are not there yet. The others may move.
+  kernels::ScratchVector<uint64_t>& Level(int index);
+  kernels::Rulebook& RulebookAt(int index);
+  void* Workspace(size_t bytes);         // aligned for anything
+  void* AlignedWorkspace(size_t bytes);  // to 256 bytes
+
   kernels::ThreadPool* const pool_;
+  std::pmr::memory_resource* const memory_;
   int32_t dimension_ = 3;
   int32_t num_samples_ = 0;
   int64_t num_grid_fallbacks_ = 0;
-  std::vector<std::vector<uint64_t>> levels_;        // ascending, unique keys of each level
-  std::vector<std::vector<int64_t>> sample_begins_;  // by level, [samples + 1] where asked for
+  std::vector<kernels::ScratchVector<uint64_t>> levels_;  // ascending, unique keys of each level
+  std::vector<std::vector<int64_t>> sample_begins_;       // by level, [samples + 1] where asked for
   std::vector<kernels::Rulebook> rulebooks_;
-  std::vector<uint8_t> point_mask_;  // [num_points] what a network sees, where a sample selected points
+  kernels::ScratchVector<uint8_t> point_mask_;  // [num_points] what a network sees, where a sample selected points
   std::vector<kernels::Axes> sample_origin_;
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;
-  std::vector<std::max_align_t> workspace_;
+  kernels::ScratchVector<std::max_align_t> workspace_;
+  size_t most_workspace_bytes_ = 0;  // of this batch
 };
 
 }  // namespace voxserve

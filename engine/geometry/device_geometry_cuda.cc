@@ -150,7 +150,7 @@ absl::Status DeviceGeometry::UploadSampleBegin(int level, const BatchGeometry& m
 
 absl::Status DeviceGeometry::UploadKeys(int level, const BatchGeometry& made) {
   const kernels::CoordinateKey layout(sizes_.dimension());
-  std::vector<uint64_t> keys = made.keys(level);
+  kernels::ScratchVector<uint64_t> keys = made.keys(level);
   std::transform(keys.begin(), keys.end(), keys.begin(),
                  [&](uint64_t key) { return kernels::ToMortonKey(layout, key); });
   RETURN_IF_ERROR(levels_.UploadKeys(level, keys));

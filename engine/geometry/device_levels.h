@@ -21,6 +21,7 @@
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/coordinates/site_filter.h"
 #include "kernels/coordinates/site_union.h"
+#include "kernels/core/scratch.h"
 
 namespace voxserve {
 
@@ -61,7 +62,7 @@ class DeviceLevels {
 
   // Uploads what has been made elsewhere. The caller waits for the stream before it changes anything there.
   absl::Status UploadSampleBegin(int level, const int64_t* sample_begin);
-  absl::Status UploadKeys(int level, const std::vector<uint64_t>& keys);
+  absl::Status UploadKeys(int level, const kernels::ScratchVector<uint64_t>& keys);
 
   const Level& at(int level) const { return levels_[static_cast<size_t>(level)]; }
   const std::vector<int64_t>& num_sites() const { return num_sites_; }  // by level

@@ -183,7 +183,7 @@ absl::Status DeviceLevels::UploadSampleBegin(int level, const int64_t* sample_be
   return absl::OkStatus();
 }
 
-absl::Status DeviceLevels::UploadKeys(int level, const std::vector<uint64_t>& keys) {
+absl::Status DeviceLevels::UploadKeys(int level, const kernels::ScratchVector<uint64_t>& keys) {
   At(level).capacity = static_cast<int64_t>(keys.size());
   ASSIGN_OR_RETURN(At(level).keys, memory_->TakeUploaded(keys.data(), keys.size()));
   return absl::OkStatus();

@@ -16,8 +16,9 @@ namespace voxserve {
 
 class UploadedGeometry final : public GeometryMaker {
  public:
-  // Both outlive it. on_device begins its batch before MakeRulebook.
-  UploadedGeometry(kernels::ThreadPool* pool, DeviceGeometry* on_device) : on_host_(pool), on_device_(on_device) {}
+  // All outlive it. memory: the host's. on_device begins its batch before MakeRulebook.
+  UploadedGeometry(kernels::ThreadPool* pool, std::pmr::memory_resource* memory, DeviceGeometry* on_device)
+      : on_host_(pool, memory), on_device_(on_device) {}
 
   // Where the caller samples and voxelizes the points, before MakeLevel.
   BatchGeometry& on_host() { return on_host_; }

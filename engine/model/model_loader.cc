@@ -1,10 +1,12 @@
 #include "engine/model/model_loader.h"
 
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
+#include "engine/base/status_macros.h"
 #include "engine/model/digest.h"
 #include "engine/model/graph_validator.h"
 #include "engine/model/problems.h"
@@ -14,14 +16,43 @@
 
 namespace voxserve {
 
-absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder) {
+namespace {
+
+constexpr char kGraphFile[] = "model.textproto";
+constexpr char kWeightsFile[] = "weights.safetensors";
+
+// 0 where there is no such file.
+int64_t SizeOf(const std::filesystem::path& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(bytes);
+}
+
+// As float32, which the graph has them in.
+int64_t BytesOfTensors(const StoredTensors& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors.by_name) {
+    if (IsFloatTensor(tensor)) bytes += NumValues(tensor) * static_cast<int64_t>(sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder, MemoryBudget::Reservation* memory) {
+  MemoryBudget::Reservation uncounted;
+  if (memory == nullptr) memory = &uncounted;
+  const int64_t file_bytes = SizeOf(version_folder / kGraphFile) + SizeOf(version_folder / kWeightsFile);
+  RETURN_IF_ERROR(memory->Resize(file_bytes));
   Problems problems;
-  const std::optional<std::string> text = ReadFile(version_folder / "model.textproto", &problems);
-  const std::optional<std::string> weights = ReadFile(version_folder / "weights.safetensors", &problems);
+  const std::optional<std::string> text = ReadFile(version_folder / kGraphFile, &problems);
+  const std::optional<std::string> weights = ReadFile(version_folder / kWeightsFile, &problems);
   model::v1::Model model;
-  const bool is_parsed = text && ParseTextProto(*text, "model.textproto", &model, &problems);
+  const bool is_parsed = text && ParseTextProto(*text, kGraphFile, &model, &problems);
   StoredTensors tensors;
   if (weights) tensors = ParseSafetensors(*weights, &problems);
+  const int64_t graph_bytes = BytesOfTensors(tensors);
+  RETURN_IF_ERROR(memory->Resize(file_bytes + graph_bytes));
 
   Graph graph;
   if (is_parsed) graph = ValidateGraph(model, tensors, &problems);
@@ -30,6 +61,7 @@ absl::StatusOr<Graph> LoadGraph(const std::filesystem::path& version_folder) {
   model.clear_name();
   model.clear_description();
   graph.network_digest = Sha256OfParts({model.SerializeAsString()});
+  RETURN_IF_ERROR(memory->Resize(graph_bytes));
   return graph;
 }
 

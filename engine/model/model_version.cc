@@ -28,9 +28,11 @@ VersionPolicy ReadVersionPolicy(const fs::path& model_folder, Problems* problems
   return found.empty() ? config.version_policy : VersionPolicy();
 }
 
-absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version) {
+absl::StatusOr<LoadedModel> LoadModelVersion(const fs::path& model_folder, int64_t version,
+                                             MemoryBudget::Reservation* memory) {
   const fs::path version_folder = model_folder / absl::StrCat(version);
-  absl::StatusOr<Graph> graph = LoadGraph(version_folder);
+  absl::StatusOr<Graph> graph = LoadGraph(version_folder, memory);
+  if (absl::IsResourceExhausted(graph.status())) return graph.status();
   Problems problems = ProblemsOf(graph.status());
 
   const std::string config_text = ReadConfig(model_folder, &problems);

@@ -10,6 +10,7 @@
 #include "engine/model/graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/problems.h"
+#include "engine/runtime/memory_budget.h"
 
 namespace voxserve {
 
@@ -23,7 +24,9 @@ struct LoadedModel {
 };
 
 // Loads <model_folder>/<version> with <model_folder>/config.textproto. INVALID_ARGUMENT (BAD_MODEL) with every problem
-// of the three files at once (ProblemsOf in engine/model/problems.h).
-absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version);
+// of the three files at once (ProblemsOf in engine/model/problems.h). memory: as in LoadGraph, whose RESOURCE_EXHAUSTED
+// comes at once.
+absl::StatusOr<LoadedModel> LoadModelVersion(const std::filesystem::path& model_folder, int64_t version,
+                                             MemoryBudget::Reservation* memory = nullptr);
 
 }  // namespace voxserve

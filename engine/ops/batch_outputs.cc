@@ -1,15 +1,18 @@
 #include "engine/ops/batch_outputs.h"
 
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 
+#include "engine/base/status_macros.h"
 #include "kernels/boxes/box_rows.h"
 
 namespace voxserve {
 
-BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results)
-    : tasks_(tasks), results_(results) {
+BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
+                           MemoryBudget* budget)
+    : tasks_(tasks), results_(results), budget_(budget) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     // A sample that failed has no points.
     num_answers_.push_back(point_begin[i] == point_begin[i + 1] ? 0 : tasks[i]->num_answers());
@@ -34,9 +37,20 @@ NamedOutput& BatchOutputs::Add(size_t sample, const Spec& spec) {
       NamedOutput{.name = std::string(spec.name), .dtype = spec.dtype, .columns = spec.columns});
 }
 
-char* BatchOutputs::AddRows(size_t sample, const Spec& spec) {
+absl::Status BatchOutputs::Reserve(size_t sample, int64_t bytes) {
+  if (budget_ == nullptr) return absl::OkStatus();
+  std::shared_ptr<MemoryBudget::Reservation>& held = results_[sample].memory;
+  if (held != nullptr) return held->Resize(held->bytes() + bytes);
+  ASSIGN_OR_RETURN(MemoryBudget::Reservation reserved, budget_->Reserve(MemoryBudget::Use::kScratch, bytes));
+  held = std::make_shared<MemoryBudget::Reservation>(std::move(reserved));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {
+  const int64_t num_bytes = num_answers_[sample] * spec.row_bytes();
+  RETURN_IF_ERROR(Reserve(sample, num_bytes));
   std::string& bytes = Add(sample, spec).bytes;
-  bytes.resize(static_cast<size_t>(num_answers_[sample] * spec.row_bytes()));
+  bytes.resize(static_cast<size_t>(num_bytes));
   return bytes.data();
 }
 
@@ -51,7 +65,7 @@ void BatchOutputs::AddBoxes(size_t sample, const Spec& spec, const float* rows, 
   }
 }
 
-void BatchOutputs::Distribute() {
+absl::Status BatchOutputs::Distribute() {
   for (const Queued& queued : queued_) {
     const Spec& spec = queued.spec;
     const char* rows = queued.rows;
@@ -63,10 +77,12 @@ void BatchOutputs::Distribute() {
       if (is_boxes) {
         AddBoxes(i, spec, reinterpret_cast<const float*>(own_rows), spec.columns);
       } else {
+        RETURN_IF_ERROR(Reserve(i, bytes));
         Add(i, spec).bytes.assign(own_rows, static_cast<size_t>(bytes));
       }
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve

@@ -6,13 +6,17 @@
 // On the CPU a step writes each sample's rows where they are sent from, in the sample's result. On a GPU a step makes
 // the rows of the whole batch on the device and queues one copy to pinned memory; once the stream has been waited for,
 // Distribute writes each sample's rows into its result.
+//
+// The rows of points are reserved in the process's budget before they are allocated (InferResult::memory).
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
@@ -34,8 +38,10 @@ class BatchOutputs {
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
 
-  // point_begin: [samples + 1]; a sample without points is answered without rows. All outlive the outputs.
-  BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results);
+  // point_begin: [samples + 1]; a sample without points is answered without rows. budget: null for none. All outlive
+  // the outputs.
+  BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
+               MemoryBudget* budget);
 
   size_t num_samples() const { return tasks_.size(); }
   // Returns how many points of a sample are answered: its first ones.
@@ -46,8 +52,8 @@ class BatchOutputs {
   // ---- on the CPU
 
   bool IsWanted(size_t sample, const Spec& spec) const;
-  // Adds an output of points to the sample's result, and returns the memory for its rows.
-  char* AddRows(size_t sample, const Spec& spec);
+  // Adds an output of points to the sample's result, and returns the memory for its rows. RESOURCE_EXHAUSTED.
+  absl::StatusOr<char*> AddRows(size_t sample, const Spec& spec);
   // Adds an output with the rows that are boxes; with none where the sample has no voxels. pitch: values from row to
   // row.
   void AddBoxes(size_t sample, const Spec& spec, const float* rows, int64_t pitch);
@@ -60,8 +66,8 @@ class BatchOutputs {
   char* next_rows() const { return device_rows_ + queued_bytes_; }
   // Starts the copy of the num_rows rows that were made there.
   absl::Status Queue(const StepContext& context, const Spec& spec, int64_t num_rows);
-  // Writes all that was queued into the results.
-  void Distribute();
+  // Writes all that was queued into the results. RESOURCE_EXHAUSTED.
+  absl::Status Distribute();
 
  private:
   struct Queued {
@@ -70,9 +76,11 @@ class BatchOutputs {
   };
 
   NamedOutput& Add(size_t sample, const Spec& spec);
+  absl::Status Reserve(size_t sample, int64_t bytes);
 
   const BatchTasks tasks_;
   const absl::Span<InferResult> results_;
+  MemoryBudget* const budget_;
   std::vector<int64_t> num_answers_;  // by sample
   char* device_rows_ = nullptr;
   char* host_rows_ = nullptr;

@@ -2,7 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <new>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -14,22 +15,30 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 }  // namespace
 
-void Arena::Free::operator()(char* data) const { std::free(data); }
+Arena::Arena(Arena&& other) noexcept
+    : memory_(other.memory_),
+      data_(std::exchange(other.data_, nullptr)),
+      capacity_(std::exchange(other.capacity_, 0)) {}
 
 absl::Status Arena::Reserve(int64_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
-  data_.reset();
-  capacity_ = 0;
+  Release();
   const size_t rounded = (static_cast<size_t>(bytes) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  auto* data = static_cast<char*>(std::aligned_alloc(kHugePageBytes, rounded));
-  if (data == nullptr) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes of features")),
+  try {
+    data_ = static_cast<char*>(memory_->allocate(rounded, kHugePageBytes));
+  } catch (const std::bad_alloc&) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes of a batch")),
                       error_reason::kOutOfMemory);
   }
-  madvise(data, rounded, MADV_HUGEPAGE);  // advice: without it everything works, with more page faults
-  data_.reset(data);
+  madvise(data_, rounded, MADV_HUGEPAGE);  // advice: without it everything works, with more page faults
   capacity_ = static_cast<int64_t>(rounded);
   return absl::OkStatus();
+}
+
+void Arena::Release() {
+  if (data_ != nullptr) memory_->deallocate(data_, static_cast<size_t>(capacity_), kHugePageBytes);
+  data_ = nullptr;
+  capacity_ = 0;
 }
 
 }  // namespace voxserve

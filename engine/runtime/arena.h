@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 
 #include "absl/status/status.h"
 
@@ -17,18 +17,24 @@ class Arena {
  public:
   static constexpr int64_t kAlignment = 64;
 
-  // Makes data() hold at least `bytes`; what was there is lost. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system
+  // memory: outlives the arena.
+  explicit Arena(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : memory_(memory) {}
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&&) = delete;
+  ~Arena() { Release(); }
+
+  // Makes data() hold at least `bytes`; what was there is lost. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the memory
   // has no more; the arena is empty then.
   absl::Status Reserve(int64_t bytes);
+  // Gives the block back.
+  void Release();
 
-  char* data() const { return data_.get(); }
+  char* data() const { return data_; }
   int64_t capacity() const { return capacity_; }
 
  private:
-  struct Free {
-    void operator()(char* data) const;
-  };
-  std::unique_ptr<char[], Free> data_;
+  std::pmr::memory_resource* memory_;
+  char* data_ = nullptr;
   int64_t capacity_ = 0;
 };
 

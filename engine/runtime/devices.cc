@@ -63,7 +63,8 @@ absl::StatusOr<std::vector<CudaDevice>> Select(std::string_view wanted, const st
 
 }  // namespace
 
-absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes) {
+absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes,
+                                                MemoryBudget* memory_budget) {
   std::vector<Device> devices;
   if (wanted != "cpu") {
     std::vector<CudaDevice> gpus = ListCudaDevices();
@@ -83,6 +84,7 @@ absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t
     }
   }
   if (devices.empty()) devices.emplace_back();
+  for (Device& device : devices) device.memory_budget = memory_budget;
   return devices;
 }
 
@@ -92,7 +94,8 @@ std::string JoinIds(const std::vector<Device>& devices) {
 
 absl::StatusOr<ExecutionContext> MakeContext(const Device& device, kernels::ThreadPool* pool,
                                              [[maybe_unused]] StreamPriority priority) {
-  ExecutionContext context{.device = device.id, .pool = pool};
+  ExecutionContext context{
+      .device = device.id, .pool = pool, .memory = std::make_unique<HostMemory>(device.memory_budget)};
   if constexpr (kernels::kHasCuda) {
     if (device.is_cuda()) {
       ASSIGN_OR_RETURN(context.cuda, CudaContext::Create(device.pool.get(), priority));

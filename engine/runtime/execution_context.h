@@ -13,6 +13,7 @@
 #include "engine/runtime/arena.h"
 #include "engine/runtime/device_copies.h"
 #include "engine/runtime/device_pool.h"
+#include "engine/runtime/host_memory.h"
 #include "engine/runtime/pinned_buffer.h"
 #include "engine/runtime/stream.h"
 #include "kernels/core/gemm_cuda.h"
@@ -54,10 +55,12 @@ struct CudaContext {
 };
 
 struct ExecutionContext {
-  std::string device;                           // "cpu", "cuda:0"
-  kernels::ThreadPool* pool = nullptr;          // the process's; outlives the context
-  Arena input = {};                             // the batch's points, as the network reads them, in host memory
-  Arena features = {};                          // the feature pass's buffers on the CPU
+  std::string device;                   // "cpu", "cuda:0"
+  kernels::ThreadPool* pool = nullptr;  // the process's; outlives the context
+  // That batches compute with on the host. It outlives all that is allocated of it.
+  std::unique_ptr<HostMemory> memory = std::make_unique<HostMemory>();
+  Arena input = Arena(memory.get());            // the batch's points, as the network reads them, in host memory
+  Arena features = Arena(memory.get());         // the feature pass's buffers on the CPU
   std::unique_ptr<CudaContext> cuda = nullptr;  // null on the CPU
 };
 

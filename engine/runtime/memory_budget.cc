@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
 
 namespace voxserve {
 namespace {
@@ -31,6 +32,17 @@ MemoryBudget::Reservation& MemoryBudget::Reservation::operator=(Reservation&& ot
   use_ = other.use_;
   bytes_ = std::exchange(other.bytes_, 0);
   return *this;
+}
+
+absl::Status MemoryBudget::Reservation::Resize(int64_t bytes) {
+  if (budget_ == nullptr) return absl::OkStatus();
+  if (bytes <= bytes_) {
+    budget_->GiveBack(use_, std::exchange(bytes_, bytes) - bytes);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(Reservation more, budget_->Reserve(use_, bytes - bytes_));
+  bytes_ += std::exchange(more.bytes_, 0);
+  return absl::OkStatus();
 }
 
 void MemoryBudget::Reservation::Release() {

@@ -41,6 +41,9 @@ class MemoryBudget {
     ~Reservation() { Release(); }
 
     int64_t bytes() const { return bytes_; }
+    // Holds so many bytes from now on. Reserve's errors where it grows; it stands as it was then. A default one stays
+    // without bytes.
+    absl::Status Resize(int64_t bytes);
     // Gives its bytes back now.
     void Release();
 

@@ -12,13 +12,14 @@
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
 #include "engine/executor/point_reader.h"
+#include "engine/runtime/available_memory.h"
 #include "engine/runtime/devices.h"
 #include "engine/serving/admission/batcher.h"
+#include "engine/serving/memory_trimmer.h"
 #include "engine/serving/models/model_manager.h"
 #include "engine/serving/models/model_repository.h"
 #include "engine/serving/models/model_table.h"
 #include "engine/serving/models/plan_tuner.h"
-#include "engine/serving/streams/sweep_cache_trimmer.h"
 #include "engine/serving/worker.h"
 #include "engine/tuner/plan_store.h"
 #include "kernels/core/thread_pool.h"
@@ -35,8 +36,10 @@ std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(Options options, std::vector<Device> devices)
+  // device_memory: of the host's, that the devices' libraries took.
+  EngineImpl(Options options, std::vector<Device> devices, MemoryBudget::Reservation device_memory)
       : options_(std::move(options)),
+        device_memory_(std::move(device_memory)),
         devices_(std::move(devices)),
         pool_(options_.ResolvedThreads()),
         batch_bytes_(devices_.size()),
@@ -45,14 +48,14 @@ class EngineImpl final : public Engine {
                   .max_queue_bytes = options_.max_queue_bytes,
                   .num_workers = NumWorkers(devices_, options_.streams_per_device),
                   .max_batch_bytes = [this](size_t device) { return MaxBatchBytes(device); },
-                  .observer = options_.observer}),
-        sweep_cache_trimmer_(&devices_, options_.observer) {
+                  .observer = options_.observer}) {
     for (size_t i = 0; i < devices_.size(); ++i) arbiters_.push_back(std::make_unique<DeviceArbiter>());
     tuner_ = std::make_unique<PlanTuner>(PlanTuner::Options{.devices = &devices_,
                                                             .arbiters = &arbiters_,
                                                             .pool = &pool_,
                                                             .store = &plan_store_,
-                                                            .observer = options_.observer});
+                                                            .observer = options_.observer,
+                                                            .memory = options_.memory_budget});
   }
 
   absl::Status StartWorkers() {
@@ -80,6 +83,7 @@ class EngineImpl final : public Engine {
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
     }
+    memory_trimmer_ = std::make_unique<MemoryTrimmer>(&devices_, &workers_, options_.observer);
     return absl::OkStatus();
   }
 
@@ -101,6 +105,7 @@ class EngineImpl final : public Engine {
                         .is_deterministic = options_.deterministic,
                         .warm_up_workers = [this](size_t device,
                                                   const ServedModel& model) { return WarmUpWorkers(device, model); }},
+            .memory_budget = options_.memory_budget,
             .on_ready = [this](const ModelVersionInfo& model, bool has_plans) { TuneWhereWanted(model, has_plans); },
             .on_retired = [this](const ModelHandle& model) { tuner_->CancelAllOf(model); }},
         std::move(listing));
@@ -177,10 +182,14 @@ class EngineImpl final : public Engine {
   }
 
   // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
-  // side by side.
+  // side by side. On the CPU it is what all others leave of the host's, for the one context.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
-    if (pool == nullptr) return MemoryModel::kNoLimit;
+    if (pool == nullptr) {
+      const MemoryBudget* budget = options_.memory_budget;
+      if (budget == nullptr || budget->limit_bytes() == 0) return MemoryModel::kNoLimit;
+      return std::max<int64_t>(0, budget->limit_bytes() - budget->held() + batch_bytes_[device]);
+    }
     const int64_t others = std::max<int64_t>(0, pool->used_bytes() - batch_bytes_[device]);
     return std::max<int64_t>(0, pool->limit_bytes() - others) / options_.streams_per_device;
   }
@@ -211,6 +220,7 @@ class EngineImpl final : public Engine {
   }
 
   const Options options_;
+  const MemoryBudget::Reservation device_memory_;
   // Declared before their users, so they are destroyed after them: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
   kernels::ThreadPool pool_;
@@ -224,7 +234,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  SweepCacheTrimmer sweep_cache_trimmer_;
+  std::unique_ptr<MemoryTrimmer> memory_trimmer_;
   std::atomic<uint64_t> next_ticket_{1};
 };
 
@@ -262,14 +272,22 @@ int Engine::Options::ResolvedThreads() const {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Options options) {
   RETURN_IF_ERROR(options.Validate());
   ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(options.model_repository));
-  ASSIGN_OR_RETURN(std::vector<Device> devices, OpenDevices(options.devices, options.device_memory_limit));
+  const int64_t resident_before = ResidentBytes();
+  ASSIGN_OR_RETURN(std::vector<Device> devices,
+                   OpenDevices(options.devices, options.device_memory_limit, options.memory_budget));
   for (const Device& device : devices) {
     if (device.is_cuda()) {
       Log(LogLevel::kInfo, "GPU found",
           {{"device", device.id}, {"name", device.name}, {"memory_limit_bytes", device.pool->limit_bytes()}});
     }
   }
-  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(devices));
+  // CUDA takes some hundred MiB of the host for itself.
+  MemoryBudget::Reservation device_memory;
+  if (options.memory_budget != nullptr && devices.front().is_cuda()) {
+    const int64_t taken = std::max<int64_t>(0, ResidentBytes() - resident_before);
+    ASSIGN_OR_RETURN(device_memory, options.memory_budget->Reserve(MemoryBudget::Use::kModels, taken));
+  }
+  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(devices), std::move(device_memory));
   RETURN_IF_ERROR(engine->StartWorkers());
   engine->StartLoading(std::move(listing));
   return engine;

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/model_version_info.h"
@@ -40,12 +41,15 @@ class Engine {
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
-    std::string plan_dir;                         // folder of tuned plans; "": the models' own
-    std::string engine_version;                   // tuned plans of another are not used
-    absl::Duration model_poll_interval;           // how often the repository is looked through; zero: when asked to
-    bool deterministic = false;                   // a request's bytes do not depend on others; untuned, a little slower
-    bool tune_on_load = false;                    // search a plan for each model that has none, on what it serves first
-    EngineObserver* observer = nullptr;           // outlives the engine; may be null
+    // Of the host's memory: weights and what batches compute with are reserved in it. Outlives the engine, its results
+    // and its clients' answers. Null: without a limit.
+    MemoryBudget* memory_budget = nullptr;
+    std::string plan_dir;                // folder of tuned plans; "": the models' own
+    std::string engine_version;          // tuned plans of another are not used
+    absl::Duration model_poll_interval;  // how often the repository is looked through; zero: when asked to
+    bool deterministic = false;          // a request's bytes do not depend on others; untuned, a little slower
+    bool tune_on_load = false;           // search a plan for each model that has none, on what it serves first
+    EngineObserver* observer = nullptr;  // outlives the engine; may be null
     // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
     // not block. May be empty.
     std::function<void(const absl::Status&)> on_device_failed;

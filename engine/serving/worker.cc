@@ -15,6 +15,8 @@
 namespace voxserve {
 namespace {
 
+constexpr absl::Duration kMemoryAge = absl::Minutes(1);
+
 // The wait for its stream's turn counts as a wait for the engine.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
@@ -67,6 +69,7 @@ void Worker::Loop() {
     Batch batch = options_.batcher->Pop(options_.device);
     if (batch.tasks.empty()) return;
     options_.batcher->Finished(batch, Run(absl::MakeSpan(batch.tasks), absl::Now()));
+    ReleaseOldMemory();
     if (!failed_.ok() && !is_last_) {
       is_last_ = options_.num_working_workers->fetch_sub(1) == 1;
       if (options_.on_device_failed) options_.on_device_failed(failed_);
@@ -88,8 +91,28 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   return status;
 }
 
+bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
+  if (!running_.TryLock()) return false;
+  const absl::Time now = absl::Now();
+  const bool is_idle = now - last_run_ >= idle_time;
+  if (is_idle && last_run_ > released_) ReleaseHostMemory(now);
+  running_.Unlock();
+  return is_idle;
+}
+
+void Worker::ReleaseOldMemory() {
+  absl::MutexLock lock(&running_);
+  if (const absl::Time now = absl::Now(); now - released_ > kMemoryAge) ReleaseHostMemory(now);
+}
+
+void Worker::ReleaseHostMemory(absl::Time now) {
+  executor_->ReleaseHostMemory();
+  released_ = now;
+  SettleMemory();
+}
+
 void Worker::SettleMemory() {
-  const auto count = [this] {
+  const auto count = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     const int64_t bytes = executor_->allocated_bytes();
     options_.batch_bytes->fetch_add(bytes - std::exchange(batch_bytes_, bytes));
   };
@@ -106,8 +129,9 @@ void Worker::SettleMemory() {
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
-  const auto run = [&](const RunOptions& options) {
+  const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
+    last_run_ = absl::Now();
     SettleMemory();
     return output;
   };

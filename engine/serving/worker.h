@@ -5,6 +5,8 @@
 //
 // - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so stop the
 //   batcher first.
+// - Memory: a context on the CPU keeps the memory of a batch for the next, and gives it back once a minute, so that it
+//   keeps no more than what the largest batch of the last minute needed; and when nothing runs (ReleaseIdleMemory).
 // - Errors: a worker whose device breaks (DEVICE_FAILED) says so once and leaves the queue to the others. The last
 //   worker stays and answers every task UNAVAILABLE, so that no task waits for ever.
 
@@ -15,8 +17,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/executor/device_arbiter.h"
@@ -52,6 +56,10 @@ class Worker {
   // is as quick as the others. On the caller's thread; batches wait meanwhile.
   absl::Status WarmUp(const ServedModel& model);
 
+  // Gives the host's memory back that the context keeps, where no batch has run for so long. False where one has, or
+  // runs now. From any thread; does not block.
+  bool ReleaseIdleMemory(absl::Duration idle_time);
+
   size_t device() const { return options_.device; }
 
  private:
@@ -62,16 +70,21 @@ class Worker {
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
-  void SettleMemory();
+  void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
+  void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
+  // After the answers have left.
+  void ReleaseOldMemory();
   void Report(absl::Span<const QueuedTask> tasks, const BatchOutput& output, absl::Time started);
 
   const Options options_;
   ExecutionContext context_;
   absl::Mutex running_;  // while the executor runs
   const std::unique_ptr<Executor> executor_;
-  absl::Status failed_;      // OK until the device broke
-  int64_t batch_bytes_ = 0;  // this one's part of options_.batch_bytes
-  bool is_last_ = false;     // of the workers, after this one's device broke
+  absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // its end
+  absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when the host's memory was given back
+  int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this one's part of options_.batch_bytes
+  absl::Status failed_;                                                   // OK until the device broke
+  bool is_last_ = false;  // of the workers, after this one's device broke
   std::thread thread_;
 };
 

@@ -5,12 +5,14 @@
 // sent. Boxes are messages on the wire: the codec converts their rows, once.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/tensor/box.h"
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/point_counts.h"
@@ -47,6 +49,9 @@ struct InferResult {
   std::vector<NamedOutput> outputs;
   PointCounts counts;                   // of all points that ran: those of every sweep
   std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
+  // Of the outputs' rows of points, for as long as a copy of the result is there. Whoever takes the bytes out of the
+  // result answers for them. Null: none.
+  std::shared_ptr<MemoryBudget::Reservation> memory;
 
   // The worker sets the fields below.
   std::string model;

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <type_traits>
 
 #include "kernels/boxes/box_candidates.h"
@@ -62,7 +63,9 @@ static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);
 
 namespace cpu {
 
-void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool);
+// memory: of its scratch.
+void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool,
+                      std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
 }  // namespace cpu
 

@@ -1,19 +1,18 @@
 #include <cassert>
-#include <vector>
 
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/anchor_head_cell.h"
 
 namespace voxserve::kernels::cpu {
 
-void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool) {
+void DecodeAnchorHead(const AnchorHeadParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
   assert(params.dtype == DType::kFloat32);
   const auto load = [](const ImageChannels& image, int64_t row, int32_t channel) {
     return static_cast<const float*>(image.data)[row * image.pitch + channel];
   };
   const float lowest_logit = LowestLogit(params.score_threshold, /*is_strict=*/false);
   pool.ParallelFor(params.num_samples, 1, [&](int64_t begin, int64_t end) {
-    std::vector<uint64_t> keys;
+    ScratchVector<uint64_t> keys(memory);
     for (auto sample = static_cast<int32_t>(begin); sample < end; ++sample) {
       keys.clear();
       for (int32_t item = 0; item < params.num_rows * params.num_columns * params.num_anchors; ++item) {

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <vector>
 
 #include "kernels/boxes/box_rows.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/scratch.h"
 
 namespace voxserve::kernels {
 
@@ -80,7 +80,7 @@ inline void WriteNoBoxes(float* begin, const float* end) {
 // The rows of one sample: the max_boxes best candidates, of which decode(key, box) makes boxes, or none of some. keys
 // are reordered.
 template <typename Decode>
-void WriteBestBoxes(std::vector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows) {
+void WriteBestBoxes(ScratchVector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows) {
   const int64_t num_best = std::min(static_cast<int64_t>(keys.size()), int64_t{max_boxes});
   std::partial_sort(keys.begin(), keys.begin() + num_best, keys.end(), std::greater<>());
   float* row = rows;

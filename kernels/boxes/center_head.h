@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory_resource>
 #include <type_traits>
 
 #include "kernels/boxes/box_candidates.h"
@@ -71,7 +72,9 @@ static_assert(std::is_trivially_copyable_v<CenterHeadParams>);
 
 namespace cpu {
 
-void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool);
+// memory: of its scratch.
+void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool,
+                       std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
 }  // namespace cpu
 

@@ -1,18 +1,17 @@
 #include <cassert>
-#include <vector>
 
 #include "kernels/boxes/center_head.h"
 #include "kernels/boxes/center_head_cell.h"
 
 namespace voxserve::kernels::cpu {
 
-void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool) {
+void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
   assert(params.dtype == DType::kFloat32);
   const auto load = [](const ImageChannels& image, int64_t row, int32_t channel) {
     return static_cast<const float*>(image.data)[row * image.pitch + channel];
   };
   pool.ParallelFor(int64_t{params.num_samples} * params.num_heads, 1, [&](int64_t begin, int64_t end) {
-    std::vector<uint64_t> keys;
+    ScratchVector<uint64_t> keys(memory);
     for (int64_t i = begin; i < end; ++i) {
       const CenterHead& head = params.heads[static_cast<size_t>(i % params.num_heads)];
       const auto sample = static_cast<int32_t>(i / params.num_heads);

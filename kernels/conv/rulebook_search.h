@@ -20,18 +20,26 @@
 #include "kernels/conv/rulebook.h"
 #include "kernels/coordinates/conv_geometry.h"
 #include "kernels/coordinates/coordinate_table.h"
+#include "kernels/core/scratch.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
 
 // Owns what a RulebookView shows; may be refilled, keeping its memory.
 struct Rulebook {
+  // An empty one that takes what it holds, and what a search needs meanwhile, of this memory, which outlives it.
+  static Rulebook In(std::pmr::memory_resource* memory) {
+    return {.in_rows = ScratchVector<int32_t>(memory),
+            .out_rows = ScratchVector<int32_t>(memory),
+            .tile_begin = ScratchVector<int64_t>(memory)};
+  }
+
   int64_t num_out_rows = 0;
   int64_t num_in_rows = 0;
   std::vector<int64_t> offset_begin;  // [K + 1]
-  std::vector<int32_t> in_rows;       // [num_pairs]
-  std::vector<int32_t> out_rows;      // [num_pairs]
-  std::vector<int64_t> tile_begin;    // [num_tiles + 1, K]
+  ScratchVector<int32_t> in_rows;     // [num_pairs]
+  ScratchVector<int32_t> out_rows;    // [num_pairs]
+  ScratchVector<int64_t> tile_begin;  // [num_tiles + 1, K]
 
   RulebookView View() const {
     return {.num_offsets = offset_begin.empty() ? 0 : static_cast<int32_t>(offset_begin.size() - 1),
@@ -42,9 +50,9 @@ struct Rulebook {
             .out_rows = out_rows.data(),
             .tile_begin = tile_begin.data()};
   }
-  int64_t allocated_bytes() const {
-    return static_cast<int64_t>((offset_begin.capacity() + tile_begin.capacity()) * sizeof(int64_t) +
-                                (in_rows.capacity() + out_rows.capacity()) * sizeof(int32_t));
+  int64_t needed_bytes() const {
+    return static_cast<int64_t>((offset_begin.size() + tile_begin.size()) * sizeof(int64_t) +
+                                (in_rows.size() + out_rows.size()) * sizeof(int32_t));
   }
 };
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <memory>
+#include <memory_resource>
 #include <numeric>
 #include <vector>
 
@@ -80,8 +80,14 @@ struct AxisCells {
 class BucketedInputs {
  public:
   // Only cells [0, num_offsets) are asked for.
-  BucketedInputs(const RulebookSearchParams& params, int32_t num_offsets, ThreadPool& pool)
-      : geometry_(params.geometry), layout_(params.geometry.dimension) {
+  BucketedInputs(const RulebookSearchParams& params, int32_t num_offsets, ThreadPool& pool,
+                 std::pmr::memory_resource* memory)
+      : geometry_(params.geometry),
+        layout_(params.geometry.dimension),
+        bucket_of_row_(memory),
+        quotient_of_row_(memory),
+        quotients_(memory),
+        rows_(memory) {
     size_t num_buckets = 1;
     bool is_strided = false;
     for (int axis = 0; axis < geometry_.dimension; ++axis) {
@@ -145,10 +151,10 @@ class BucketedInputs {
     for (int axis = 0; axis < geometry_.dimension; ++axis) divisions_.emplace_back(geometry_.stride[axis]);
     const auto num_in = static_cast<size_t>(params.num_in);
     const size_t num_buckets = buckets_.size();
-    bucket_of_row_ = std::make_unique_for_overwrite<int32_t[]>(num_in);
-    quotient_of_row_ = std::make_unique_for_overwrite<uint64_t[]>(num_in);
-    quotients_ = std::make_unique_for_overwrite<uint64_t[]>(num_in);
-    rows_ = std::make_unique_for_overwrite<int32_t[]>(num_in);
+    Renew(bucket_of_row_, num_in);
+    Renew(quotient_of_row_, num_in);
+    Renew(quotients_, num_in);
+    Renew(rows_, num_in);
 
     const Chunks chunks(params.num_in, kRowsAChunk, pool);
     const auto num_chunks = static_cast<size_t>(chunks.num_chunks());
@@ -164,8 +170,8 @@ class BucketedInputs {
     for (size_t b = 0; b < num_buckets && num_chunks > 0; ++b) {
       const int64_t begin = next[b * num_chunks];
       const int64_t end = b + 1 < num_buckets ? next[(b + 1) * num_chunks] : total;
-      buckets_[b].quotients = quotients_.get() + begin;
-      buckets_[b].rows = rows_.get() + begin;
+      buckets_[b].quotients = quotients_.data() + begin;
+      buckets_[b].rows = rows_.data() + begin;
       buckets_[b].num_rows = end - begin;
     }
     chunks.ForEach(pool, [&](int64_t chunk, int64_t begin, int64_t end) {
@@ -185,32 +191,48 @@ class BucketedInputs {
   std::vector<AxisCells> axes_;
   std::vector<FloorDivision> divisions_;
   std::vector<Bucket> buckets_;
-  std::unique_ptr<int32_t[]> bucket_of_row_;
-  std::unique_ptr<uint64_t[]> quotient_of_row_;
-  std::unique_ptr<uint64_t[]> quotients_;
-  std::unique_ptr<int32_t[]> rows_;
+  ScratchVector<int32_t> bucket_of_row_;
+  ScratchVector<uint64_t> quotient_of_row_;
+  ScratchVector<uint64_t> quotients_;
+  ScratchVector<int32_t> rows_;
 };
 
-// A range of one bucket's queries, and the pairs that they found, cell after cell in the order of the bucket's columns.
+// Pairs of one cell.
+struct Pairs {
+  Pairs(const int32_t* in, const int32_t* out, int64_t count, std::pmr::memory_resource* memory)
+      : in_rows(memory), out_rows(memory) {
+    const auto size = static_cast<size_t>(count);
+    in_rows.resize(size);
+    out_rows.resize(size);
+    std::copy_n(in, size, in_rows.data());
+    std::copy_n(out, size, out_rows.data());
+  }
+
+  int64_t size() const { return static_cast<int64_t>(in_rows.size()); }
+
+  ScratchVector<int32_t> in_rows;
+  ScratchVector<int32_t> out_rows;
+};
+
+// A range of one bucket's queries, and the pairs that they found.
 struct Task {
   const Bucket* bucket;
   int64_t begin;
   int64_t end;
-  std::vector<int64_t> num_pairs;  // of each cell
-  std::vector<int32_t> in_rows;
-  std::vector<int32_t> out_rows;
+  std::vector<Pairs> pairs;  // of each cell, in the order of the bucket's columns
 };
 
 class TaskRunner {
  public:
-  TaskRunner(const RulebookSearchParams& params, Task& task) : params_(params), task_(task) {}
+  TaskRunner(const RulebookSearchParams& params, Task& task, std::pmr::memory_resource* memory)
+      : params_(params), task_(task), memory_(memory), in_(memory), out_(memory) {}
 
   void Run() {
     size_t widest = 1;
     for (const std::vector<Cell>& column : task_.bucket->columns) widest = std::max(widest, column.size());
     const auto num_queries = static_cast<size_t>(task_.end - task_.begin);
-    in_ = std::make_unique_for_overwrite<int32_t[]>(widest * num_queries);
-    out_ = std::make_unique_for_overwrite<int32_t[]>(widest * num_queries);
+    Renew(in_, widest * num_queries);
+    Renew(out_, widest * num_queries);
     for (const std::vector<Cell>& column : task_.bucket->columns) {
       found_.assign(column.size(), 0);
       if (params_.table == nullptr) {
@@ -220,9 +242,7 @@ class TaskRunner {
       }
       for (size_t c = 0; c < column.size(); ++c) {
         const size_t first = c * num_queries;
-        task_.num_pairs.push_back(found_[c]);
-        task_.in_rows.insert(task_.in_rows.end(), &in_[first], &in_[first] + found_[c]);
-        task_.out_rows.insert(task_.out_rows.end(), &out_[first], &out_[first] + found_[c]);
+        task_.pairs.emplace_back(&in_[first], &out_[first], found_[c], memory_);
       }
     }
   }
@@ -313,8 +333,9 @@ class TaskRunner {
 
   const RulebookSearchParams& params_;
   Task& task_;
-  std::unique_ptr<int32_t[]> in_;  // [cells of the column, queries]
-  std::unique_ptr<int32_t[]> out_;
+  std::pmr::memory_resource* const memory_;
+  ScratchVector<int32_t> in_;  // [cells of the column, queries]
+  ScratchVector<int32_t> out_;
   std::vector<int64_t> found_;  // pairs of each cell of the column
 };
 
@@ -322,7 +343,7 @@ class TaskRunner {
 void IndexTiles(ThreadPool& pool, Rulebook& rulebook) {
   const RulebookView view = rulebook.View();
   const auto num_offsets = static_cast<size_t>(view.num_offsets);
-  rulebook.tile_begin.resize(static_cast<size_t>(view.num_tiles() + 1) * num_offsets);
+  Renew(rulebook.tile_begin, static_cast<size_t>(view.num_tiles() + 1) * num_offsets);
   pool.ParallelFor(view.num_tiles() + 1, kTilesAChunk, [&](int64_t begin, int64_t end) {
     for (size_t k = 0; k < num_offsets; ++k) {
       const int32_t* const last = view.out_rows + view.offset_begin[k + 1];
@@ -340,12 +361,8 @@ std::vector<Task> MakeTasks(const std::vector<Bucket>& buckets) {
   for (const Bucket& bucket : buckets) {
     if (bucket.columns.empty()) continue;
     for (int64_t begin = 0; begin < bucket.num_rows; begin += kQueriesATask) {
-      tasks.push_back({.bucket = &bucket,
-                       .begin = begin,
-                       .end = std::min(bucket.num_rows, begin + kQueriesATask),
-                       .num_pairs = {},
-                       .in_rows = {},
-                       .out_rows = {}});
+      tasks.push_back(
+          {.bucket = &bucket, .begin = begin, .end = std::min(bucket.num_rows, begin + kQueriesATask), .pairs = {}});
     }
   }
   return tasks;
@@ -360,10 +377,11 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
   const int32_t num_searched = is_mirrored ? num_offsets / 2 : num_offsets;
   const auto mirror = [&](int32_t k) { return static_cast<size_t>(num_offsets - 1 - k); };
 
-  const BucketedInputs inputs(params, num_searched, pool);
+  std::pmr::memory_resource* const memory = rulebook.in_rows.get_allocator().memory();
+  const BucketedInputs inputs(params, num_searched, pool, memory);
   std::vector<Task> tasks = MakeTasks(inputs.buckets());
   pool.ParallelFor(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) TaskRunner(params, tasks[static_cast<size_t>(t)]).Run();
+    for (int64_t t = begin; t < end; ++t) TaskRunner(params, tasks[static_cast<size_t>(t)], memory).Run();
   });
 
   // Sizes, then where each task's pairs of each cell go.
@@ -374,7 +392,7 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
     for (const std::vector<Cell>& column : tasks[t].bucket->columns) {
       for (const Cell& c : column) {
         first_pair[t].push_back(sizes[static_cast<size_t>(c.offset)]);
-        sizes[static_cast<size_t>(c.offset)] += tasks[t].num_pairs[cell++];
+        sizes[static_cast<size_t>(c.offset)] += tasks[t].pairs[cell++].size();
       }
     }
   }
@@ -387,19 +405,20 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
   rulebook.num_out_rows = params.num_out;
   rulebook.offset_begin = std::move(sizes);
   rulebook.offset_begin.push_back(num_pairs);
-  rulebook.in_rows.resize(static_cast<size_t>(num_pairs));
-  rulebook.out_rows.resize(static_cast<size_t>(num_pairs));
+  Renew(rulebook.in_rows, static_cast<size_t>(num_pairs));
+  Renew(rulebook.out_rows, static_cast<size_t>(num_pairs));
 
   pool.ParallelFor(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto t = static_cast<size_t>(i);
       const Task& task = tasks[t];
-      const int32_t* in = task.in_rows.data();
-      const int32_t* out = task.out_rows.data();
       size_t cell = 0;
       for (const std::vector<Cell>& column : task.bucket->columns) {
         for (const Cell& c : column) {
-          const int64_t count = task.num_pairs[cell];
+          const Pairs& pairs = task.pairs[cell];
+          const int64_t count = pairs.size();
+          const int32_t* const in = pairs.in_rows.data();
+          const int32_t* const out = pairs.out_rows.data();
           const int64_t at = rulebook.offset_begin[static_cast<size_t>(c.offset)] + first_pair[t][cell];
           std::copy_n(in, count, rulebook.in_rows.data() + at);
           std::copy_n(out, count, rulebook.out_rows.data() + at);
@@ -408,8 +427,6 @@ void SearchRulebook(const RulebookSearchParams& params, ThreadPool& pool, Rulebo
             std::copy_n(out, count, rulebook.in_rows.data() + mirrored);
             std::copy_n(in, count, rulebook.out_rows.data() + mirrored);
           }
-          in += count;
-          out += count;
           ++cell;
         }
       }
@@ -430,8 +447,10 @@ void SwapRulebook(const RulebookView& rulebook, ThreadPool& pool, Rulebook& swap
   swapped.num_in_rows = rulebook.num_out_rows;
   swapped.num_out_rows = rulebook.num_in_rows;
   swapped.offset_begin.assign(rulebook.offset_begin, rulebook.offset_begin + rulebook.num_offsets + 1);
-  swapped.in_rows.assign(rulebook.out_rows, rulebook.out_rows + num_pairs);
-  swapped.out_rows.assign(rulebook.in_rows, rulebook.in_rows + num_pairs);
+  Renew(swapped.in_rows, static_cast<size_t>(num_pairs));
+  Renew(swapped.out_rows, static_cast<size_t>(num_pairs));
+  std::copy_n(rulebook.out_rows, num_pairs, swapped.in_rows.data());
+  std::copy_n(rulebook.in_rows, num_pairs, swapped.out_rows.data());
   IndexTiles(pool, swapped);
 }
 

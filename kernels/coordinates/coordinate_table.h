@@ -22,6 +22,7 @@
 
 #include "kernels/coordinates/coordinate_key.h"
 #include "kernels/core/cuda_stream.h"
+#include "kernels/core/scratch.h"
 #include "kernels/core/thread_pool.h"
 
 namespace voxserve::kernels {
@@ -45,19 +46,22 @@ namespace cpu {
 
 class CoordinateTable {
  public:
-  CoordinateTable() = default;
+  // memory: outlives the table.
+  explicit CoordinateTable(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : cells_(memory), touched_cells_(memory), slots_(memory) {}
   CoordinateTable(const CoordinateTable&) = delete;
   CoordinateTable& operator=(const CoordinateTable&) = delete;
 
   // Replaces what the table held. Returns the strategy taken: kHash instead of kGrid where the grid would need more
-  // than max_grid_bytes (the caller counts that).
+  // than max_grid_bytes (the caller counts that). std::bad_alloc where memory ran out: it must be built anew.
   MapSearch Build(const CoordinateTableParams& params, ThreadPool& pool);
 
   // The row of the key, -1 where there is none. Any key whose fields did not overflow may be asked for.
   int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
 
   MapSearch search() const { return search_; }
-  int64_t allocated_bytes() const;
+  // Bytes that its last use needed.
+  int64_t needed_bytes() const;
 
  private:
   // The bounding box of one sample's coordinates and where its cells begin.
@@ -80,11 +84,11 @@ class CoordinateTable {
 
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
-  std::vector<Box> boxes_;              // by sample
-  std::vector<int32_t> cells_;          // row, or -1
-  std::vector<int64_t> touched_cells_;  // the cells that are not -1
-  std::vector<Slot> slots_;             // kNoKey: empty
-  int hash_shift_ = 64;                 // 64 - log2(slots)
+  std::vector<Box> boxes_;                // by sample
+  ScratchVector<int32_t> cells_;          // row, or -1
+  ScratchVector<int64_t> touched_cells_;  // the cells that are not -1
+  ScratchVector<Slot> slots_;             // kNoKey: empty
+  int hash_shift_ = 64;                   // 64 - log2(slots)
 };
 
 inline int64_t CoordinateTable::CellOf(uint64_t key) const {

@@ -22,9 +22,9 @@ MapSearch CoordinateTable::Build(const CoordinateTableParams& params, ThreadPool
   return search_;
 }
 
-int64_t CoordinateTable::allocated_bytes() const {
-  return static_cast<int64_t>(boxes_.capacity() * sizeof(Box) + cells_.capacity() * sizeof(int32_t) +
-                              touched_cells_.capacity() * sizeof(int64_t) + slots_.capacity() * sizeof(Slot));
+int64_t CoordinateTable::needed_bytes() const {
+  return static_cast<int64_t>(boxes_.size() * sizeof(Box) + cells_.size() * sizeof(int32_t) +
+                              touched_cells_.size() * sizeof(int64_t) + slots_.size() * sizeof(Slot));
 }
 
 // Leaves boxes_ empty and returns false where the cells do not fit.
@@ -59,8 +59,11 @@ bool CoordinateTable::BuildGrid(const CoordinateTableParams& params, ThreadPool&
   }
 
   boxes_ = std::move(boxes);
-  if (static_cast<int64_t>(cells_.size()) < num_cells) cells_.resize(static_cast<size_t>(num_cells), -1);
-  touched_cells_.resize(static_cast<size_t>(params.num_keys));
+  if (static_cast<int64_t>(cells_.size()) < num_cells) {
+    Free(cells_);
+    cells_.resize(static_cast<size_t>(num_cells), -1);
+  }
+  Renew(touched_cells_, static_cast<size_t>(params.num_keys));
   pool.ParallelFor(params.num_keys, kKeysAChunk, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t cell = CellOf(params.keys[row]);
@@ -74,7 +77,8 @@ bool CoordinateTable::BuildGrid(const CoordinateTableParams& params, ThreadPool&
 void CoordinateTable::BuildHash(const CoordinateTableParams& params) {
   const auto num_slots =
       static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(std::max(kMinSlots, 2 * params.num_keys))));
-  slots_.assign(num_slots, Slot{.key = kNoKey, .row = -1});
+  Renew(slots_, num_slots);
+  std::fill(slots_.begin(), slots_.end(), Slot{.key = kNoKey, .row = -1});
   hash_shift_ = 64 - std::bit_width(num_slots - 1);
   for (int64_t row = 0; row < params.num_keys; ++row) {
     size_t slot = FirstSlot(params.keys[row]);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "kernels/core/thread_pool.h"
 
@@ -34,8 +33,9 @@ class Chunks {
   int64_t size_;
 };
 
-// Replaces every count by the sum of those before it; returns the sum of all.
-inline int64_t ExclusivePrefixSum(std::vector<int64_t>& counts) {
+// Replaces every count, an int64_t, by the sum of those before it; returns the sum of all.
+template <typename Counts>
+int64_t ExclusivePrefixSum(Counts& counts) {
   int64_t sum = 0;
   for (int64_t& count : counts) {
     const int64_t here = count;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <type_traits>
 
 #include "kernels/coordinates/site_position.h"
@@ -52,7 +53,9 @@ static_assert(std::is_trivially_copyable_v<InterpolationWeightsParams>);
 
 namespace cpu {
 
-void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool);
+// memory: of its scratch.
+void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool,
+                          std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
 }  // namespace cpu
 

@@ -71,9 +71,10 @@ class WeightMaker {
 
 }  // namespace
 
-void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool) {
+void InterpolationWeights(const InterpolationWeightsParams& params, ThreadPool& pool,
+                          std::pmr::memory_resource* memory) {
   if (params.num_positions == 0) return;
-  CoordinateTable table;
+  CoordinateTable table(memory);
   table.Build({.dimension = params.dimension, .keys = params.keys, .num_keys = params.num_sites}, pool);
   const WeightMaker maker(params, table);
   pool.ParallelFor(params.num_positions, kBlockPositions, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <type_traits>
 
 #include "kernels/coordinates/site_position.h"
@@ -35,7 +36,9 @@ static_assert(std::is_trivially_copyable_v<PointGroupsParams>);
 
 namespace cpu {
 
-void PointGroups(const PointGroupsParams& params, ThreadPool& pool);
+// memory: of its scratch.
+void PointGroups(const PointGroupsParams& params, ThreadPool& pool,
+                 std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
 }  // namespace cpu
 

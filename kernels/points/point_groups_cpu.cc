@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <vector>
 
 #include "kernels/coordinates/coordinate_table.h"
 #include "kernels/core/chunks.h"
+#include "kernels/core/scratch.h"
 #include "kernels/points/point_groups.h"
 
 namespace voxserve::kernels::cpu {
@@ -26,18 +26,18 @@ int32_t SiteOf(const PointGroupsParams& params, const CoordinateTable& table, co
 
 }  // namespace
 
-void PointGroups(const PointGroupsParams& params, ThreadPool& pool) {
+void PointGroups(const PointGroupsParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
   const CoordinateKey layout(params.dimension);
-  CoordinateTable table;
+  CoordinateTable table(memory);
   table.Build({.dimension = params.dimension, .keys = params.keys, .num_keys = params.num_sites}, pool);
-  std::vector<int32_t> site_of(static_cast<size_t>(params.num_points));
+  ScratchVector<int32_t> site_of(static_cast<size_t>(params.num_points), memory);
   pool.ParallelFor(params.num_points, kBlockPoints, [&](int64_t begin, int64_t end) {
     for (int64_t point = begin; point < end; ++point) {
       const auto voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
       site_of[static_cast<size_t>(point)] = SiteOf(params, table, layout, voxel);
     }
   });
-  std::vector<int64_t> next(static_cast<size_t>(params.num_sites));
+  ScratchVector<int64_t> next(static_cast<size_t>(params.num_sites), 0, memory);
   for (const int32_t site : site_of) {
     if (site >= 0) ++next[static_cast<size_t>(site)];
   }

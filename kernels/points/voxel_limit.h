@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <type_traits>
 
 #include "kernels/core/cuda_stream.h"
@@ -38,7 +39,9 @@ static_assert(std::is_trivially_copyable_v<VoxelLimitParams>);
 
 namespace cpu {
 
-void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool);
+// memory: of its scratch.
+void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool,
+                 std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
 }  // namespace cpu
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "kernels/coordinates/coordinate_key.h"
+#include "kernels/core/scratch.h"
 #include "kernels/points/voxel_limit.h"
 
 namespace voxserve::kernels::cpu {
@@ -24,8 +24,8 @@ double SquaredDistance(const VoxelizeParams& voxels, const CoordinateKey& layout
 
 // Marks what stays of the voxels [begin, end) of one sample. `rank_of` a row: those of the smallest stay.
 template <typename RankOf>
-void MarkFirst(int64_t begin, int64_t end, int64_t max_voxels, RankOf rank_of, std::vector<char>& keep) {
-  std::vector<std::pair<decltype(rank_of(begin)), int64_t>> ranked;
+void MarkFirst(int64_t begin, int64_t end, int64_t max_voxels, RankOf rank_of, ScratchVector<char>& keep) {
+  ScratchVector<std::pair<decltype(rank_of(begin)), int64_t>> ranked(keep.get_allocator().memory());
   ranked.reserve(static_cast<size_t>(end - begin));
   for (int64_t row = begin; row < end; ++row) ranked.emplace_back(rank_of(row), row);
   const auto last_kept = ranked.begin() + max_voxels;
@@ -35,7 +35,7 @@ void MarkFirst(int64_t begin, int64_t end, int64_t max_voxels, RankOf rank_of, s
 
 }  // namespace
 
-void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool) {
+void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool, std::pmr::memory_resource* memory) {
   const VoxelizeParams& voxels = params.voxels;
   const int32_t num_samples = voxels.num_samples;
   const int64_t num_voxels = voxels.sample_begin[num_samples];
@@ -43,12 +43,12 @@ void LimitVoxels(const VoxelLimitParams& params, ThreadPool& pool) {
   std::fill_n(params.num_dropped_points, num_samples, 0);
 
   const CoordinateKey layout(voxels.dimension);
-  std::vector<char> keep(static_cast<size_t>(num_voxels), 0);
   bool is_over = false;
   for (int32_t sample = 0; sample < num_samples; ++sample) {
     is_over |= voxels.sample_begin[sample + 1] - voxels.sample_begin[sample] > params.max_voxels;
   }
   if (!is_over) return;
+  ScratchVector<char> keep(static_cast<size_t>(num_voxels), 0, memory);
   pool.ParallelFor(num_samples, 1, [&](int64_t first, int64_t last) {
     for (int64_t sample = first; sample < last; ++sample) {
       const int64_t begin = voxels.sample_begin[sample];

@@ -137,6 +137,14 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                .Name("voxserve_device_memory_bytes")
                                .Help("Bytes that a device's context holds, by kind")
                                .Register(registry_)),
+      memory_bytes_(BuildGauge()
+                        .Name("voxserve_memory_bytes")
+                        .Help("Bytes of the host's memory that are reserved, by use")
+                        .Register(registry_)),
+      memory_limit_bytes_(BuildGauge()
+                              .Name("voxserve_memory_limit_bytes")
+                              .Help("The limit of all uses of voxserve_memory_bytes together; 0: none")
+                              .Register(registry_)),
       model_ready_(BuildGauge()
                        .Name("voxserve_model_ready")
                        .Help("1 where the version answers requests, 0 where it is loading or failed")
@@ -342,6 +350,14 @@ void Metrics::OnDeviceBusy(std::string_view device, std::string_view stream, abs
 void Metrics::OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) {
   device_memory_bytes_.Add({{"device", std::string(device)}, {"kind", std::string(kind)}})
       .Set(static_cast<double>(bytes));
+}
+
+void Metrics::SetHostMemory(const MemoryBudget& budget) {
+  for (size_t i = 0; i < MemoryBudget::kNumUses; ++i) {
+    const auto use = static_cast<MemoryBudget::Use>(i);
+    memory_bytes_.Add({{"use", std::string(NameOf(use))}}).Set(static_cast<double>(budget.held(use)));
+  }
+  memory_limit_bytes_.Add({}).Set(static_cast<double>(budget.limit_bytes()));
 }
 
 std::string Metrics::Text() const {

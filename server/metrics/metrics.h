@@ -28,6 +28,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/tensor/stage.h"
@@ -91,6 +92,9 @@ class Metrics : public EngineObserver {
   void OnDeviceBusy(std::string_view device, std::string_view stream, absl::Duration duration) override;
   void OnDeviceMemory(std::string_view device, std::string_view kind, int64_t bytes) override;
 
+  // Bytes of the host's memory that are reserved, by use, and their limit.
+  void SetHostMemory(const MemoryBudget& budget);
+
   // The exposition format (text/plain; version=0.0.4).
   std::string Text() const;
 
@@ -140,6 +144,8 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& streams_;
   prometheus::Family<prometheus::Gauge>& connections_;
   prometheus::Family<prometheus::Gauge>& device_memory_bytes_;
+  prometheus::Family<prometheus::Gauge>& memory_bytes_;
+  prometheus::Family<prometheus::Gauge>& memory_limit_bytes_;
   prometheus::Family<prometheus::Gauge>& model_ready_;
   prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Gauge>& build_info_;

@@ -89,10 +89,10 @@ absl::StatusOr<CpuMaps> MapOnCpu(const MapWorkload& workload, kernels::ThreadPoo
   voxelize.axes = kernels::ConstRows::Packed(made.points.data(), kernels::DType::kFloat32, voxelize.num_points, 3);
   BatchGeometry geometry(&pool);
   RETURN_IF_ERROR(geometry.Voxelize(voxelize, /*max_voxels=*/0, kernels::VoxelOrder::kNearest));
-  made.levels.push_back(geometry.keys(0));
+  made.levels.emplace_back(geometry.keys(0).begin(), geometry.keys(0).end());
   for (int level = 1; level < workload.num_levels(); ++level) {
     RETURN_IF_ERROR(geometry.MakeLevel(level, level - 1, workload.levels[static_cast<size_t>(level) - 1]));
-    made.levels.push_back(geometry.keys(level));
+    made.levels.emplace_back(geometry.keys(level).begin(), geometry.keys(level).end());
   }
   for (const NetworkMap& map : workload.maps) {
     const std::vector<uint64_t>& in_keys = made.levels[static_cast<size_t>(map.in_level)];

@@ -9,10 +9,12 @@ namespace voxserve {
 absl::StatusOr<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(const Options& options) {
   auto runner = std::unique_ptr<DeviceRunner>(new DeviceRunner(options.num_threads));
   const char* const wanted = options.device == support::Device::kCpu ? "cpu" : "cuda:0";
-  ASSIGN_OR_RETURN(std::vector<Device> devices, OpenDevices(wanted, options.device_memory_limit));
+  ASSIGN_OR_RETURN(std::vector<Device> devices,
+                   OpenDevices(wanted, options.device_memory_limit, options.memory_budget));
   runner->device_ = std::move(devices.front());
-  ASSIGN_OR_RETURN(runner->context_, MakeContext(runner->device_, &runner->pool_));
-  runner->executor_ = Executor::Create(&runner->context_);
+  ASSIGN_OR_RETURN(ExecutionContext context, MakeContext(runner->device_, &runner->pool_));
+  runner->context_.emplace(std::move(context));
+  runner->executor_ = Executor::Create(&*runner->context_);
   return runner;
 }
 

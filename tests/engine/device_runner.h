@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class DeviceRunner {
     support::Device device = support::Device::kCpu;
     int num_threads = 2;
     int64_t device_memory_limit = 0;
+    MemoryBudget* memory_budget = nullptr;  // of the host's memory; outlives the runner
   };
 
   static absl::StatusOr<std::unique_ptr<DeviceRunner>> Create(const Options& options);
@@ -40,7 +42,7 @@ class DeviceRunner {
   absl::StatusOr<Program> Compile(const Graph& graph, const Variant& variant, int bytes_per_label = 1) const;
 
   Executor& executor() { return *executor_; }
-  ExecutionContext& context() { return context_; }
+  ExecutionContext& context() { return *context_; }
   const Device& device() const { return device_; }
 
   BatchOutput Run(const Program& program, const std::vector<const PointCloud*>& clouds, bool return_scores,
@@ -53,7 +55,7 @@ class DeviceRunner {
 
   Device device_;
   kernels::ThreadPool pool_;
-  ExecutionContext context_;
+  std::optional<ExecutionContext> context_;
   std::unique_ptr<Executor> executor_;
 };
 

@@ -79,7 +79,7 @@ TEST_F(DrainTest, TakenPortsAreErrors) {
     options.port = grpc_port;
     options.http_port = http_port;
     return Server::Start(options, "",
-                         [](EngineObserver*) -> absl::StatusOr<std::unique_ptr<Engine>> {
+                         [](EngineObserver*, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
                            return std::make_unique<FakeEngine>(FakeEngine::Options());
                          })
         .status();
@@ -95,7 +95,7 @@ TEST_F(DrainTest, TakenPortsAreErrors) {
 
 TEST_F(DrainTest, AnEngineThatCannotStartIsTheServersError) {
   const absl::Status status =
-      Server::Start(Options(), "", [](EngineObserver*) -> absl::StatusOr<std::unique_ptr<Engine>> {
+      Server::Start(Options(), "", [](EngineObserver*, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
         return absl::NotFoundError("no such folder");
       }).status();
   EXPECT_EQ(status, absl::NotFoundError("no such folder"));

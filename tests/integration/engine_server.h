@@ -33,8 +33,9 @@ inline std::vector<int> Labels(const v1::InferResponse& response) {
 class EngineServerTest : public ServerTest {
  protected:
   void Start(const std::string& repository) {
-    StartServer({}, [&](EngineObserver* observer) {
-      return Engine::Create({.model_repository = repository, .devices = "cpu", .observer = observer});
+    StartServer({}, [&](EngineObserver* observer, MemoryBudget* memory_budget) {
+      return Engine::Create(
+          {.model_repository = repository, .devices = "cpu", .memory_budget = memory_budget, .observer = observer});
     });
     while (Body("/readyz") == "loading models\n") absl::SleepFor(absl::Milliseconds(2));
   }

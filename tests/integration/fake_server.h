@@ -12,7 +12,7 @@ namespace voxserve {
 class FakeServerTest : public ServerTest {
  protected:
   void Start(FakeEngine::Options engine_options = {}, const Options& options = {}) {
-    StartServer(options, [&](EngineObserver* observer) -> absl::StatusOr<std::unique_ptr<Engine>> {
+    StartServer(options, [&](EngineObserver* observer, MemoryBudget*) -> absl::StatusOr<std::unique_ptr<Engine>> {
       engine_options.observer = observer;
       auto engine = std::make_unique<FakeEngine>(engine_options);
       engine_ = engine.get();

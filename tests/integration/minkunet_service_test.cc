@@ -41,8 +41,9 @@ class MinkunetServiceTest : public ServerTest {
     if (with_small_model) testing::SmallModel().WriteTo(folder_.path() / "small");
     options.model_repository = folder_.path().string();
     options.num_threads = 1;
-    ASSERT_NO_FATAL_FAILURE(StartServer(server_options, [&](EngineObserver* observer) {
+    ASSERT_NO_FATAL_FAILURE(StartServer(server_options, [&](EngineObserver* observer, MemoryBudget* memory_budget) {
       options.observer = observer;
+      options.memory_budget = memory_budget;
       return Engine::Create(options);
     }));
     AwaitReady();

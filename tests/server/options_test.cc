@@ -7,6 +7,7 @@
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
+#include "engine/runtime/available_memory.h"
 
 namespace voxserve {
 namespace {
@@ -57,6 +58,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--model_poll_seconds=2.5",
                                                              "--device_memory_limit=8GiB",
                                                              "--grpc_memory_bytes=512MiB",
+                                                             "--memory_limit=12GiB",
                                                              "--drain_timeout=1500ms",
                                                              "--log_level=DEBUG",
                                                              "--plan_dir=p/q",
@@ -78,6 +80,7 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.model_poll_seconds, 2.5);
   EXPECT_EQ(options.device_memory_limit, int64_t{8} << 30);
   EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
+  EXPECT_EQ(options.memory_limit, int64_t{12} << 30);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.plan_dir, "p/q");
@@ -165,6 +168,55 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_TRUE(any_ports.Validate().ok());
 }
 
+TEST_F(OptionsTest, TheMemoryLimitDecidesWhatNobodySaid) {
+  constexpr int64_t kMiB = 1 << 20;
+  Options options;
+  options.model_repository = "m";
+  const Options by_machine = options.Resolved();
+  EXPECT_GE(by_machine.memory_limit, 512 * kMiB);
+  EXPECT_LE(by_machine.memory_limit, AvailableMemoryBytes());
+  options.memory_limit = 512 * kMiB;
+  Options small = options.Resolved();
+  EXPECT_EQ(small.grpc_memory_bytes, 128 * kMiB);
+  EXPECT_EQ(small.max_queue_bytes, 128 * kMiB);
+  EXPECT_GT(small.BudgetBytes(), 128 * kMiB);
+  EXPECT_LT(small.BudgetBytes(), 512 * kMiB - small.grpc_memory_bytes);
+  EXPECT_TRUE(options.Validate().ok()) << options.Validate();
+  EXPECT_TRUE(small.Validate().ok()) << "what it resolves to is valid";
+  options.memory_limit = 64 * 1024 * kMiB;
+  const Options large = options.Resolved();
+  EXPECT_EQ(large.grpc_memory_bytes, 2048 * kMiB);
+  EXPECT_EQ(large.max_queue_bytes, 1024 * kMiB);
+  options.grpc_memory_bytes = 300 * kMiB;
+  EXPECT_EQ(options.Resolved().grpc_memory_bytes, 300 * kMiB) << "what was said stays";
+}
+
+TEST_F(OptionsTest, LimitsMustFitTheMemoryLimit) {
+  EXPECT_THAT(ErrorOf({"--model_repository=m", "--memory_limit=511MiB"}),
+              HasSubstr("--memory_limit=535822336 is out of range: 512MiB or more"));
+  EXPECT_THAT(ErrorOf({"--model_repository=m", "--memory_limit=much"}), HasSubstr("KiB, MiB or GiB"));
+  EXPECT_TRUE(ParseCommandLine({"--model_repository=m", "--memory_limit=512MiB"}).ok());
+  const auto error_with = [](auto change) {
+    Options options;
+    options.model_repository = "m";
+    options.memory_limit = 1 << 30;
+    change(options);
+    return std::string(options.Validate().message());
+  };
+  EXPECT_EQ(error_with([](Options&) {}), "");
+  EXPECT_THAT(error_with([](Options& o) { o.grpc_memory_bytes = 600 << 20; }),
+              HasSubstr("--grpc_memory_bytes=629145600 is out of range: at most half of --memory_limit"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_queue_bytes = 600 << 20; }), HasSubstr("--max_queue_bytes=629145600"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_message_bytes = 300 << 20; }),
+              HasSubstr("at most half of --memory_limit, which is 1073741824"))
+      << "two messages do not fit";
+  EXPECT_THAT(error_with([](Options& o) {
+                o.memory_limit = 512 << 20;
+                o.grpc_memory_bytes = 256 << 20;
+              }),
+              HasSubstr("--memory_limit=536870912 is out of range: it leaves 33554432 bytes"));
+}
+
 TEST_F(OptionsTest, HelpAndVersionWinOverTheRest) {
   EXPECT_EQ(ParseCommandLine({"--help"})->action, CommandLine::Action::kHelp);
   EXPECT_EQ(ParseCommandLine({"-h"})->action, CommandLine::Action::kHelp);
@@ -179,7 +231,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 26);
+  EXPECT_EQ(num_ours, 27);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

@@ -41,7 +41,7 @@ absl::Status DecodeCenterHeadsStep::Run(const StepContext& context) const {
       return absl::OkStatus();
     }
   }
-  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool);
+  kernels::cpu::DecodeCenterHeads(params, *context.execution->pool, context.execution->memory.get());
   return absl::OkStatus();
 }
 
@@ -72,7 +72,7 @@ absl::Status DecodeAnchorHeadStep::Run(const StepContext& context) const {
       return absl::OkStatus();
     }
   }
-  kernels::cpu::DecodeAnchorHead(params, *context.execution->pool);
+  kernels::cpu::DecodeAnchorHead(params, *context.execution->pool, context.execution->memory.get());
   return absl::OkStatus();
 }
 

@@ -39,7 +39,7 @@ absl::Status InterpolationWeightsStep::Run(const StepContext& context) const {
       return absl::OkStatus();
     }
   }
-  kernels::cpu::InterpolationWeights(ParamsIn(context), *context.execution->pool);
+  kernels::cpu::InterpolationWeights(ParamsIn(context), *context.execution->pool, context.execution->memory.get());
   return absl::OkStatus();
 }
 

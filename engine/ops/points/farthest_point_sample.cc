@@ -55,7 +55,7 @@ absl::StatusOr<BatchCounts> Select(absl::Span<const float> points, absl::Span<co
       .num_samples = static_cast<int32_t>(point_begin.size()) - 1,
       .point_begin = point_begin.data(),
       .axes = kernels::ConstRows::Packed(points.data(), kernels::DType::kFloat32, point_begin.back(), kColumns)};
-  BatchGeometry geometry(context.pool);
+  BatchGeometry geometry(context.pool, context.memory.get());
   geometry.SamplePoints(sampling, &params);
   return BatchCounts(std::move(geometry));
 }

@@ -1,5 +1,6 @@
 #include "engine/ops/points/point_output.h"
 
+#include "engine/base/status_macros.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
 
@@ -13,8 +14,9 @@ absl::Status PointOutputStep::Run(const StepContext& context) const {
   const BatchOutputs::Spec spec = SpecOf(context.At(in_));
   for (size_t i = 0; i < outputs.num_samples(); ++i) {
     if (!outputs.IsWanted(i, spec)) continue;
+    ASSIGN_OR_RETURN(char* const rows, outputs.AddRows(i, spec));
     kernels::cpu::VoxelToPoint(ParamsOf(context, context.geometry->point_to_voxel.data(), (*context.point_begin)[i],
-                                        outputs.num_answers(i), outputs.AddRows(i, spec)),
+                                        outputs.num_answers(i), rows),
                                *context.execution->pool);
   }
   return absl::OkStatus();

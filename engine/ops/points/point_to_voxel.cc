@@ -1,10 +1,9 @@
 #include "engine/ops/points/point_to_voxel.h"
 
-#include <vector>
-
 #include "engine/base/status_macros.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/core/scratch.h"
 #include "kernels/points/point_to_voxel.h"
 
 namespace voxserve {
@@ -54,15 +53,16 @@ absl::Status PointToVoxelStep::Run(const StepContext& context) const {
   }
   params.sorted_points = context.geometry->sorted_points.data();
   params.site_begin = context.geometry->voxel_begin.data();
-  std::vector<int32_t> sorted_points;
-  std::vector<int64_t> site_begin;
+  std::pmr::memory_resource* const memory = context.execution->memory.get();
+  kernels::ScratchVector<int32_t> sorted_points(memory);
+  kernels::ScratchVector<int64_t> site_begin(memory);
   if (options_.needs_groups()) {
     kernels::PointGroupsParams groups = GroupsOf(context);
     sorted_points.resize(static_cast<size_t>(groups.num_points));
     site_begin.resize(static_cast<size_t>(groups.num_sites) + 1);
     params.sorted_points = groups.sorted_points = sorted_points.data();
     params.site_begin = groups.site_begin = site_begin.data();
-    kernels::cpu::PointGroups(groups, *context.execution->pool);
+    kernels::cpu::PointGroups(groups, *context.execution->pool, memory);
   }
   kernels::cpu::PointToVoxel(params, *context.execution->pool);
   return absl::OkStatus();

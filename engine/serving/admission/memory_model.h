@@ -1,7 +1,7 @@
 #pragma once
 
-// MemoryModel predicts whether a batch fits a device's memory. Each model version has one per device
-// (ServedModel::memory), which learns from what ran there.
+// MemoryModel predicts whether a batch fits a device's memory; for the CPU, what the process's budget leaves of the
+// host's. Each model version has one per device (ServedModel::memory), which learns from what ran there.
 //
 // - Bytes of a batch: some whatever its size; some per point, since clouds, levels and maps are laid out before the
 //   number of voxels is known; some per voxel; and for a network with dense results some per sample, which the program
@@ -50,7 +50,8 @@ class MemoryModel {
   // sample_bytes: what each sample takes of BatchBytes::features (Program::sample_bytes).
   explicit MemoryModel(int64_t sample_bytes = 0) : sample_bytes_(sample_bytes) {}
 
-  // Learns from what a run took. Passes over a run that took nothing of the device, as every run on the CPU does.
+  // Learns from what a run took: of a GPU's memory, or of the host's where it ran on the CPU. Passes over a run that took
+  // nothing.
   void Observe(int64_t points, int64_t voxels, const BatchBytes& bytes, int64_t requests = 1);
   // Returns what a batch is expected to take; zeros before the first observation.
   BatchBytes Expected(int64_t points, int64_t voxels, int64_t requests = 1) const;

@@ -12,6 +12,7 @@
 #include "engine/compiler/program.h"
 #include "engine/executor/executor.h"
 #include "engine/model/model_config.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/model_version_info.h"
@@ -31,6 +32,7 @@ struct ServedModel {
   ModelConfig::Batching batching;
   std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
   std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
+  MemoryBudget::Reservation host_memory;             // of the weights that the programs hold on the host
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

@@ -29,6 +29,10 @@ absl::Status OutOfMemory() {
 // Between two tries of a version that found no memory: each reads its files and takes what memory there is.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
+// The most copies of the graph's weights that stand side by side while it is compiled: the graph's own, those of the
+// layers, which are folded and fused, and those that the steps pack.
+constexpr int64_t kCopiesOfWeights = 3;
+
 bool Contains(const std::vector<int64_t>& versions, int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
@@ -319,12 +323,16 @@ absl::Status ModelManager::Replace(const std::string& name, int64_t version, Att
 
 absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt) {
   const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelVersion(FolderOf(name), version));
+  MemoryBudget::Reservation memory;
+  if (options_.memory_budget != nullptr) {
+    ASSIGN_OR_RETURN(memory, options_.memory_budget->Reserve(MemoryBudget::Use::kModels, 0));
+  }
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelVersion(FolderOf(name), version, &memory));
   if (loaded.content == attempt.content) {
     models_.SetFailed(name, version, {});  // a successor that was broken is gone
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, Build(name, version, loaded, std::move(memory)));
   const ModelHandle model = Adopt(std::move(made));
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_);
@@ -353,6 +361,21 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   }
   if (options_.on_ready) options_.on_ready(model->info, has_plans);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ServedModel>> ModelManager::Build(const std::string& name, int64_t version,
+                                                                 LoadedModel& loaded,
+                                                                 MemoryBudget::Reservation memory) const {
+  RETURN_IF_ERROR(memory.Resize(kCopiesOfWeights * memory.bytes()));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedModel> made, builder_.Make(name, version, loaded));
+  loaded.graph = Graph();
+  int64_t host_bytes = 0;
+  for (size_t i = 0; i < made->programs.size(); ++i) {
+    if (!builder_.devices()[i].is_cuda()) host_bytes += made->programs[i].weight_bytes;
+  }
+  RETURN_IF_ERROR(memory.Resize(host_bytes));
+  made->host_memory = std::move(memory);
+  return made;
 }
 
 void ModelManager::Fail(const std::string& name, int64_t version, const absl::Status& status) {

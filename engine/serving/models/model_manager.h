@@ -5,7 +5,8 @@
 //
 // - Threads: thread-safe. One thread of its own does all the work, one job after the other.
 // - Replacing: a version that replaces another is built and warmed up beside it, and then swapped in. Holders of the
-//   old version go on with it. When its last handle ends, this thread frees its weights: no other thread waits for that.
+//   old version go on with it. When its last handle ends, this thread frees its weights: no other thread waits for
+//   that.
 // - The versions of a model in service are:
 //     those in its folder that its version policy asks for (config.textproto; default: all),
 //     less those that a call unloaded (all of them: until the next load),
@@ -29,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/models/load_task.h"
 #include "engine/serving/models/model_builder.h"
@@ -46,6 +48,9 @@ class ModelManager {
     absl::Duration poll_interval;   // zero: the repository is looked at when a call asks for it
     ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
     ModelBuilder::Options builder;  // its observer is the manager's too
+    // Of the host's memory. A version's files, its graph and its weights are reserved in it before they are there.
+    // Null: without a limit.
+    MemoryBudget* memory_budget = nullptr;
     // From the manager's thread; both may be empty.
     // A version became ready; has_plans: a tuned one on every device.
     std::function<void(const ModelVersionInfo& model, bool has_plans)> on_ready;
@@ -115,6 +120,9 @@ class ModelManager {
   absl::Status LoadVersion(const std::string& name, int64_t version, bool retries);
   absl::Status Replace(const std::string& name, int64_t version, Attempt& attempt);
   absl::Status ReplaceWithinMemory(const std::string& name, int64_t version, Attempt& attempt);
+  // Compiles the version, and lets go of its graph. memory: that of the graph.
+  absl::StatusOr<std::unique_ptr<ServedModel>> Build(const std::string& name, int64_t version, LoadedModel& loaded,
+                                                     MemoryBudget::Reservation memory) const;
   void Fail(const std::string& name, int64_t version, const absl::Status& status);
   void Remove(const std::string& name, int64_t version, bool by_call);
 

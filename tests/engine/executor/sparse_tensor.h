@@ -105,7 +105,10 @@ inline void ExpectAtVoxels(support::Device device, testing::TestModel model, con
 
 // The level's ascending keys in the device's order, of the batch that ran last.
 inline std::vector<uint64_t> KeysOf(support::Device device, DeviceRunner& runner, int level) {
-  if (device == support::Device::kCpu) return static_cast<CpuExecutor&>(runner.executor()).geometry().keys(level);
+  if (device == support::Device::kCpu) {
+    const auto& made = static_cast<CpuExecutor&>(runner.executor()).geometry().keys(level);
+    return {made.begin(), made.end()};
+  }
   const DeviceGeometry& geometry = static_cast<CudaExecutor&>(runner.executor()).geometry();
   std::vector<uint64_t> keys(static_cast<size_t>(geometry.num_sites()[static_cast<size_t>(level)]));
   support::CopyFromDevice(device, keys.data(), geometry.keys(level), keys.size() * sizeof(uint64_t));

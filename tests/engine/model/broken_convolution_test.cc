@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NoOutChannels",
                     Text("out_channels: 4 bias: true", "out_channels: 0 bias: true"),
                     {"node \"conv\": out_channels is 0; it must be 1 to 65536"}}),
-    NameOf);
+    CaseName);
 
 // A convolution beside the network, of the voxels' two channels.
 std::function<void(TestModel&)> Beside(const std::string& conv, std::vector<int64_t> weight_shape) {
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Text("rule: RULE_FLOOR", "sites_of: \"up\""),
                     {"model.textproto: nodes form a cycle, each depending on the next: \"down\" -> \"up\" -> "
                      "\"down\""}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Kernels, BrokenConvolutionTest,
@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OffsetsOfAnInverse",
                     Text("paired_with: \"down\"", "paired_with: \"down\" offsets: [0, 0, 0]"),
                     {"node \"up\": offsets comes from the node in paired_with; leave it out"}}),
-    NameOf);
+    CaseName);
 
 }  // namespace
 }  // namespace voxserve

@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BrokenModel{"OutputOfUnsuppressedBoxes",
                                   Center("node: \"kept\"", "node: \"boxes\""),
                                   {"output \"boxes\": this node is not an nms"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Center, BrokenDetectionTest,
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Center("  stride: 1\n  score_threshold: 0.1\n  max_boxes: 10", ""),
                     {"node \"boxes\": stride is 0; it must be 1 to 1024",
                      "node \"boxes\": max_boxes is 0; it must be 1 to 4096"}}),
-    NameOf);
+    CaseName);
 
 // The inputs of the head in place of those that it has.
 std::function<void(TestModel&)> Inputs(const std::string& inputs) {
@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.graph += "nodes { name: \"next\" inputs: \"kept\" activation { function: FUNCTION_RELU } }";
                     },
                     {"node \"next\": its input \"kept\" computes boxes; only nms and outputs read those"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Anchors, BrokenDetectionTest,
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Anchors(R"(["three", "many", "three"])", R"(["small", "many", "three"])"),
                     {"node \"boxes\": its scores \"small\" has 16 x 16 cells, its boxes \"many\" 32 x 32",
                      "node \"boxes\": its scores \"small\" has 16 x 16 cells, its directions \"three\" 32 x 32"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Nms, BrokenDetectionTest,
@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.graph += "nodes { name: \"again\" inputs: \"kept\" nms { max_boxes_out: 5 } }";
                     },
                     {"node \"again\": its input \"kept\" is not a center_head_decode or anchor_head_decode"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(Voxelize, BrokenDetectionTest,
                          ::testing::Values(BrokenModel{
@@ -289,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(Voxelize, BrokenDetectionTest,
                                              "    axes: [\"y\", \"x\", \"z\"]\n    features { name: \"x\"");
                              },
                              {"node \"boxes\": needs axes that begin with x, y and z; they are y, x, z"}}),
-                         NameOf);
+                         CaseName);
 
 }  // namespace
 }  // namespace voxserve

@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"GlobalPoolOfCells",
                     Next("\"cells\"", "global_pool { reduce: REDUCE_MAX }"),
                     {"node \"next\": its input \"cells\" has a row a cell; it needs sites"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Back, BrokenGridTest,
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OfSamples",
                     Next("\"global\"", "from_dense { sites_of: \"relu\" }"),
                     {"node \"next\": its input \"global\" has a row a sample; it needs cells, as to_dense makes"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Images, BrokenGridTest,
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ConcatOfTwoGrids",
                     Next("\"bev\", \"cells\"", "concat {}"),
                     {"node \"next\": its inputs \"bev\" and \"cells\" have different rows"}}),
-    NameOf);
+    CaseName);
 
 // A network of images: 2 axes, 8 x 6 voxels of 2 channels.
 TestModel ImageModel(const std::string& nodes) {

@@ -50,6 +50,6 @@ inline std::function<void(testing::TestModel&)> Append(const std::string& text) 
   return [=](testing::TestModel& model) { model.graph += text; };
 }
 
-inline std::string NameOf(const ::testing::TestParamInfo<BrokenModel>& info) { return info.param.name; }
+inline std::string CaseName(const ::testing::TestParamInfo<BrokenModel>& info) { return info.param.name; }
 
 }  // namespace voxserve

@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"IdleNode",
                     Append("nodes { name: \"idle\" inputs: \"relu\" activation { function: FUNCTION_RELU } }"),
                     {"node \"idle\": no output depends on it"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, BrokenModelTest,
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.weights["head.bias"] = FilledTensor({65536});
                     },
                     {"node \"best\": has 65536 classes; at most 65535 are possible"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Voxelize, BrokenModelTest,
@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Text("reduce:", "axes: [\"x\", \"x\", \"\", \"z\"] reduce:"),
                     {"node \"voxels\": axes has 4 values; the network has 3 axes",
                      "node \"voxels\": axis \"x\" stands twice", "node \"voxels\": an axis has no name"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Features, BrokenModelTest,
@@ -313,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     {"node \"norm\": running_var[3] is 0 and epsilon 0; variances must not be negative, and their sum "
                      "with epsilon above 0"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Tensors, BrokenModelTest,
@@ -348,7 +348,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BrokenModel{"WrongSize",
                                   [](TestModel& model) { model.weights["head.bias"].bytes.resize(8); },
                                   {"tensor \"head.bias\": has 8 bytes, but F32 [3] takes 12"}}),
-    NameOf);
+    CaseName);
 
 TEST(BrokenModelsTest, AreToldManyProblemsAtOnce) {
   TestModel model = SmallModel();

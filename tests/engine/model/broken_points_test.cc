@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.weights["next.weight"] = FilledTensor({3, 8});
                     },
                     {"tensor \"next.weight\": has shape [3, 8]; node \"next\" needs [3, 2]"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     PointToVoxel, BrokenPointsTest,
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.graph += "nodes { name: \"late\" inputs: [\"next\", \"points\"] add {} }";
                     },
                     {"node \"late\": its inputs \"next\" and \"points\" have different rows"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Devoxelize, BrokenPointsTest,
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Next("\"relu\", \"down\"", "devoxelize {}"),
                     {"node \"next\": its second input \"down\" has a coarser unit than its first, \"relu\", on axis "
                      "0"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, BrokenPointsTest,
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.graph += "nodes { name: \"sample\" farthest_point_sample { num_points: 9 } }";
                     },
                     {"output \"sample\": this node is neither a voxel_to_point nor on points"}}),
-    NameOf);
+    CaseName);
 
 // A unit of 2^35 voxels is further from a voxel's than positions are computed for.
 TEST(PointUnitsTest, TooFarFromAVoxel) {

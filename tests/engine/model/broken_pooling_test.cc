@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"OfLabels",
                     Pool("best", "reduce: REDUCE_MAX kind: KIND_SUBMANIFOLD kernel_size: [3, 3, 3]"),
                     {"node \"pool\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
-    NameOf);
+    CaseName);
 
 // A global pool "global" of `input`, and a node "next" that reads it after `before`.
 std::function<void(TestModel&)> AfterGlobal(const std::string& before, const std::string& op) {
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"BroadcastChannels",
                     AfterGlobal("\"voxels\", ", "broadcast { function: FUNCTION_MULTIPLY }"),
                     {"node \"next\": brings 4 channels of \"global\" to 2 of \"voxels\""}}),
-    NameOf);
+    CaseName);
 
 std::function<void(TestModel&)> Norm(const std::string& op) {
   return Append(absl::StrCat("nodes { name: \"next\" inputs: \"relu\" ", op, " }"));
@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NormOfSamples",
                     AfterGlobal("", "instance_norm {}"),
                     {"node \"next\": its input \"global\" has a row a sample; it needs sites"}}),
-    NameOf);
+    CaseName);
 
 }  // namespace
 }  // namespace voxserve

@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   Next("\"relu\", \"part\"", "add { sites: SITES_SAME }",
                                        "nodes { name: \"part\" inputs: \"relu\" crop { lower_bound: [1, 1, 1] } } "),
                                   {"node \"next\": its inputs \"relu\" and \"part\" are on different sites"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Crops, BrokenSitesTest,
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                       model.Replace("inputs: [\"head\"] argmax", "inputs: [\"part\"] argmax");
                     },
                     {"node \"labels\": its first input \"best\" is not on the voxelize's sites"}}),
-    NameOf);
+    CaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Prunes, BrokenSitesTest,
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ScoresAreLabels",
                     Next("\"relu\", \"best\"", "prune {}"),
                     {"node \"next\": its input \"best\" computes labels; only voxel_to_point reads those"}}),
-    NameOf);
+    CaseName);
 
 }  // namespace
 }  // namespace voxserve

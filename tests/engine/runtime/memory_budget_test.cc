@@ -69,6 +69,23 @@ TEST(MemoryBudgetTest, AReservationMovesAndIsGivenBackOnce) {
   EXPECT_EQ(budget.held(), 0);
 }
 
+TEST(MemoryBudgetTest, AReservationGrowsAndShrinks) {
+  MemoryBudget budget(100);
+  auto held = budget.Reserve(Use::kModels, 0);
+  ASSERT_TRUE(held.ok());
+  EXPECT_TRUE(held->Resize(100).ok());
+  EXPECT_EQ(budget.held(Use::kModels), 100);
+  EXPECT_EQ(ReasonOf(held->Resize(101)), error_reason::kOutOfMemory);
+  EXPECT_EQ(held->bytes(), 100) << "as it was";
+  EXPECT_TRUE(held->Resize(30).ok());
+  EXPECT_EQ(budget.held(), 30);
+  EXPECT_TRUE(held->Resize(0).ok());
+  EXPECT_EQ(budget.held(), 0);
+  MemoryBudget::Reservation none;
+  EXPECT_TRUE(none.Resize(5).ok());
+  EXPECT_EQ(none.bytes(), 0);
+}
+
 TEST(MemoryBudgetTest, ThreadsNeverExceedTheLimit) {
   MemoryBudget budget(100);
   std::vector<std::thread> threads;

@@ -67,16 +67,16 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<support::Device>
     device_ = std::move(devices->front());
     auto context = MakeContext(device_, &pool_);
     ASSERT_TRUE(context.ok()) << context.status();
-    context_ = *std::move(context);
+    context_.emplace(*std::move(context));
   }
 
   absl::StatusOr<Selected> Batched(const Points& points, int64_t num_samples, int64_t num_points,
                                    const FarthestPoints& asked) {
-    return FarthestPointSample(points, num_samples, num_points, asked, context_);
+    return FarthestPointSample(points, num_samples, num_points, asked, *context_);
   }
   absl::StatusOr<Selected> Ragged(absl::Span<const float> points, const std::vector<int64_t>& point_begin,
                                   const std::vector<FarthestPoints>& asked) {
-    return RaggedFarthestPointSample(points, point_begin, asked, context_);
+    return RaggedFarthestPointSample(points, point_begin, asked, *context_);
   }
   // Of one cloud.
   absl::StatusOr<Selected> One(const Points& points, const FarthestPoints& asked) {
@@ -92,7 +92,7 @@ class FarthestPointSampleTest : public ::testing::TestWithParam<support::Device>
 
   Device device_;
   kernels::ThreadPool pool_{2};
-  ExecutionContext context_;
+  std::optional<ExecutionContext> context_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, FarthestPointSampleTest, support::AllDevices(), support::DeviceName);

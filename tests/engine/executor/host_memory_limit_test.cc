@@ -1,0 +1,245 @@
+// Batches on the CPU within a budget of the host's memory: the budget is true, what does not fit is refused before it
+// is allocated, and nothing of it stays.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/error_reason.h"
+#include "engine/executor/executor.h"
+#include "tests/engine/device_runner.h"
+#include "tests/engine/golden_scan.h"
+#include "tests/support/real_scans.h"
+
+namespace voxserve {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// Points far from each other: nearly each has a voxel of its own, and no voxel a neighbour.
+PointCloud Scattered(int64_t num_points, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> metres(-400, 400);
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(num_points) * 4);
+  for (int64_t i = 0; i < num_points; ++i) {
+    values.insert(values.end(), {metres(random), metres(random), metres(random), 0.5f});
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), static_cast<uint64_t>(num_points));
+}
+
+// "VmRSS", or "VmHWM": its most since ResetPeak.
+int64_t ResidentNow(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    if (word != name + ":") continue;
+    int64_t kib = 0;
+    file >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+class HostMemoryLimitTest : public ::testing::Test {
+ protected:
+  // limit_bytes 0: none.
+  void Start(int64_t limit_bytes) {
+    runner_.reset();
+    budget_ = std::make_unique<MemoryBudget>(limit_bytes);
+    auto runner = DeviceRunner::Create({.memory_budget = budget_.get()});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    if (program_ != nullptr) return;
+    const auto model = LoadMinkUNetModel();
+    ASSERT_TRUE(model.ok()) << model.status();
+    auto program = runner_->Compile(model->graph, {});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = std::make_unique<Program>(*std::move(program));
+  }
+
+  BatchOutput Run(const std::vector<const PointCloud*>& clouds, bool return_scores = false) {
+    return runner_->Run(*program_, clouds, return_scores);
+  }
+
+  const HostMemory& memory() { return *runner_->context().memory; }
+
+  // The most that a batch needs in an empty context.
+  int64_t PeakOf(const PointCloud& cloud) {
+    runner_->executor().ReleaseHostMemory();
+    EXPECT_TRUE(Run({&cloud}).status.ok());
+    return memory().peak_bytes();
+  }
+
+  std::unique_ptr<MemoryBudget> budget_;
+  std::unique_ptr<Program> program_;
+  std::unique_ptr<DeviceRunner> runner_;
+};
+
+TEST_F(HostMemoryLimitTest, WhatIsReservedIsWhatBatchesTake) {
+  Start(0);
+  struct Case {
+    std::string name;
+    std::vector<PointCloud> clouds;
+    bool return_scores = false;
+  };
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  std::vector<Case> cases = {{"pandaset_070", {scan->cloud}},
+                             {"pandaset_070 with scores", {scan->cloud}, true},
+                             {"four of pandaset_070", std::vector<PointCloud>(4, scan->cloud)},
+                             {"20,000 scattered", {Scattered(20'000)}},
+                             {"200,000 scattered", {Scattered(200'000)}},
+                             {"200,000 scattered with scores", {Scattered(200'000)}, true}};
+  for (const support::RealScan& real : {support::kSemanticKittiScan, support::kNuScenesSweeps, support::kWaymoFrame}) {
+    if (const auto cloud = support::ReadScan(real.format, real.path()); cloud.ok()) {
+      cases.push_back({real.name, {*cloud}});
+    }
+  }
+  ASSERT_TRUE(Run({&scan->cloud}).status.ok());  // libraries take what they keep
+  for (const Case& one : cases) {
+    std::vector<const PointCloud*> clouds;
+    for (const PointCloud& cloud : one.clouds) clouds.push_back(&cloud);
+    runner_->executor().ReleaseHostMemory();
+    malloc_trim(0);
+    ASSERT_EQ(budget_->held(), 0) << one.name;
+    const int64_t before = ResidentNow("VmRSS");
+    ResetPeak();
+    const BatchOutput output = Run(clouds, one.return_scores);
+    const int64_t taken = ResidentNow("VmHWM") - before;
+    ASSERT_TRUE(output.status.ok()) << one.name << ": " << output.status;
+    int64_t reserved = memory().peak_bytes();
+    for (const InferResult& sample : output.samples) {
+      ASSERT_NE(sample.memory, nullptr);
+      reserved += sample.memory->bytes();
+    }
+    const double ratio = static_cast<double>(reserved) / static_cast<double>(taken);
+    std::printf("%-32s %8.1f MiB reserved %8.1f MiB taken  ratio %.3f  predicted %.1f MiB\n", one.name.c_str(),
+                static_cast<double>(reserved) / kMiB, static_cast<double>(taken) / kMiB, ratio,
+                static_cast<double>(output.bytes.total()) / kMiB);
+    // Small tables are not counted, nor the library's buffers.
+    EXPECT_GE(reserved, taken - taken / 50 - 4 * kMiB) << one.name;
+    EXPECT_LE(reserved, taken + taken / 4 + 8 * kMiB) << one.name << ": more is refused than need be";
+    EXPECT_LE(output.bytes.total(), reserved) << one.name;
+    EXPECT_GE(output.bytes.total(), reserved / 2) << one.name;
+  }
+}
+
+TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
+  Start(0);
+  const PointCloud small = Scattered(1'000), large = Scattered(60'000);
+  const int64_t small_peak = PeakOf(small), large_peak = PeakOf(large);
+  const BatchOutput expected = Run({&small});
+  for (const int64_t limit : {small_peak + kMiB, (small_peak + large_peak) / 2, large_peak - 4 * kMiB}) {
+    Start(limit);
+    for (int i = 0; i < 2; ++i) {
+      const BatchOutput refused = Run({&large});
+      EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+      EXPECT_EQ(ReasonOf(refused.status), error_reason::kOutOfMemory);
+      EXPECT_THAT(std::string(refused.status.message()), HasSubstr("the batch does not fit into the host's memory: "));
+      EXPECT_THAT(std::string(refused.status.message()), HasSubstr("--memory_limit"));
+      EXPECT_TRUE(refused.samples.empty());
+      EXPECT_EQ(budget_->held(), 0);
+      const BatchOutput served = Run({&small});
+      ASSERT_TRUE(served.status.ok()) << served.status;
+      EXPECT_EQ(served.samples[0].labels(), expected.samples[0].labels());
+      EXPECT_LE(budget_->held(), limit);
+    }
+  }
+}
+
+TEST_F(HostMemoryLimitTest, TheSameBatchHoldsTheSameAndNothingAfterARelease) {
+  Start(0);
+  const PointCloud cloud = Scattered(30'000);
+  ASSERT_TRUE(Run({&cloud}).status.ok());
+  const int64_t held = budget_->held();
+  EXPECT_GT(held, 0);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Run({&cloud}).status.ok());
+    EXPECT_NEAR(budget_->held(), held, 2 * kMiB) << "but for the heap, where threads meet in different moments";
+  }
+  runner_->executor().ReleaseHostMemory();
+  EXPECT_EQ(budget_->held(), 0);
+}
+
+TEST_F(HostMemoryLimitTest, WhatEarlierBatchesLeftIsNotInTheWay) {
+  Start(0);
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  const PointCloud scattered = Scattered(60'000);
+  // One needs more of rulebooks, the other more of features.
+  const int64_t limit = std::max(PeakOf(scan->cloud), PeakOf(scattered)) + 3 * kMiB;
+  Start(limit);
+  for (int i = 0; i < 2; ++i) {
+    for (const PointCloud* cloud : {&scattered, &scan->cloud}) {
+      const BatchOutput output = Run({cloud});
+      EXPECT_TRUE(output.status.ok()) << output.status;
+    }
+  }
+}
+
+TEST_F(HostMemoryLimitTest, ResultsCountForAsLongAsTheyAreThere) {
+  Start(0);
+  const PointCloud cloud = Scattered(30'000);
+  BatchOutput output = Run({&cloud}, true);
+  ASSERT_TRUE(output.status.ok()) << output.status;
+  int64_t rows = 0;
+  for (const NamedOutput& made : output.samples[0].outputs) rows += static_cast<int64_t>(made.bytes.size());
+  EXPECT_EQ(output.samples[0].memory->bytes(), rows);
+  runner_->executor().ReleaseHostMemory();
+  EXPECT_EQ(budget_->held(), rows);
+  output.samples.clear();
+  EXPECT_EQ(budget_->held(), 0);
+}
+
+TEST_F(HostMemoryLimitTest, OthersTakeMemoryWhileABatchRuns) {
+  Start(0);
+  const PointCloud cloud = Scattered(60'000);
+  const int64_t peak = PeakOf(cloud);
+  Start(peak + 100 * kMiB);
+  const auto others = budget_->Reserve(MemoryBudget::Use::kModels, 101 * kMiB + peak / 2);
+  ASSERT_TRUE(others.ok());
+  EXPECT_EQ(ReasonOf(Run({&cloud}).status), error_reason::kOutOfMemory);
+  EXPECT_EQ(budget_->held(), others->bytes());
+}
+
+TEST_F(HostMemoryLimitTest, RandomSizesNeverExceedASmallLimit) {
+  Start(0);
+  const int64_t limit = PeakOf(Scattered(20'000)) + kMiB;
+  Start(limit);
+  std::mt19937 random(7);
+  int served = 0, refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::vector<PointCloud> clouds;
+    for (unsigned k = 0; k <= random() % 3; ++k) clouds.push_back(Scattered(1 + random() % 30'000, random()));
+    std::vector<const PointCloud*> batch;
+    for (const PointCloud& cloud : clouds) batch.push_back(&cloud);
+    const BatchOutput output = Run(batch, random() % 2 == 0);
+    EXPECT_LE(budget_->held(), limit);
+    EXPECT_LE(memory().peak_bytes(), limit);
+    if (output.status.ok()) {
+      ++served;
+    } else {
+      ++refused;
+      EXPECT_EQ(ReasonOf(output.status), error_reason::kOutOfMemory) << output.status;
+      EXPECT_EQ(budget_->held(), 0);
+    }
+  }
+  EXPECT_GT(served, 5);
+  EXPECT_GT(refused, 5);
+  runner_->executor().ReleaseHostMemory();
+  EXPECT_EQ(budget_->held(), 0);
+}
+
+}  // namespace
+}  // namespace voxserve

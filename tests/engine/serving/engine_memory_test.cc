@@ -1,0 +1,196 @@
+// The engine within a budget of the host's memory, on the CPU: requests, models, and what goes back when nothing runs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "engine/base/error_reason.h"
+#include "engine/runtime/available_memory.h"
+#include "engine/serving/engine.h"
+#include "tests/engine/golden_scan.h"
+#include "tests/engine/serving/test_engine.h"
+#include "tests/support/model_folder.h"
+
+namespace voxserve {
+namespace {
+
+using ::testing::HasSubstr;
+using Use = MemoryBudget::Use;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// So many points, each in a voxel of its own: in lines that are two voxels apart.
+PointCloud Lattice(int num_points) {
+  std::vector<float> values;
+  for (int i = 0; i < num_points; ++i) {
+    const int x = i % 1000, y = i / 1000 % 1000;
+    values.insert(values.end(), {static_cast<float>(x) * 0.4f, static_cast<float>(y) * 0.4f, 0, 0.5f});
+  }
+  return Cloud(values);
+}
+
+class EngineMemoryTest : public ::testing::Test {
+ protected:
+  EngineMemoryTest() {
+    std::filesystem::copy(Models() + "/minkunet", folder_.path() / "minkunet",
+                          std::filesystem::copy_options::recursive);
+  }
+
+  void Start(int64_t limit_bytes) {
+    engine_.reset();
+    budget_ = std::make_unique<MemoryBudget>(limit_bytes);
+    engine_ = MakeEngine(
+        {.model_repository = folder_.path(), .num_threads = 2, .devices = "cpu", .memory_budget = budget_.get()});
+  }
+
+  // False after so long.
+  bool AwaitScratch(int64_t bytes, absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (budget_->held(Use::kScratch) != bytes && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
+    return budget_->held(Use::kScratch) == bytes;
+  }
+
+  testing::TemporaryFolder folder_;
+  std::unique_ptr<MemoryBudget> budget_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineMemoryTest, WeightsAreReservedUntilTheVersionGoes) {
+  Start(0);
+  const int64_t weights = budget_->held(Use::kModels);
+  EXPECT_GT(weights, kMiB);
+  EXPECT_EQ(budget_->held(), weights);
+  absl::Notification unloaded;
+  engine_->Unload({.model = "minkunet", .done = [&](absl::StatusOr<std::vector<int64_t>>) { unloaded.Notify(); }});
+  unloaded.WaitForNotification();
+  for (int i = 0; i < 100 && budget_->held() != 0; ++i) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_EQ(budget_->held(), 0);
+  absl::Notification loaded;
+  engine_->Load({.model = "minkunet", .done = [&](absl::StatusOr<std::vector<int64_t>> versions) {
+                   EXPECT_TRUE(versions.ok()) << versions.status();
+                   loaded.Notify();
+                 }});
+  loaded.WaitForNotification();
+  EXPECT_EQ(budget_->held(), weights);
+}
+
+TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAndTheVersionInServiceStays) {
+  Start(0);
+  const int64_t weights = budget_->held(Use::kModels);
+  const auto refused_by = [&](int64_t left) {
+    const auto others = budget_->Reserve(Use::kModels, budget_->limit_bytes() - budget_->held() - left);
+    EXPECT_TRUE(others.ok()) << others.status();
+    absl::Notification ended;
+    absl::Status status;
+    engine_->Load({.model = "minkunet", .version = 1, .done = [&](absl::StatusOr<std::vector<int64_t>> versions) {
+                     status = versions.status();
+                     ended.Notify();
+                   }});
+    ended.WaitForNotification();
+    return status;
+  };
+  // Its successor is read beside it.
+  Start(10 * weights);
+  ASSERT_EQ(engine_->ListModels().at(0).state, ModelState::kReady);
+  std::filesystem::last_write_time(folder_.path() / "minkunet/1/weights.safetensors",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  const absl::Status unread = refused_by(kMiB);
+  EXPECT_TRUE(absl::IsResourceExhausted(unread)) << unread;
+  EXPECT_EQ(ReasonOf(unread), error_reason::kOutOfMemory);
+  EXPECT_THAT(std::string(unread.message()), HasSubstr("bytes of models do not fit"));
+  EXPECT_EQ(budget_->held(), weights);
+  EXPECT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(10)}).ok()) << "it is served all the same";
+
+  Start(weights / 2);
+  EXPECT_NE(engine_->ListModels().at(0).state, ModelState::kReady);
+  EXPECT_THAT(engine_->ListModels().at(0).problems, ::testing::Contains(HasSubstr("do not fit")));
+  EXPECT_EQ(budget_->held(), 0);
+}
+
+TEST_F(EngineMemoryTest, ARequestThatDoesNotFitIsRefusedAndOthersAreServed) {
+  Start(0);
+  const int64_t weights = budget_->held(Use::kModels);
+  const PointCloud small = Lattice(2'000), large = Lattice(150'000);
+  Start(4 * weights + 40 * kMiB);
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = Infer(*engine_, {.model = "minkunet", .cloud = large});
+    EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+    EXPECT_EQ(ReasonOf(refused.status()), error_reason::kOutOfMemory);
+    EXPECT_EQ(budget_->held(), weights) << "nothing is left of it";
+    const auto served = Infer(*engine_, {.model = "minkunet", .cloud = small});
+    EXPECT_TRUE(served.ok()) << served.status();
+  }
+}
+
+TEST_F(EngineMemoryTest, RequestsSideBySideNeverExceedTheLimit) {
+  Start(0);
+  const int64_t limit = 4 * budget_->held(Use::kModels) + 150 * kMiB;
+  Start(limit);
+  const int64_t weights = budget_->held(Use::kModels);
+  std::vector<std::thread> clients;
+  std::atomic<int> served{0}, refused{0}, wrong{0};
+  std::atomic<bool> has_ended{false};
+  int64_t most = 0;
+  std::thread watch([&] {
+    while (!has_ended) {
+      most = std::max(most, budget_->held());
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  });
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int i = 0; i < 6; ++i) {
+        const auto result = Infer(*engine_, {.model = "minkunet", .cloud = Lattice(client == 0 ? 150'000 : 5'000)});
+        if (result.ok()) {
+          ++served;
+        } else {
+          ++(ReasonOf(result.status()) == error_reason::kOutOfMemory ? refused : wrong);
+        }
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  has_ended = true;
+  watch.join();
+  EXPECT_LE(most, limit);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(served, 18) << "the small ones, whatever they shared a batch with";
+  EXPECT_EQ(refused, 6);
+  EXPECT_TRUE(AwaitScratch(0, absl::Seconds(15)));
+  EXPECT_EQ(budget_->held(), weights);
+}
+
+TEST_F(EngineMemoryTest, MemoryGoesBackWhenNothingRuns) {
+  Start(0);
+  const int64_t weights = budget_->held(Use::kModels);
+  ASSERT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(1'000)}).ok());
+  ASSERT_TRUE(AwaitScratch(0, absl::Seconds(15)));
+  absl::SleepFor(absl::Seconds(2));
+  const int64_t before = ResidentBytes();
+  ASSERT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(300'000)}).ok());
+  const int64_t kept = budget_->held(Use::kScratch);
+  EXPECT_GT(kept, 100 * kMiB) << "for the next one";
+  EXPECT_GT(ResidentBytes() - before, kept / 2);
+  EXPECT_TRUE(AwaitScratch(0, absl::Seconds(15)));
+  EXPECT_EQ(budget_->held(), weights);
+  absl::SleepFor(absl::Seconds(2));  // the heap follows within the same second
+  std::printf("resident: %.0f MiB before, %.0f MiB kept by the budget, %.0f MiB in the end\n",
+              static_cast<double>(before) / kMiB, static_cast<double>(kept) / kMiB,
+              static_cast<double>(ResidentBytes()) / kMiB);
+  EXPECT_LT(ResidentBytes() - before, 30 * kMiB);
+  EXPECT_TRUE(Infer(*engine_, {.model = "minkunet", .cloud = Lattice(1'000)}).ok());
+}
+
+}  // namespace
+}  // namespace voxserve
