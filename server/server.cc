@@ -12,6 +12,7 @@
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/available_memory.h"
 #include "server/http/status_page.h"
 #include "server/services/inference_service.h"
 #include "server/sockets/listen_error.h"

@@ -4,11 +4,9 @@
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
 #include <netinet/in.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -142,13 +140,6 @@ void FloodGuard::StopLooking() {
   connections_.clear();
   absl::MutexLock lock(&mutex_);
   seen_.clear();
-}
-
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  if (!(file >> total >> resident)) return 0;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 std::map<std::string, int64_t> StreamsStarted() {

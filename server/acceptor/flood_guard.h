@@ -68,9 +68,6 @@ class FloodGuard {
   std::thread thread_;
 };
 
-// For Options::resident_bytes: what Linux says of this process; 0 where it does not.
-int64_t ResidentBytes();
-
 // For Options::streams_started: what channelz says of the servers of this process.
 std::map<std::string, int64_t> StreamsStarted();
 

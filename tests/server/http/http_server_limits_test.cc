@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,13 +34,6 @@ using testing::StartsWith;
 constexpr char kProbe[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr char kOk[] = "HTTP/1.1 200 OK\r\n";
 constexpr absl::Duration kProbeLimit = absl::Seconds(2);
-
-int64_t ResidentBytes() {
-  int64_t pages = 0;
-  std::ifstream statm("/proc/self/statm");
-  statm >> pages >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
-}
 
 int64_t Count(const std::string& text, const std::string& part) {
   int64_t count = 0;
