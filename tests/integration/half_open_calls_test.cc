@@ -182,7 +182,9 @@ TEST_F(HalfOpenCallsTest, OneClientHasItsShareOfStreams) {
   Options options;
   options.max_client_streams = 2;
   Start({}, options);
-  RawCall first(*client_, kInferStream), second(*client_, kInferStream), third(*client_, kInferStream);
+  RawCall first(*client_, kInferStream), second(*client_, kInferStream);
+  for (int i = 0; i < 1000 && server_->held().streams < 2; ++i) absl::SleepFor(absl::Milliseconds(10));
+  RawCall third(*client_, kInferStream);
   ExpectEnd(third, StatusCode::RESOURCE_EXHAUSTED, "CLIENT_LIMIT");
   EXPECT_EQ(server_->held().streams, 2);
   ExpectServerLives();

@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "engine/runtime/available_memory.h"
 #include "tests/server/http/http_server_fixture.h"
 #include "tests/support/raw_connection.h"
 
