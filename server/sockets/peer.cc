@@ -32,6 +32,18 @@ std::string Ipv6Peer(const sockaddr_in6& address) {
   return absl::StrCat("ipv6:%5B", text, zone, "%5D:", ntohs(address.sin6_port));
 }
 
+// A host has a whole /64 of addresses to itself. address: without brackets, with its zone perhaps.
+std::string NetworkOf(const std::string& address) {
+  const std::string without_zone = address.substr(0, address.find('%'));
+  in6_addr network = {};
+  if (inet_pton(AF_INET6, without_zone.c_str(), &network) != 1) return address;
+  if (IN6_IS_ADDR_LOOPBACK(&network) || IN6_IS_ADDR_LINKLOCAL(&network)) return address;
+  std::memset(&network.s6_addr[8], 0, 8);
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, &network, text, sizeof(text));
+  return absl::StrCat(text, "/64");
+}
+
 }  // namespace
 
 std::string PeerOf(const sockaddr_storage& address) {
@@ -52,7 +64,7 @@ std::string ClientOf(std::string_view peer) {
     const std::string decoded =
         absl::StrReplaceAll(std::string(peer.substr(kIpv6.size())), {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
     const size_t end = decoded.rfind("]:");
-    if (decoded.starts_with('[') && end != std::string::npos) return decoded.substr(1, end - 1);
+    if (decoded.starts_with('[') && end != std::string::npos) return NetworkOf(decoded.substr(1, end - 1));
   }
   return std::string(peer);
 }

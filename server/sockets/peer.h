@@ -1,7 +1,7 @@
 #pragma once
 
-// The names of whoever is at the other end of a connection: the peer is an address with its port, the client is the
-// address alone.
+// The names of whoever is at the other end of a connection: the peer is an address with its port, the client is
+// whose share it takes.
 
 #include <sys/socket.h>
 
@@ -15,8 +15,9 @@ namespace voxserve {
 // address inside an IPv6 one (::ffff:127.0.0.1) is written as IPv4. "" for other kinds of addresses.
 std::string PeerOf(const sockaddr_storage& address);
 
-// "127.0.0.1", "::1", "fe80::1%2": the address of a peer, whether its brackets are encoded or not. A string that is no
-// peer of these kinds is returned as it is.
+// The client of a peer, whether its brackets are encoded or not: its IPv4 address, or the /64 of its IPv6 address
+// ("2001:db8::/64"), since a host has all addresses of that. Addresses of this machine and of its links, which share a
+// /64, stay themselves: "::1", "fe80::1%2". A string that is no peer of these kinds is returned as it is.
 std::string ClientOf(std::string_view peer);
 
 }  // namespace voxserve

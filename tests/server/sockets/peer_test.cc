@@ -43,6 +43,13 @@ TEST(PeerTest, ClientIsTheAddressAlone) {
   EXPECT_EQ(ClientOf("ipv6:%5Bfe80::1%252%5D:80"), "fe80::1%2");
 }
 
+TEST(PeerTest, TheAddressesOfAnIpv6HostAreOneClient) {
+  EXPECT_EQ(ClientOf("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:80"), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientOf("ipv6:%5B2001:db8:1:2::9%5D:81"), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientOf("ipv6:%5B2001:db8:1:3::9%5D:81"), "2001:db8:1:3::/64");
+  EXPECT_EQ(ClientOf("ipv6:%5Bno address%5D:81"), "no address");
+}
+
 TEST(PeerTest, OtherStringsAreTheirOwnClients) {
   for (const char* peer : {"", "unix:/run/voxserve.sock", "ipv4:", "ipv4:127.0.0.1", "ipv6:", "ipv6:::1", "ipv6:%5B::1",
                            "ipv6:[::1]", "nonsense"}) {
