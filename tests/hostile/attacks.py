@@ -1,5 +1,5 @@
-"""The attacks of tests/hostile, each a function that runs for some seconds. As a program it runs one of them, so that it
-takes no time from the client that is measured beside it:
+"""The attacks of tests/hostile, each a function that runs for some seconds. As a program it runs one of them, so that
+it takes no time from the client that is measured beside it:
 
     python attacks.py NAME '{"grpc_port": ..., "http_port": ..., "pid": ..., "seconds": 10, ...}'
 
@@ -77,12 +77,16 @@ def started() -> None:
 # ---- connections
 
 
-def silent_connections(target: Target, number: int = 1300, http: bool = False) -> Counts:
-    """Opens connections that send nothing, 50 from each address, all at once, and again those that the server closes."""
+def silent_connections(
+    target: Target, number: int = 1300, addresses: int = 26, http: bool = False, greeting: bool = False
+) -> Counts:
+    """Opens connections from as many addresses, which send nothing (`greeting`: nothing behind HTTP/2's first frame),
+    and again those that the server closes.
+    """
     address = ("127.0.0.1", target.http_port if http else target.grpc_port)
     held: dict[int, socket.socket] = {}
     connected: set[int] = set()
-    opened = closed = most = 0
+    tried = opened = closed = most = 0
     begin = time.monotonic()
     is_started = False
     while not target.is_over():
@@ -90,14 +94,19 @@ def silent_connections(target: Target, number: int = 1300, http: bool = False) -
             if i not in held:
                 held[i] = socket.socket()
                 held[i].setblocking(False)
-                held[i].bind((f"127.0.{32 if http else 16}.{i // 50 + 1}", 0))
+                held[i].bind((f"127.0.{32 if http else 16}.{i % addresses + 1}", 0))
                 held[i].connect_ex(address)
+                tried += 1
+                if i % 4 == 0:
+                    time.sleep(0.002)  # a burst would not fit into the listener's backlog
                 continue
             try:
                 if i not in connected:
                     held[i].getpeername()
                     connected.add(i)
                     opened += 1
+                    if greeting:
+                        held[i].send(http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0))
                 if held[i].recv(1 << 12):
                     continue  # the server's SETTINGS
             except BlockingIOError:
@@ -115,7 +124,7 @@ def silent_connections(target: Target, number: int = 1300, http: bool = False) -
         time.sleep(0.05)
     for one in held.values():
         one.close()
-    return {"opened": opened, "closed_by_server": closed, "most_at_once": most}
+    return {"tried": tried, "opened": opened, "closed_by_server": closed, "most_at_once": most}
 
 
 def dripping_http(target: Target, number: int = 40) -> Counts:
@@ -256,8 +265,7 @@ def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> C
                 while not target.is_over() and not connection.is_closed and begun_here < number:
                     room = in_flight - (begun_here - len(connection.begun))
                     if room <= 0:
-                        goal = begun_here - in_flight // 2
-                        connection.wait(lambda: connection.is_closed or len(connection.begun) >= goal, 0.2)
+                        time.sleep(0.002)
                         continue
                     connection.send(b"".join(http2.call_frames(s, block, request) for s in connection.streams(room)))
                     begun_here += room

@@ -10,13 +10,13 @@ from typing import Any
 
 import grpc
 import numpy as np
+
+import http2
 import voxserve
+from server import REPOSITORY
 from voxserve import errors, wire
 from voxserve.encoding import encode_frame, encode_request
 from voxserve.point_cloud import PointCloud, as_cloud
-
-import http2
-from server import REPOSITORY
 
 MODEL = "minkunet"
 TUNE_PLAN = "/voxserve.v1.AdminService/TunePlan"

@@ -16,7 +16,7 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 CANCEL = 8
 MAX_FRAME_BYTES = 16384  # until a SETTINGS frame allows more
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _INITIAL_WINDOW_SIZE = 4
 
 INFER = "/voxserve.v1.InferenceService/Infer"
@@ -71,7 +71,13 @@ class Connection:
     """
 
     def __init__(
-        self, port: int, source: str = "127.0.0.2", *, window: int = 65535, acknowledge: bool = True, timeout: float = 10
+        self,
+        port: int,
+        source: str = "127.0.0.2",
+        *,
+        window: int = 65535,
+        acknowledge: bool = True,
+        timeout: float = 10,
     ) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout, source_address=(source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -84,7 +90,7 @@ class Connection:
         self.is_closed = False  # by the server, or GOAWAY came
         self._next_stream = 1
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self.send(_PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
+        self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
         self._reader.start()
 
     def __enter__(self) -> Connection:

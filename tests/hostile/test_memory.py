@@ -8,7 +8,8 @@ import time
 
 import grpc
 import pytest
-from calls import MODEL, TUNE_PLAN, OrdinaryClient, answer_of, call, channel, infer_request, padded_cloud, scan, scattered
+
+from calls import MODEL, TUNE_PLAN, OrdinaryClient, answer_of, call, channel, infer_request, padded_cloud, scattered
 from http2 import await_true
 from server import MEBIBYTE, mebibytes
 from voxserve import wire
@@ -100,10 +101,10 @@ def longest_wait(to: grpc.Channel) -> bytes:
     raise AssertionError("no wait is accepted")
 
 
-# What of the message fits into the address space that is left: nothing but what malloc has, or all of it once.
+# The message does not fit into the address space that is left, but for what malloc keeps.
 @pytest.mark.parametrize(
     ("kind", "size", "headroom"),
-    [("name", 32, 0), ("name", 32, 16), ("name", 32, 32), ("cloud", 60, 80), ("cloud", 60, 96), ("cloud", 60, 112)],
+    [("name", 32, 0), ("name", 32, 16), ("cloud", 60, 0), ("cloud", 60, 32)],
 )
 def test_14_failed_allocations(serve, figure, kind, size, headroom):
     """Infer where an allocation fails, by a limit on the address space: it is answered with an error that says so (or
@@ -124,9 +125,8 @@ def test_14_failed_allocations(serve, figure, kind, size, headroom):
     seconds, status = server.terminate(40) if ended is None else (math.nan, ended)
     figure(answer=answer, others=client.figures(), end=f"{seconds:.1f} s, exit {status}")
     assert ended is None, server.log()[-2000:]
-    expected = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
-    assert answer.code in expected
-    assert answer.is_ok or answer.reason
+    assert answer.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert answer.reason in ("MALFORMED_MESSAGE", "OUT_OF_MEMORY", "QUEUE_FULL")
     assert not client.failures
     assert seconds < 10
     assert status == 0

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import grpc
 import numpy as np
 import pytest
+
 from attacks import empty_fields_request
 from calls import MODEL, OrdinaryClient, answer_of, call, channel, reason_of, scan, stream, stream_config, stream_frame
 from http2 import await_true
