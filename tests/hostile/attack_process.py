@@ -62,5 +62,6 @@ class Attack:
         """Blocks to the attack's end; what it counted."""
         left = max(0.0, self._end - time.monotonic())
         output, errors = self._process.communicate(timeout=left + 60)
-        assert self._process.returncode == 0, f"{self.name}: {errors.decode()[-4000:]}"
-        return dict(json.loads(output.decode().splitlines()[-1]))
+        lines = output.decode().splitlines()
+        assert lines and lines[-1].startswith("{"), f"{self.name}: {errors.decode()[-4000:]}"
+        return dict(json.loads(lines[-1]))

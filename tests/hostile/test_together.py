@@ -19,7 +19,7 @@ ATTACKS = {
     "4 endless HTTP": ("endless_http", {"kind": "header"}),
     "5 unread answers": ("unread_answers", {}),
     "6 silent streams": ("silent_streams", {"again": True}),
-    "10 calls in flight": ("calls_in_flight", {"number": 64}),
+    "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
     "17 rapid reset": ("rapid_reset", {}),
 }
 
