@@ -63,5 +63,6 @@ class Attack:
         left = max(0.0, self._end - time.monotonic())
         output, errors = self._process.communicate(timeout=left + 60)
         lines = output.decode().splitlines()
-        assert lines and lines[-1].startswith("{"), f"{self.name}: {errors.decode()[-4000:]}"
+        assert lines, f"{self.name}: {errors.decode()[-4000:]}"
+        assert lines[-1].startswith("{"), f"{self.name}: {errors.decode()[-4000:]}"
         return dict(json.loads(lines[-1]))
