@@ -72,9 +72,9 @@ ctest --test-dir "$BUILD/$preset" --label-regex "$labels" ${filter:+--tests-rege
   --output-on-failure --output-junit "$results/ctest.xml" --no-tests=ignore </dev/null || true
 
 if [[ $preset == dev ]]; then
-  step "4/4 Python tests (a minute)"
+  step "4/4 Python tests (five minutes, most of it attacks on the server)"
   export VOXSERVE_BINARY=$BUILD/dev/server/voxserve VOXSERVE_CLIENT_BINARY=$BUILD/dev/client/cpp/voxserve-client
-  for folder in client/python/tests tests/oracles tests/integration tests/support; do
+  for folder in client/python/tests tests/oracles tests/integration tests/support tests/hostile; do
     expected+=("$results/${folder//\//-}.xml")
     # The package is tested as it is installed.
     (cd "$ROOT/$folder" && PYTHONPATH=$ROOT/tests "$BUILD/venv/bin/python" -m pytest -q -p no:cacheprovider \

@@ -1,0 +1,68 @@
+"""An attack of attacks.py in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from server import Server
+
+_PROGRAM = Path(__file__).parent / "attacks.py"
+START_SECONDS = 60  # the attack on calls that stay unread begins when they do
+
+
+class Attack:
+    """Blocks until the attack stands, or `start_seconds`. Ends by its own time, its server's end, stop(), or with the
+    `with` block.
+    """
+
+    def __init__(
+        self, name: str, server: Server, seconds: float, start_seconds: float = START_SECONDS, **options: Any
+    ) -> None:
+        text = json.dumps(
+            {
+                "grpc_port": server.grpc_port,
+                "http_port": server.http_port,
+                "pid": server.pid,
+                "seconds": seconds,
+                **options,
+            }
+        )
+        self.name = name
+        self._end = time.monotonic() + seconds
+        self._output = ""
+        self._process = subprocess.Popen(
+            [sys.executable, str(_PROGRAM), name, text], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        stands = time.monotonic() + start_seconds
+        while time.monotonic() < stands and self._process.poll() is None:
+            if select.select([self._process.stdout], [], [], 0.1)[0]:
+                break
+
+    def __enter__(self) -> Attack:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    def stop(self) -> dict[str, float]:
+        """Ends the attack; what it counted."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        return self.counts()
+
+    def counts(self) -> dict[str, float]:
+        """Blocks to the attack's end; what it counted."""
+        left = max(0.0, self._end - time.monotonic())
+        output, errors = self._process.communicate(timeout=left + 60)
+        lines = output.decode().splitlines()
+        assert lines, f"{self.name}: {errors.decode()[-4000:]}"
+        assert lines[-1].startswith("{"), f"{self.name}: {errors.decode()[-4000:]}"
+        return dict(json.loads(lines[-1]))

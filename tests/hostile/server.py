@@ -1,0 +1,136 @@
+"""A server process under attack: how it is started, watched and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import IO
+
+from http2 import await_true
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODELS = REPOSITORY / "deploy" / "models"
+START_SECONDS = 120  # loading a model on a busy machine
+MEBIBYTE = 1 << 20
+
+
+class Server:
+    """Runs the binary on free ports until close(). Flags that the binary does not list in --help are left out, so that
+    a binary from before a flag fails by what it does and not by its command line.
+    """
+
+    def __init__(
+        self,
+        binary: str,
+        log: Path,
+        *flags: str,
+        num_files: int = 4096,
+        stderr: int | IO[bytes] | None = None,
+    ) -> None:
+        known = subprocess.run([binary, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+        flags = tuple(f for f in flags if f"{f.split('=')[0]} " in known.replace("\n", " \n"))
+        self._log = log
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, num_files))
+
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [binary, f"--model_repository={MODELS}", "--devices=cpu", "--port=0", "--http_port=0", *flags],
+                stdout=out,
+                stderr=subprocess.STDOUT if stderr is None else stderr,
+                preexec_fn=limit,
+            )
+        self.pid = self.process.pid
+        self.grpc_port = self.http_port = 0
+
+    def await_ready(self, read_log: object = None) -> None:
+        """Blocks until the server has its ports and its model. read_log: a function that returns the log so far."""
+        text = read_log if read_log is not None else self.log
+        pattern = re.compile(r"\bserving\b.* grpc_port=(\d+) http_port=(\d+)")
+        assert await_true(lambda: pattern.search(text()) or self.process.poll() is not None, START_SECONDS)
+        found = pattern.search(text())
+        assert found, f"the server did not start:\n{text()[-4000:]}"
+        self.grpc_port, self.http_port = int(found[1]), int(found[2])
+        assert await_true(lambda: self.get("/readyz")[0] == 200, START_SECONDS), text()[-4000:]
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
+        """(0, what went wrong) where no answer came in the time."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, repr(error)
+        finally:
+            connection.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample by its name and labels, as the page writes them."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
+    # ---- memory
+
+    def rss(self) -> int:
+        """Bytes that the process has in memory; 0 where it has ended."""
+        return self._status("VmRSS")
+
+    def peak_rss(self) -> int:
+        """The most since reset_peak."""
+        return self._status("VmHWM")
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def address_space(self) -> int:
+        return self._status("VmSize")
+
+    def limit_address_space(self, num_bytes: int) -> None:
+        resource.prlimit(self.pid, resource.RLIMIT_AS, (num_bytes, resource.RLIM_INFINITY))
+
+    def _status(self, name: str) -> int:
+        with contextlib.suppress(OSError):
+            found = re.search(rf"^{name}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+            return int(found[1]) << 10 if found else 0
+        return 0
+
+    # ---- the end
+
+    def terminate(self, limit: float = 60) -> tuple[float, int | None]:
+        """SIGTERM: seconds to the end and the exit status, which is None where the process is still there after
+        `limit`."""
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(limit)
+        return time.monotonic() - start, self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def mebibytes(num_bytes: float) -> str:
+    return f"{num_bytes / MEBIBYTE:.0f} MiB"

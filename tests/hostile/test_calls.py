@@ -1,0 +1,144 @@
+"""Calls without an end, without a reader, without a pause (rows 2, 5, 6, 10 and 17)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+import http2
+import voxserve
+from calls import OrdinaryClient, answer_of, channel, scan, stream
+from server import MEBIBYTE, mebibytes
+
+HEALTH = "/grpc.health.v1.Health"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+# How long a stream without a config, or an answer that nobody reads, may stay.
+SILENCE_SECONDS = 30
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        (http2.INFER, 700_000),
+        (http2.INFER_STREAM, 100_000),
+        (f"{HEALTH}/Check", 100_000),
+        (f"{HEALTH}/Watch", 100_000),
+        (REFLECTION, 100_000),
+        ("/none/such", 100_000),
+    ],
+    ids=["infer", "stream", "check", "watch", "reflection", "unknown"],
+)
+def test_02_headers_without_body(serve, attack, figure, path, number):
+    """HEADERS without a body over a connection that acknowledges no limit; 12 kB each were kept."""
+    server = serve()
+    samples = server.metrics()
+    before = server.rss()
+    server.reset_peak()
+    flood = attack("headers_without_body", server, 60, number=number, path=path, most_growth=1 << 30)
+    time.sleep(8 if number > 100_000 else 3)
+    client = OrdinaryClient(server.address).ask(3)
+    grown = server.peak_rss() - before
+    assert server.process.poll() is None, f"the server ended: {server.log()[-2000:]}"
+    seen = moved(samples, server.metrics())
+    seconds, status = server.terminate(40)
+    figure(
+        grown=mebibytes(grown),
+        others=client.figures(),
+        seen_by=seen or "no metric",
+        end=f"{seconds:.1f} s, exit {status}",
+        **flood.counts(),
+    )
+    assert grown < 512 * MEBIBYTE
+    assert not client.failures
+    assert seen
+    assert seconds < 10
+    assert status == 0
+
+
+def moved(before: dict[str, float], after: dict[str, float]) -> list[str]:
+    """Metrics that count a hundred more than they did, which an ordinary client's few requests cannot."""
+    grown = {name.partition("{")[0] for name, value in after.items() if value >= before.get(name, 0) + 100}
+    return sorted(name for name in grown if "_bytes" not in name and "_points" not in name and "_voxels" not in name)
+
+
+def test_05_unread_answers(serve, attack, figure):
+    """4,200 calls over one connection whose windows never open: others are served, and the drain ends."""
+    server = serve()
+    unread = attack("unread_answers", server, 60)
+    client = OrdinaryClient(server.address, timeout=10).ask(20)
+    # Those that came meanwhile.
+    time.sleep(1)
+    client.ask(5)
+    seconds, status = server.terminate(60)
+    figure(others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **unread.counts())
+    assert not client.failures, client.failures[:3]
+    assert seconds < 10
+    assert status == 0
+
+
+def test_06_silent_streams(serve, attack, figure):
+    """1,024 streams of one address that send nothing: a vehicle gets its stream, and they are closed with a reason."""
+    server = serve()
+    silent = attack("silent_streams", server, SILENCE_SECONDS + 5)
+    with channel(server.address) as to:
+        stop = threading.Event()
+        quiet = stream(to, (b"" for _ in iter(stop.wait, True)), SILENCE_SECONDS + 5)
+        vehicle = vehicle_answers(server.address)
+        start = time.monotonic()
+        closed = answer_of(lambda: next(quiet))
+        closed_after = time.monotonic() - start
+        stop.set()
+    time.sleep(2)  # for those of the attack
+    counts = silent.stop()
+    figure(
+        vehicle=vehicle,
+        silent_stream=f"closed after {closed_after:.1f} s: {closed}",
+        **counts,
+    )
+    assert vehicle == "3 frames"
+    assert closed.reason == "STREAM_IDLE"
+    assert closed_after < SILENCE_SECONDS
+    assert counts["left"] == 0
+
+
+def vehicle_answers(address: str) -> str:
+    """How many of three frames are answered, or why the stream ends."""
+    try:
+        with voxserve.Client(address, timeout=10) as client, client.stream("minkunet", policy="queue") as frames:
+            for i in range(3):
+                frames.send(i, scan(1000))
+            results = list(itertools.islice(frames, 3))
+    except voxserve.InferenceError as error:
+        return str(error)
+    return f"{sum(result.error is None for result in results)} frames"
+
+
+def test_10_calls_in_flight(serve, attack, figure):
+    """One client that always has 64 large clouds in flight; 20 small requests of another are answered."""
+    server = serve()
+    greedy = attack("calls_in_flight", server, 40, num_points=110_000)
+    client = OrdinaryClient(server.address, timeout=15, num_points=500).ask(20)
+    figure(others=client.figures())
+    assert not client.failures, client.failures[:3]
+    del greedy
+
+
+def test_17_rapid_reset(serve, attack, figure):
+    """Two connections that begin and reset calls as fast as they can, for 10 s."""
+    server = serve()
+    before = server.rss()
+    server.reset_peak()
+    reset = attack("rapid_reset", server, 10, most_growth=1 << 30)
+    with OrdinaryClient(server.address, per_minute=120, timeout=5) as client:
+        counts = reset.counts()
+    grown = server.peak_rss() - before
+    seconds, status = server.terminate(30)
+    figure(grown=mebibytes(grown), others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **counts)
+    assert grown < 512 * MEBIBYTE
+    assert not client.failures, client.failures[:3]
+    assert counts["closed_by_server"] >= 2
+    assert seconds < 10
+    assert status == 0

@@ -1,0 +1,106 @@
+"""Connections that say nothing, or never end (rows 1, 4 and 15 of the issue on hostile networks)."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from calls import OrdinaryClient
+from http2 import await_true
+from server import MEBIBYTE, mebibytes
+
+# Silent connections may hold all descriptors until they are closed, so a new client may have to try for as long. A
+# probe may not.
+SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "http": 4}
+
+
+@pytest.mark.parametrize("kind", SECONDS_TO_SERVE)
+def test_01_silent_connections(serve, attack, figure, kind):
+    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting, from one; others are served
+    during and after.
+    """
+    options = {"grpc": {}, "greeting": {"greeting": True, "addresses": 1}, "http": {"http": True}}[kind]
+    server = serve(num_files=1024)
+    client = OrdinaryClient(server.address, timeout=4)
+    silent = attack("silent_connections", server, 40, **options)
+    start = time.monotonic()
+    limit = SECONDS_TO_SERVE[kind]
+    during = await_true(lambda: client.ask(1).seconds and server.get("/healthz", 4)[0] == 200, limit, 0.2)
+    during = during and time.monotonic() - start < limit + 1
+    waited = time.monotonic() - start
+    probes = [server.get("/healthz", 2)[0] for _ in range(6) if time.sleep(1) is None]
+    tried = len(client.failures)
+    rss = server.rss()
+    counts = silent.stop()
+    time.sleep(1)
+    after = OrdinaryClient(server.address, timeout=5).ask(3)
+    health = server.get("/healthz", 5)
+    seconds, status = server.terminate(30)
+    figure(
+        served_during=during,
+        after_seconds=f"{waited:.1f}",
+        failures=tried,
+        probes=probes,
+        **counts,
+        rss=mebibytes(rss),
+        afterwards=after.figures(),
+        health=health[0],
+        end=f"{seconds:.1f} s, exit {status}",
+    )
+    assert counts["tried"] >= 1300
+    assert during, client.failures
+    assert probes == [200] * 6
+    assert not after.failures
+    assert health[0] == 200
+    assert seconds < 10
+    assert status == 0
+
+
+@pytest.mark.parametrize("kind", ["chunks", "line", "header"])
+def test_04_endless_http(serve, attack, figure, kind):
+    """Four requests without an end, for 4 s."""
+    server = serve()
+    before = server.rss()
+    server.reset_peak()
+    counts = attack("endless_http", server, 4, kind=kind, most_growth=1 << 30).counts()
+    grown = server.peak_rss() - before
+    health = server.get("/healthz", 2)
+    figure(grown=mebibytes(grown), health=health[0], **counts)
+    assert grown < 64 * MEBIBYTE
+    assert health[0] == 200
+
+
+def test_04_many_ranges(serve, figure):
+    """A request of 7 kB that asks for the page a thousand times."""
+    server = serve()
+    page = len(server.get("/metrics")[1])
+    ranges = "bytes=" + ",".join(["0-"] * 2300)
+    request = f"GET /metrics HTTP/1.1\r\nHost: v\r\nConnection: close\r\nRange: {ranges}\r\n\r\n"
+    received = 0
+    with socket.create_connection(("127.0.0.1", server.http_port), 10) as one:
+        one.sendall(request.encode())
+        try:
+            while data := one.recv(1 << 16):
+                received += len(data)
+        except ConnectionResetError:
+            pass  # a refusal that did not read the request to its end
+    figure(sent=len(request), received=received, page=page)
+    assert received < 2 * page + 4096
+
+
+def test_15_dripping_http(serve, attack, figure):
+    """40 connections that send a byte now and then; a probe from another address is answered within 2 s each time."""
+    server = serve()
+    dripping = attack("dripping_http", server, 12)
+    time.sleep(1)
+    seconds, statuses = [], []
+    for _ in range(5):
+        start = time.monotonic()
+        statuses.append(server.get("/healthz", 4)[0])
+        seconds.append(time.monotonic() - start)
+        time.sleep(1)
+    figure(statuses=statuses, slowest=f"{max(seconds):.2f} s", **dripping.stop())
+    assert statuses == [200] * 5
+    assert max(seconds) < 2

@@ -1,0 +1,132 @@
+"""Memory: what one call needs, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+
+import grpc
+import pytest
+
+from calls import MODEL, TUNE_PLAN, OrdinaryClient, answer_of, call, channel, infer_request, padded_cloud, scattered
+from http2 import await_true
+from server import MEBIBYTE, mebibytes
+from voxserve import wire
+from voxserve.encoding import encode_request
+
+IDLE_SECONDS = 30  # until what is not needed goes back to the system
+LIMIT = 2 << 30
+
+
+def test_08_scattered_points(serve, figure):
+    """2,000,000 points that share hardly a voxel, under --memory_limit=2GiB, twice at once."""
+    server = serve("--memory_limit=2GiB")
+    before = server.rss()
+    server.reset_peak()
+    request = infer_request(scattered(2_000_000))
+    with channel(server.address) as to:
+        start = time.monotonic()
+        large = [to.unary_unary("/voxserve.v1.InferenceService/Infer").future(request, timeout=150) for _ in range(2)]
+        time.sleep(0.5)
+        client = OrdinaryClient(server.address, timeout=120).ask(3)
+        answers = [answer_of(one.result) for one in large]
+        seconds = time.monotonic() - start
+    peak = server.peak_rss()
+    await_true(lambda: server.rss() < before + 256 * MEBIBYTE, IDLE_SECONDS, 0.5)
+    idle = server.rss()
+    figure(
+        before=mebibytes(before),
+        peak=mebibytes(peak),
+        idle=mebibytes(idle),
+        answers=[str(answer) for answer in answers],
+        seconds=f"{seconds:.1f}",
+        others=client.figures(),
+    )
+    assert peak < LIMIT
+    for answer in answers:
+        assert answer.is_ok or (answer.code is grpc.StatusCode.RESOURCE_EXHAUSTED and answer.reason), str(answer)
+    assert not client.failures
+    assert idle < before + 256 * MEBIBYTE
+
+
+def test_09_tuning_keeps_scans(serve, figure):
+    """TunePlan for a hundred scans within a day, beside clients that send 40 scans of 32 MiB."""
+    server = serve()
+    before = server.rss()
+    with channel(server.address) as to:
+        asked = wire.TunePlanRequest(model=MODEL, num_scans=100, max_wait_seconds=86400)
+        search = to.unary_stream(TUNE_PLAN)(asked.SerializeToString(), timeout=120)
+        told = answer_of(lambda: next(search))
+        if not told.is_ok:  # the longest wait is shorter; as long as may be, then
+            search = to.unary_stream(TUNE_PLAN)(longest_wait(to), timeout=120)
+            assert answer_of(lambda: next(search)).is_ok
+        request = encode_request(wire.InferRequest(model=MODEL), padded_cloud(1000, 32 * 1024), 1 << 31)
+        sent = 0
+        failures = []
+        while sent < 40 and server.rss() < before + (3 << 30) // 2:
+            answer = call(server.address, request, 30)
+            sent += 1
+            if not answer.is_ok:
+                failures.append(str(answer))
+        # Nothing of the calls themselves is left after a while.
+        await_true(lambda: server.rss() < before + 256 * MEBIBYTE, 10, 0.5)
+        grown = server.rss() - before
+        search.cancel()
+    seconds, status = server.terminate(30)
+    figure(
+        wait_of_a_day=told,
+        sent=f"{sent} x 32 MiB",
+        not_answered=failures[:2] or 0,
+        grown=mebibytes(grown),
+        end=f"{seconds:.1f} s, exit {status}",
+    )
+    assert told.code is grpc.StatusCode.INVALID_ARGUMENT, "a search may wait for a day"
+    assert not failures
+    assert grown < 512 * MEBIBYTE
+    assert seconds < 10
+    assert status == 0
+
+
+def longest_wait(to: grpc.Channel) -> bytes:
+    """The TunePlanRequest with the longest wait that is not refused."""
+    for seconds in (43200, 3600, 1800, 900, 600, 300, 120, 60, 30, 10):
+        request = wire.TunePlanRequest(model=MODEL, num_scans=100, max_wait_seconds=seconds).SerializeToString()
+        search = to.unary_stream(TUNE_PLAN)(request, timeout=60)
+        is_ok = answer_of(lambda search=search: next(search)).is_ok
+        search.cancel()
+        if is_ok:
+            time.sleep(0.5)  # until the search has ended
+            return request
+    raise AssertionError("no wait is accepted")
+
+
+# The message does not fit into the address space that is left, but for what malloc keeps.
+@pytest.mark.parametrize(
+    ("kind", "size", "headroom"),
+    [("name", 32, 0), ("name", 32, 16), ("cloud", 60, 0), ("cloud", 60, 32)],
+)
+def test_14_failed_allocations(serve, figure, kind, size, headroom):
+    """Infer where an allocation fails, by a limit on the address space: it is answered with an error that says so (or
+    refused for what it is), nothing leaks, and the drain is clean. Sizes in MiB.
+    """
+    server = serve()
+    if kind == "name":
+        message = wire.InferRequest(model=MODEL, cloud=wire.PointCloud(frame_id="n" * (size * MEBIBYTE)))
+        request = message.SerializeToString()
+    else:
+        cloud = padded_cloud(1000, size * MEBIBYTE // 1000 // 4 * 4)
+        request = encode_request(wire.InferRequest(model=MODEL), cloud, 1 << 31)
+    server.limit_address_space(server.address_space() + headroom * MEBIBYTE)
+    answer = call(server.address, request, 30)
+    server.limit_address_space(resource.RLIM_INFINITY)
+    ended = server.process.poll()
+    client = OrdinaryClient(server.address).ask(3)
+    seconds, status = server.terminate(40) if ended is None else (math.nan, ended)
+    figure(answer=answer, others=client.figures(), end=f"{seconds:.1f} s, exit {status}")
+    assert ended is None, server.log()[-2000:]
+    assert answer.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert answer.reason in ("MALFORMED_MESSAGE", "OUT_OF_MEMORY", "QUEUE_FULL")
+    assert not client.failures
+    assert seconds < 10
+    assert status == 0

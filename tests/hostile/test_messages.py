@@ -1,0 +1,134 @@
+"""Messages that are none, or more than they look like (rows 3, 7, 13 and 18)."""
+
+from __future__ import annotations
+
+import math
+import queue
+import time
+from contextlib import ExitStack
+
+import grpc
+import numpy as np
+import pytest
+
+from attacks import empty_fields_request
+from calls import MODEL, OrdinaryClient, answer_of, call, channel, reason_of, scan, stream, stream_config, stream_frame
+from http2 import await_true
+from server import MEBIBYTE, mebibytes
+from voxserve import wire
+from voxserve.encoding import encode_request
+from voxserve.point_cloud import as_cloud
+
+MALFORMED = {
+    "a truncated field": b"\x0a\x7fmin",
+    "a wrong wire type": b"\x0d\x00\x00",
+    "an endless varint": b"\x10" + b"\xff" * 20,
+    "a group without an end": b"\x0b" * 3,
+}
+
+
+def test_03_empty_fields(serve, figure):
+    """60 MiB of `fields {}`, each of which became an object of a hundred bytes."""
+    server = serve()
+    before = server.rss()
+    server.reset_peak()
+    answer = call(server.address, empty_fields_request(60 * MEBIBYTE), 60)
+    grown = server.peak_rss() - before
+    await_true(lambda: server.rss() < before + 128 * MEBIBYTE, 30, 0.5)
+    kept = server.rss() - before
+    figure(answer=answer, grown=mebibytes(grown), kept=mebibytes(kept))
+    assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert answer.reason == "MALFORMED_MESSAGE"
+    assert grown < 512 * MEBIBYTE
+    assert kept < 128 * MEBIBYTE
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_07_malformed_infer(serve_once, figure, kind):
+    """Bytes that are no InferRequest."""
+    answer = call(serve_once.address, MALFORMED[kind], 10)
+    figure(answer=answer)
+    assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert answer.reason == "MALFORMED_MESSAGE"
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_07_malformed_frame(serve_once, figure, kind):
+    """A stream's second frame is no message: that one is answered so, and those behind it are served."""
+    server = serve_once
+    requests: queue.Queue[bytes | None] = queue.Queue()
+    for one in (stream_config(policy=2), stream_frame(1, scan(100)), MALFORMED[kind], stream_frame(3, scan(100))):
+        requests.put(one)
+    requests.put(None)
+    results = []
+    with channel(server.address) as to:
+        answers = stream(to, iter(requests.get, None), 20)
+        ending = answer_of(lambda: results.extend(answers) or b"")
+    frames = [wire.InferStreamResponse.FromString(one).result for one in results]
+    said = [(frame.frame_id, reason_of(frame.status) or "OK") for frame in frames]
+    figure(results=said, ending=ending)
+    assert said == [(1, "OK"), (0, "MALFORMED_MESSAGE"), (3, "OK")]
+    assert frames[1].status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert ending.is_ok
+
+
+def test_13_large_headers_as_sweeps(serve, figure):
+    """Frames without points, whose names and unknown fields have 4 MiB, as sweeps of six streams."""
+    server = serve()
+    before = server.rss()
+    endings: dict[str, int] = {}
+    config = wire.SweepAccumulation(num_sweeps=64)
+    config.max_age.seconds = 60
+    with channel(server.address) as to, ExitStack() as stack:
+        for _ in range(6):
+            requests: queue.Queue[bytes | None] = queue.Queue()
+            answers = stream(to, iter(requests.get, None), 120)
+            stack.callback(answers.cancel)  # and keeps it: a call that nobody holds is cancelled
+            stack.callback(requests.put, None)
+            requests.put(stream_config(policy=2, sweeps=config))
+            for i in range(64):
+                requests.put(headers_alone(i))
+                answer = answer_of(lambda answers=answers: next(answers))
+                status = wire.InferStreamResponse.FromString(answer.response).result.status
+                ending = f"frame {reason_of(status) or 'OK'}" if answer.is_ok else f"stream {answer}"
+                endings[ending] = endings.get(ending, 0) + 1
+                if not answer.is_ok or server.rss() > before + (2 << 30):
+                    break
+        grown = server.rss() - before
+        client = OrdinaryClient(server.address).ask(3)
+    figure(endings=endings, grown=mebibytes(grown), others=client.figures())
+    assert grown < 512 * MEBIBYTE
+    assert not client.failures
+
+
+def headers_alone(index: int) -> bytes:
+    """A frame of no points: 4 MiB of a name and of a field that nobody knows."""
+    cloud = as_cloud(np.zeros((0, 4), np.float32))
+    frame = wire.StreamFrame(frame_id=index, pose=wire.Pose(qw=1))
+    message = frame.cloud
+    message.stamp.seconds, message.stamp.nanos = divmod(time.time_ns(), 10**9)
+    message.point_step = 20
+    for i, one in enumerate(cloud.fields):
+        message.fields.add(name=one.name, offset=4 * i, type=wire.POINT_FIELD_TYPE_FLOAT32)
+    message.fields.add(name="n" * 3 * MEBIBYTE, offset=16, type=wire.POINT_FIELD_TYPE_FLOAT32)
+    unknown = b"\xfa\x3f" + b"\x80\x80\x40" + b"u" * MEBIBYTE  # field 1023, of a mebibyte
+    message.MergeFromString(unknown)
+    return bytes(wire.InferStreamRequest(frame=frame).SerializeToString())
+
+
+def test_18_infinite_stamps(serve, figure):
+    """Stamps beyond every clock's time: refused or passed over, and the sum of ages stays a number."""
+    server = serve()
+    request = encode_request(wire.InferRequest(model=MODEL), as_cloud(scan(100)), 1 << 31)
+    answers = []
+    for seconds in (-(1 << 63), (1 << 63) - 1, -(1 << 40), 1 << 40):
+        stamp = wire.PointCloud()
+        stamp.stamp.seconds = seconds
+        cloud = stamp.SerializeToString()
+        # The field `cloud` comes twice: protobuf merges them.
+        answers.append(call(server.address, request + b"\x1a" + bytes([len(cloud)]) + cloud, 10))
+    ages = [value for name, value in server.metrics().items() if "frame_age_seconds_sum" in name]
+    figure(answers=[str(answer) for answer in answers], sum=ages)
+    for answer in answers:
+        assert answer.is_ok or (answer.code is grpc.StatusCode.INVALID_ARGUMENT and answer.reason == "BAD_STAMP")
+    assert all(math.isfinite(value) and abs(value) < 1e9 for value in ages)

@@ -1,0 +1,58 @@
+"""All attacks at once, beside one ordinary client."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from calls import OrdinaryClient
+from server import mebibytes
+
+SECONDS = float(os.environ.get("VOXSERVE_HOSTILE_SECONDS", "20"))
+LIMIT = 4 << 30
+# By the rows of the issue. Each comes from an address of its own.
+ATTACKS = {
+    "1 silent connections": ("silent_connections", {"number": 1300}),
+    "1 silent connections, HTTP": ("silent_connections", {"number": 600, "http": True}),
+    "2 headers without a body": ("headers_without_body", {}),
+    "3 empty fields": ("empty_fields", {}),
+    "4 endless HTTP": ("endless_http", {"kind": "header"}),
+    "5 unread answers": ("unread_answers", {}),
+    "6 silent streams": ("silent_streams", {"again": True}),
+    "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
+    "17 rapid reset": ("rapid_reset", {}),
+}
+
+
+def test_attacks_together(serve, attack, figure):
+    """Attacks 1 to 6, 10 and 17 for VOXSERVE_HOSTILE_SECONDS. A client's 100 requests a minute are all answered, memory
+    stays below the limit, and SIGTERM ends the server within 10 s while the attacks go on.
+    """
+    server = serve("--memory_limit=4GiB", num_files=1024)
+    server.reset_peak()
+    running = [
+        attack(name, server, SECONDS + 60, start_seconds=0, source=f"127.0.0.{2 + i}", most_growth=LIMIT, **options)
+        for i, (name, options) in enumerate(ATTACKS.values())
+    ]
+    time.sleep(3)  # until they stand
+    with OrdinaryClient(server.address, per_minute=100, timeout=15) as client:
+        time.sleep(SECONDS)
+    peak = server.peak_rss()
+    health = server.get("/healthz", 5)[0]
+    seconds, status = server.terminate(60)
+    figure(
+        seconds=SECONDS,
+        ordinary_client=client.figures(),
+        peak=mebibytes(peak),
+        limit=mebibytes(LIMIT),
+        health=health,
+        end=f"{seconds:.1f} s, exit {status}",
+    )
+    for title, one in zip(ATTACKS, running, strict=True):
+        figure(**{f"attack {title}:": one.stop()})
+    assert not client.failures, client.failures[:5]
+    assert len(client.seconds) >= SECONDS * 100 / 60
+    assert peak < LIMIT
+    assert health == 200
+    assert seconds < 10
+    assert status == 0
