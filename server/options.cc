@@ -142,8 +142,10 @@ ABSL_FLAG(absl::Duration, answer_timeout, voxserve::Options().answer_timeout,
           "Time that a client has to read an answer, and a second more for each MiB; then the call is cut off.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, voxserve::Options().stream_idle_timeout,
           "Time between the frames of a stream; then it ends with DEADLINE_EXCEEDED, reason STREAM_IDLE.");
-ABSL_FLAG(absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
-          "After SIGTERM or SIGINT: time for accepted requests to be answered. A second signal ends at once.");
+ABSL_FLAG(
+    absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
+    "After SIGTERM or SIGINT: time for accepted requests to be answered; those that wait in queues after a fifth of "
+    "it get UNAVAILABLE. A second signal ends at once.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
           "debug (a line per request), info (refused and failed ones), warning or error.");
 

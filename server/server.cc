@@ -23,6 +23,8 @@ namespace {
 
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
+// The part of a drain's time in which queues are worked off. What waits then is told to go elsewhere.
+constexpr int kQueueShareOfDrain = 5;
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.
 constexpr int kKeepaliveTimeMs = 40'000;
@@ -202,6 +204,7 @@ absl::Status Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   readiness_.SetDraining();
   services_->StartDraining();
+  if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) engine_->RefuseQueued();
   if (const int64_t unanswered = services_->AwaitAnswers(deadline); unanswered > 0) {
     return absl::DeadlineExceededError(absl::StrCat(unanswered, " accepted requests were not answered within ",
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));

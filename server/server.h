@@ -49,8 +49,9 @@ class Server {
   Services::Held held() const { return services_->held(); }
 
   // Says not ready, refuses new requests (UNAVAILABLE, DRAINING), ends searches of plans likewise, waits until every
-  // accepted one has been answered, then closes the gRPC port. DEADLINE_EXCEEDED with the number of unanswered requests
-  // where the timeout ends first; they are still running then. HTTP goes on until the destructor.
+  // accepted one has been answered, then closes the gRPC port. After a fifth of the timeout the requests that still
+  // wait in queues are answered UNAVAILABLE, reason DRAINING, too. DEADLINE_EXCEEDED with the number of unanswered
+  // requests where the timeout ends first; they are still running then. HTTP goes on until the destructor.
   absl::Status Drain(absl::Duration timeout);
 
  private:

@@ -147,6 +147,8 @@ class EngineImpl final : public Engine {
     if (manager_ != nullptr) manager_->Stop();  // null where the workers did not start
   }
 
+  void RefuseQueued() override { batcher_.StopAndRefuse(); }
+
   std::string devices() const override { return JoinIds(devices_); }
 
  private:

@@ -104,6 +104,8 @@ class Engine {
 
   // Refuses new tasks (UNAVAILABLE, DRAINING), finishes those accepted, returns when none is left. Idempotent.
   virtual void Drain() = 0;
+  // Refuses new tasks, and those that wait: UNAVAILABLE, reason DRAINING. Returns at once; Drain finishes the others.
+  virtual void RefuseQueued() = 0;
 
   // "cpu" or "cuda:0,cuda:1".
   virtual std::string devices() const = 0;

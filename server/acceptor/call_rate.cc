@@ -40,7 +40,7 @@ void CallRate::Remember(const std::string& client, absl::Time full_at) {
 
 bool CallRate::HasTokens(const std::string& client) const {
   const absl::Duration token = absl::Seconds(1) / options_.per_second;
-  const absl::Time latest = options_.now() + token * (options_.burst - options_.burst / 10);
+  const absl::Time latest = options_.now() + token * (options_.burst - options_.burst / 2);
   absl::MutexLock lock(&mutex_);
   const auto found = full_at_.find(client);
   return found == full_at_.end() || found->second <= latest;

@@ -41,7 +41,7 @@ class CallRate {
   // Takes all tokens of the client.
   void SpendAll(const std::string& client);
 
-  // Whether the client has a tenth of its tokens. One whose connection was closed has to wait for them: otherwise each
+  // Whether the client has half of its tokens. One whose connection was closed has to wait for them: otherwise each
   // new connection would bring what gRPC reads before it can be closed.
   bool HasTokens(const std::string& client) const;
 

@@ -27,11 +27,19 @@ constexpr int64_t kCalmGrowthBytes = int64_t{16} << 20;
 constexpr int kLookShare = 10;
 constexpr intptr_t kMostSockets = 1 << 20;
 
-// Takes the text that gRPC allocated; null where it is no JSON.
+// Takes the text that gRPC allocated. An empty object where there is none, or it is no object: a socket may go away
+// between two questions.
 json Parsed(char* text) {
-  if (text == nullptr) return {};
+  if (text == nullptr) return json::object();
   const std::unique_ptr<char, void (*)(void*)> owner(text, gpr_free);
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() ? parsed : json::object();
+}
+
+// The object or array of that name; an empty one of the same kind as `otherwise` where there is none.
+json At(const json& object, const char* key, json otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->type() == otherwise.type() ? *found : otherwise;
 }
 
 // channelz writes numbers of 64 bits as text; 0 where there is none.
@@ -46,9 +54,10 @@ int64_t NumberAt(const json& object, const char* key) {
 
 // "" for what is no address of the Internet.
 std::string PeerOfSocket(const json& socket) {
-  const json address = socket.value("remote", json::object()).value("tcpip_address", json::object());
+  const json address = At(At(socket, "remote", json::object()), "tcpip_address", json::object());
   std::string bytes;
-  if (!absl::Base64Unescape(address.value("ip_address", std::string()), &bytes)) return "";
+  const json text = At(address, "ip_address", std::string());
+  if (!absl::Base64Unescape(text.get_ref<const std::string&>(), &bytes)) return "";
   const in_port_t port = htons(static_cast<uint16_t>(NumberAt(address, "port")));
   sockaddr_storage storage = {};
   if (bytes.size() == sizeof(in_addr)) {
@@ -67,11 +76,11 @@ std::string PeerOfSocket(const json& socket) {
 
 void AddSocketsOf(intptr_t server, std::map<std::string, int64_t>* started) {
   const json sockets = Parsed(grpc_channelz_get_server_sockets(server, 0, kMostSockets));
-  for (const json& reference : sockets.value("socketRef", json::array())) {
+  for (const json& reference : At(sockets, "socketRef", json::array())) {
     const json answer = Parsed(grpc_channelz_get_socket(static_cast<intptr_t>(NumberAt(reference, "socketId"))));
-    const json socket = answer.value("socket", json::object());
+    const json socket = At(answer, "socket", json::object());
     const std::string peer = PeerOfSocket(socket);
-    if (!peer.empty()) (*started)[peer] = NumberAt(socket.value("data", json::object()), "streamsStarted");
+    if (!peer.empty()) (*started)[peer] = NumberAt(At(socket, "data", json::object()), "streamsStarted");
   }
 }
 
@@ -145,8 +154,8 @@ void FloodGuard::StopLooking() {
 std::map<std::string, int64_t> StreamsStarted() {
   std::map<std::string, int64_t> started;
   const json servers = Parsed(grpc_channelz_get_servers(0));
-  for (const json& server : servers.value("server", json::array())) {
-    AddSocketsOf(static_cast<intptr_t>(NumberAt(server.value("ref", json::object()), "serverId")), &started);
+  for (const json& server : At(servers, "server", json::array())) {
+    AddSocketsOf(static_cast<intptr_t>(NumberAt(At(server, "ref", json::object()), "serverId")), &started);
   }
   return started;
 }

@@ -52,16 +52,28 @@ TEST_F(DrainTest, AServerThatStillLoadsCanGo) {
 }
 
 TEST_F(DrainTest, SaysHowManyItCouldNotAnswer) {
-  Start({.pause = FakeEngine::Pause::kBeforeStart});
-  AsyncInfer first(client_.get(), RequestOf("fake", 3));
-  AsyncInfer second(client_.get(), RequestOf("fake", 3));
-  ASSERT_TRUE(engine_->AwaitWaiting(2));
+  Start({.pause = FakeEngine::Pause::kAfterStart});
+  AsyncInfer call(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
   const absl::Status status = server_->Drain(absl::Milliseconds(20));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("2 accepted requests"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1 accepted requests"));
   engine_->Resume();
-  EXPECT_TRUE(first.Wait().ok());
-  EXPECT_TRUE(second.Wait().ok());
+  EXPECT_TRUE(call.Wait().ok());
+}
+
+TEST_F(DrainTest, WhatStillWaitsAfterAFifthOfTheTimeIsToldToGoElsewhere) {
+  Start({.pause = FakeEngine::Pause::kAfterStart});
+  AsyncInfer runs(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  AsyncInfer waits(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(2)).ok()); });
+  EXPECT_EQ(waits.Wait().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ReasonOf(waits.Wait()), "DRAINING");
+  engine_->Resume();
+  EXPECT_TRUE(runs.Wait().ok());
+  drain.join();
 }
 
 TEST_F(DrainTest, WithoutADrainQueuedCallsAreCutOffAndNothingHangs) {

@@ -296,6 +296,19 @@ void FakeEngine::Drain() {
   mutex_.Await(absl::Condition(&is_done));
 }
 
+void FakeEngine::RefuseQueued() {
+  std::deque<Waiting> refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    refused.swap(queue_);
+    num_waiting_ = 0;
+  }
+  for (Waiting& waiting : refused) {
+    waiting.task.done(WithReason(absl::UnavailableError("draining"), error_reason::kDraining));
+  }
+}
+
 void FakeEngine::Run() {
   while (true) {
     InferTask task;

@@ -399,6 +399,21 @@ void Batcher::Stop() {
   stopped_ = true;
 }
 
+void Batcher::StopAndRefuse() {
+  std::vector<Ended> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    while (WaitingTask* task = queue_.FirstToExpire()) {
+      ended.push_back({.task = Remove(task),
+                       .reason = DropReason::kDraining,
+                       .status = WithReason(absl::UnavailableError("the server is shutting down; send to another"),
+                                            error_reason::kDraining)});
+    }
+  }
+  Answer(std::move(ended));
+}
+
 void Batcher::WaitUntilIdle() {
   absl::MutexLock lock(&mutex_);
   const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_unanswered_ == 0; };

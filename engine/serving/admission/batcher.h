@@ -119,6 +119,8 @@ class Batcher {
 
   // Takes no more tasks. Those waiting are still handed out.
   void Stop();
+  // Stops, and answers every task that waits UNAVAILABLE, reason DRAINING.
+  void StopAndRefuse();
 
   // Blocks until every task taken has been answered.
   void WaitUntilIdle();

@@ -50,13 +50,15 @@ TEST_F(CallRateTest, ClientsHaveBucketsOfTheirOwn) {
   EXPECT_EQ(SpendUntilRefused(rate, "::1"), 10);
 }
 
-TEST_F(CallRateTest, WhoHasSpentAllWaitsForATenth) {
+TEST_F(CallRateTest, WhoHasSpentAllWaitsForHalf) {
   CallRate rate(Small());
   EXPECT_TRUE(rate.HasTokens("a"));
   EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
   EXPECT_FALSE(rate.HasTokens("a"));
   EXPECT_TRUE(rate.HasTokens("b"));
-  now_ += absl::Milliseconds(500);
+  now_ += absl::Milliseconds(2400);
+  EXPECT_FALSE(rate.HasTokens("a"));
+  now_ += absl::Milliseconds(100);
   EXPECT_TRUE(rate.HasTokens("a"));
   rate.SpendAll("b");
   EXPECT_FALSE(rate.HasTokens("b"));

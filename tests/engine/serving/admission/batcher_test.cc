@@ -309,6 +309,19 @@ TEST(BatcherTest, StopRefusesNewTasksAndHandsOutTheRest) {
   EXPECT_THAT(fake->Pop(0).tasks, IsEmpty());
 }
 
+TEST(BatcherTest, StopAndRefuseAnswersThoseThatWait) {
+  FakeBatcher fake;
+  ASSERT_TRUE(fake.Push(1).ok());
+  const Batch running = fake->TryPop(0);
+  ASSERT_TRUE(fake.Push(2).ok());
+  ASSERT_TRUE(fake.Push(3).ok());
+  fake->StopAndRefuse();
+  EXPECT_THAT(fake->Pop(0).tasks, IsEmpty());
+  EXPECT_EQ(ReasonOf(fake.Push(4)), error_reason::kDraining);
+  EXPECT_EQ(fake.observer.depth["m"], 0);
+  EXPECT_EQ(running.tasks.size(), 1u) << "what runs goes on";
+}
+
 TEST(BatcherTest, DepthIsObservedAsItChanges) {
   FakeBatcher fake;
   ASSERT_TRUE(fake.Push(1).ok());
