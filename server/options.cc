@@ -132,7 +132,7 @@ ABSL_FLAG(int64_t, max_client_connections, voxserve::Options().max_client_connec
           "The same of one client, which is known by its address; 0: a quarter of --max_connections.");
 ABSL_FLAG(int64_t, max_client_calls, voxserve::Options().max_client_calls,
           "Calls that one client may have open; beyond it: RESOURCE_EXHAUSTED, reason CLIENT_LIMIT. All clients "
-          "together may have four times as many.");
+          "together may have 16 times as many.");
 ABSL_FLAG(int64_t, max_client_streams, voxserve::Options().max_client_streams,
           "InferStream calls among them, likewise.");
 ABSL_FLAG(absl::Duration, request_timeout, voxserve::Options().request_timeout,

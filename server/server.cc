@@ -30,8 +30,10 @@ constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 constexpr int kKeepaliveTimeMs = 40'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
-// All clients together may take as many shares.
-constexpr int64_t kClients = 4;
+// All clients together may have as many shares of calls and streams.
+constexpr int64_t kCallShares = 16;
+// A client's share of the bytes that are held is the same part of them.
+constexpr int64_t kByteShares = 4;
 // gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
 constexpr int kMaxReadBytes = 128 << 10;
 // From a connection's first bytes to its SETTINGS.
@@ -96,8 +98,9 @@ Server::~Server() {
     grpc_->Wait();
   }
   flood_guard_.reset();
-  acceptor_.reset();
   grpc_.reset();
+  services_.reset();  // its timers may still close connections
+  acceptor_.reset();
   if (load_watch_.joinable()) load_watch_.join();
 }
 
@@ -117,22 +120,23 @@ absl::Status Server::StartGrpc() {
                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
                         .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
                         .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
-  Services::Options options{.calls = {.max_calls = kClients * options_.max_client_calls,
+  Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
-                                      .max_streams = kClients * options_.max_client_streams,
+                                      .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
                             .on_call =
                                 [this](const std::string& peer) {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
                                 },
+                            .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
                             .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); }};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
   options.times.config = std::min(options.times.config, options_.stream_idle_timeout);
   options.bytes.budget = &memory_budget_;
-  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kClients;  // what waits may take half
+  options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kByteShares;  // what waits may take half
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
   services_ = std::make_unique<Services>(options, engine_.get(), metrics_.get());
@@ -177,15 +181,20 @@ void Server::StartFloodGuard() {
       FloodGuard::Options{.resident_bytes = ResidentBytes,
                           .accounted_bytes = [this] { return memory_budget_.held(); },
                           .streams_started = StreamsStarted,
-                          .on_flood =
-                              [this](const std::string& peer) {
-                                useless_calls_.SpendAll(ClientOf(peer));
-                                acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
-                              }});
+                          .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
-  if (!useless_calls_.Spend(ClientOf(peer))) acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
+  if (!useless_calls_.Spend(ClientOf(peer))) CloseFlooding(peer);
+}
+
+void Server::OnRefusedCall(const std::string& peer) {
+  if (!useless_calls_.Spend(peer)) CloseFlooding(peer);
+}
+
+void Server::CloseFlooding(const std::string& peer) {
+  useless_calls_.SpendAll(ClientOf(peer));
+  acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
 }
 
 absl::Status Server::StartHttp() {
@@ -204,7 +213,10 @@ absl::Status Server::Drain(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   readiness_.SetDraining();
   services_->StartDraining();
-  if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) engine_->RefuseQueued();
+  if (services_->AwaitAnswers(absl::Now() + timeout / kQueueShareOfDrain) > 0) {
+    acceptor_->Stop();
+    engine_->RefuseQueued();
+  }
   if (const int64_t unanswered = services_->AwaitAnswers(deadline); unanswered > 0) {
     return absl::DeadlineExceededError(absl::StrCat(unanswered, " accepted requests were not answered within ",
                                                     absl::FormatDuration(timeout), " (--drain_timeout)"));

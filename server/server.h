@@ -62,8 +62,11 @@ class Server {
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StartFloodGuard();
-  // Ends the connection of a client that opens calls without use, once it has opened too many.
+  // Close the connection of a client that opens calls without use, or goes on when it is refused, once it has done so
+  // too often. Refusals count for the connection alone: many callers may stand behind one address.
   void OnUselessCall(const std::string& peer);
+  void OnRefusedCall(const std::string& peer);
+  void CloseFlooding(const std::string& peer);
   void WatchLoading();
   std::string RenderStatusPage() const;
 

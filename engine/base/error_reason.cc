@@ -36,6 +36,14 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
 
 absl::Status QueueFullError(std::string_view message) { return Exhausted(message, error_reason::kQueueFull); }
 
+absl::Status DrainingError() {
+  return WithReason(absl::UnavailableError("the server is shutting down; send to another"), error_reason::kDraining);
+}
+
+absl::Status OutOfMemoryError() {
+  return WithReason(absl::ResourceExhaustedError("the server has no memory for this call"), error_reason::kOutOfMemory);
+}
+
 absl::Status ClientLimitError(std::string_view message) { return Exhausted(message, error_reason::kClientLimit); }
 
 absl::Duration RetryDelayOf(const absl::Status& status) {

@@ -61,6 +61,10 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
 // RESOURCE_EXHAUSTED (QUEUE_FULL), with the time in which a queue moves on as its delay.
 absl::Status QueueFullError(std::string_view message);
+// UNAVAILABLE (DRAINING).
+absl::Status DrainingError();
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY): an allocation failed.
+absl::Status OutOfMemoryError();
 // RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client has more than its share. The same delay.
 absl::Status ClientLimitError(std::string_view message);
 

@@ -39,11 +39,11 @@ class ModelCall final : public RequestCall {
 
   void Drain() override {
     RequestCall::Drain();
-    End(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+    End(DrainingError());
   }
 
  private:
-  void OnRequest(grpc::ByteBuffer bytes) override {
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
     if (const absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request_); !status.ok()) {
       End(status);
       return;

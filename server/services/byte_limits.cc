@@ -99,12 +99,13 @@ absl::StatusOr<HeldBytes> ByteLimits::Hold(ByteKind kind, const std::string& cli
     return ClientLimitError(absl::StrCat("the server holds ", of_client, " bytes for this client; with ", bytes,
                                          " more they exceed a client's share of ", options_.max_client_bytes));
   }
-  of_kind += bytes;
-  ledger_->by_client[client] = of_client + bytes;
   HeldBytes held;
+  held.client_ = client;
+  ledger_->by_client[client] += bytes;
+  // Nothing is allocated, and nothing fails, from here on.
+  of_kind += bytes;
   held.ledger_ = ledger_;
   held.kind_ = kind;
-  held.client_ = client;
   held.bytes_ = bytes;
   held.reservation_ = std::move(reservation);
   return held;

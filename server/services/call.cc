@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +25,10 @@ Call::Call(const ServiceParts* parts, grpc::CallbackServerContext* context, Call
 
 void Call::OnDone() {
   StopAnswerTimer();
+  {
+    absl::MutexLock lock(&context_mutex_);
+    is_done_ = true;
+  }
   OnClosed();
   parts_->calls->Close(shared_from_this());
 }
@@ -39,19 +42,23 @@ void Call::StartAnswerTimer(int64_t bytes) {
   const CallTimes& times = parts_->times;
   absl::Duration limit = times.answer + absl::Seconds(static_cast<double>(bytes) / times.answer_bytes_per_second);
   absl::MutexLock lock(&answer_mutex_);
-  if (is_draining_) limit = std::min(limit, times.drained_answer);
-  SetAnswerTimer(absl::Now() + limit);
+  if (drain_left_.has_value()) limit = std::min(limit, *drain_left_);
+  answer_began_ = absl::Now();
+  SetAnswerTimer(answer_began_ + limit);
 }
 
 void Call::StopAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
+  if (answer_timer_ == 0) return;
   parts_->timers->Clear(std::exchange(answer_timer_, 0));
+  if (drain_left_.has_value()) *drain_left_ -= absl::Now() - answer_began_;
 }
 
 void Call::ShortenAnswerTimer() {
   absl::MutexLock lock(&answer_mutex_);
-  is_draining_ = true;
-  const absl::Time limit = absl::Now() + parts_->times.drained_answer;
+  drain_left_ = parts_->times.drained_answer;
+  answer_began_ = absl::Now();
+  const absl::Time limit = answer_began_ + *drain_left_;
   if (answer_timer_ == 0 || answer_limit_ <= limit) return;
   parts_->timers->Clear(answer_timer_);
   SetAnswerTimer(limit);
@@ -68,8 +75,11 @@ void Call::CutUnread() {
   if (parts_->failure_log->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
   }
-  context_->TryCancel();
+  absl::MutexLock lock(&context_mutex_);  // OnDone waits, or has been
+  if (!is_done_) context_->TryCancel();
 }
+
+void Call::OnOutOfMemory() const { parts_->metrics->OnCallEndedEarly(error_reason::kOutOfMemory); }
 
 bool Call::was_cut() const {
   absl::MutexLock lock(&answer_mutex_);
@@ -90,12 +100,18 @@ absl::Status Call::WhyCancelled() const {
 // ---- RequestCall
 
 void RequestCall::Start() {
+  bool is_drained = false;
   {
     absl::MutexLock lock(&mutex_);
-    is_reading_ = true;
-    request_timer_ = SetTimer(absl::Now() + parts().times.request, &RequestCall::OnIncomplete);
+    is_drained = is_drained_;
+    is_reading_ = !is_drained;
+    if (!is_drained) request_timer_ = SetTimer(absl::Now() + parts().times.request, &RequestCall::OnIncomplete);
   }
-  StartRead(&request_);
+  if (is_drained) {
+    End(DrainingError());
+  } else {
+    StartRead(&request_);
+  }
 }
 
 bool RequestCall::StopReading() {
@@ -106,8 +122,10 @@ bool RequestCall::StopReading() {
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.
 void RequestCall::OnReadDone(bool ok) {
-  if (!StopReading()) return;
-  if (ok) return Guard([this] { OnRequest(std::move(request_)); });
+  const bool is_wanted = StopReading();
+  if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
+  request_.Clear();
+  if (ok || !is_wanted) return;
   parts().on_useless_call(peer());
   End(context()->IsCancelled()
           ? WhyCancelled()
@@ -135,18 +153,11 @@ void RequestCall::OnCancel() {
 
 void RequestCall::Drain() {
   ShortenAnswerTimer();
-  if (StopReading()) {
-    End(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+  {
+    absl::MutexLock lock(&mutex_);
+    is_drained_ = true;
   }
-}
-
-void RequestCall::Guard(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::bad_alloc&) {
-    End(WithReason(absl::ResourceExhaustedError("the server has no memory for this request"),
-                   error_reason::kOutOfMemory));
-  }
+  if (StopReading()) End(DrainingError());
 }
 
 void RequestCall::Update(grpc::ByteBuffer message) {
@@ -167,6 +178,7 @@ bool RequestCall::End(const absl::Status& status, std::optional<grpc::ByteBuffer
     held_ = std::move(held);
     next_.reset();
   }
+  if (ReasonOf(status) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
   OnEnded(status);
   Advance();
   return true;

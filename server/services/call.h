@@ -15,8 +15,8 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
-#include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -47,6 +47,18 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void OnDone() final;
 
  protected:
+  // Runs the function. False where an allocation failed in it; that is counted.
+  template <typename Run>
+  bool Guard(const Run& run) {
+    try {
+      run();
+      return true;
+    } catch (const std::bad_alloc&) {
+      OnOutOfMemory();
+      return false;
+    }
+  }
+
   // The last thing that happens to a call, before OpenCalls lets go of it.
   virtual void OnClosed() {}
 
@@ -65,7 +77,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   // An answer of so many bytes is handed to gRPC now. Where the client has not read it in time, the call is cut off.
   void StartAnswerTimer(int64_t bytes) ABSL_LOCKS_EXCLUDED(answer_mutex_);
   void StopAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
-  // The server drains: an answer that is on its way, and those after it, get less time.
+  // The server drains: the answer that is on its way and those after it get less time, all together.
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
@@ -75,6 +87,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
  private:
   void SetAnswerTimer(absl::Time limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer_mutex_);
   void CutUnread() ABSL_LOCKS_EXCLUDED(answer_mutex_);
+  void OnOutOfMemory() const;
 
   const ServiceParts* const parts_;
   grpc::CallbackServerContext* const context_;
@@ -86,8 +99,12 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is on its way
   absl::Time answer_limit_ ABSL_GUARDED_BY(answer_mutex_);
-  bool is_draining_ ABSL_GUARDED_BY(answer_mutex_) = false;
+  absl::Time answer_began_ ABSL_GUARDED_BY(answer_mutex_);
+  std::optional<absl::Duration> drain_left_ ABSL_GUARDED_BY(answer_mutex_);  // for answers, once the server drains
   bool was_cut_ ABSL_GUARDED_BY(answer_mutex_) = false;
+
+  absl::Mutex context_mutex_;  // gRPC's context ends with OnDone
+  bool is_done_ ABSL_GUARDED_BY(context_mutex_) = false;
 };
 
 class RequestCall : public Call {
@@ -102,7 +119,7 @@ class RequestCall : public Call {
 
  protected:
   // The request, once. An exception of an allocation ends the call.
-  virtual void OnRequest(grpc::ByteBuffer bytes) = 0;
+  virtual void OnRequest(const grpc::ByteBuffer& bytes) = 0;
   // The request had come, and the client cancelled since, or its deadline passed: nobody waits for the answer.
   virtual void OnAbandoned(const absl::Status& why) { End(why); }
   // The end that was told to gRPC; before OnClosed.
@@ -116,9 +133,6 @@ class RequestCall : public Call {
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
   bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Runs the function; turns a failed allocation into the call's end.
-  void Guard(const std::function<void()>& run);
-
  private:
   void OnIncomplete();
   // True where the request had not come until now, and will not be taken any more.
@@ -128,6 +142,7 @@ class RequestCall : public Call {
   grpc::ByteBuffer request_;  // until OnReadDone
 
   mutable absl::Mutex mutex_;
+  bool is_drained_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;
   Timers::Id request_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<grpc::ByteBuffer> next_ ABSL_GUARDED_BY(mutex_);  // waits for the message on its way

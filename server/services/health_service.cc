@@ -31,7 +31,7 @@ class HealthService::CheckCall final : public RequestCall {
       : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
 
  private:
-  void OnRequest(grpc::ByteBuffer bytes) override { End(Answer(bytes)); }
+  void OnRequest(const grpc::ByteBuffer& bytes) override { End(Answer(bytes)); }
 
   // Ends the call where there is an answer; else returns why not.
   absl::Status Answer(const grpc::ByteBuffer& bytes) {
@@ -68,7 +68,7 @@ class HealthService::WatchCall final : public RequestCall {
  private:
   std::shared_ptr<WatchCall> self() { return std::static_pointer_cast<WatchCall>(shared_from_this()); }
 
-  void OnRequest(grpc::ByteBuffer bytes) override {
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
     HealthCheckRequest request;
     if (const absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request); !status.ok()) {
       End(status);

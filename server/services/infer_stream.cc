@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,10 +32,6 @@ absl::Status BadStream(const std::string& message) {
   return WithReason(absl::InvalidArgumentError(message), error_reason::kBadStream);
 }
 
-absl::Status Draining() {
-  return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
-}
-
 // One InferStream. It is the service's until OnDone, the last that gRPC calls, and every frame's until it is answered.
 //
 // gRPC may call back within any Start... or Finish: they are called without the lock, by whoever set the flag that says
@@ -56,15 +51,16 @@ class InferStreamCall final : public Call {
 
   void Drain() override {
     ShortenAnswerTimer();
+    v1::InferStreamResponse message;
+    message.mutable_going_away();
+    const grpc::ByteBuffer going_away = Serialize(message).value_or(grpc::ByteBuffer());
     std::shared_ptr<StreamSession> session;
     {
       absl::MutexLock lock(&mutex_);
       if (end_.has_value()) return;
       draining_ = true;
-      end_ = Draining();
-      v1::InferStreamResponse message;
-      message.mutable_going_away();
-      QueueAnswer(message, HeldBytes());
+      end_ = DrainingError();
+      unsent_.push_back({.message = going_away, .held = HeldBytes()});
       session = session_;
     }
     if (session != nullptr) session->StartDraining();
@@ -73,7 +69,8 @@ class InferStreamCall final : public Call {
 
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
-    if (ok) Guard([this] { OnMessage(); });
+    has_message_ = has_message_ || ok;
+    if (ok && !Guard([this] { OnMessage(); })) Fail(OutOfMemoryError());
     request_.Clear();
     {
       absl::MutexLock lock(&mutex_);
@@ -121,6 +118,7 @@ class InferStreamCall final : public Call {
   };
 
   void OnClosed() override {
+    if (!has_message_) parts().on_useless_call(peer());
     absl::MutexLock lock(&mutex_);
     parts().timers->Clear(timer_);
     if (session_ == nullptr) return;
@@ -136,17 +134,6 @@ class InferStreamCall final : public Call {
   }
 
   std::shared_ptr<InferStreamCall> self() { return std::static_pointer_cast<InferStreamCall>(shared_from_this()); }
-
-  // Runs the function; turns a failed allocation into the stream's end.
-  template <typename Run>
-  void Guard(const Run& run) {
-    try {
-      run();
-    } catch (const std::bad_alloc&) {
-      Fail(WithReason(absl::ResourceExhaustedError("the server has no memory for this stream"),
-                      error_reason::kOutOfMemory));
-    }
-  }
 
   RequestTelemetry TelemetryOf(std::string request_id) {
     absl::MutexLock lock(&mutex_);
@@ -175,7 +162,7 @@ class InferStreamCall final : public Call {
       case v1::InferStreamRequest::kFrame:
         return OnFrame(std::move(*message.mutable_frame()), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
-        return Fail(BadStream("a message has neither a config nor a frame"));
+        return static_cast<void>(Fail(BadStream("a message has neither a config nor a frame")));
     }
   }
 
@@ -188,12 +175,13 @@ class InferStreamCall final : public Call {
 
   // A message that cannot be taken is a frame that is answered with the error; without a config there are no frames.
   void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
-    if (session_of_reader_ == nullptr) return Fail(why);
+    if (ReasonOf(why) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
+    if (session_of_reader_ == nullptr) return static_cast<void>(Fail(why));
     PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), TelemetryOf(absl::StrCat(frame_id)));
   }
 
   void OnConfig(const v1::StreamConfig& message) {
-    if (session_of_reader_ != nullptr) return Fail(BadStream("the stream has a config already"));
+    if (session_of_reader_ != nullptr) return static_cast<void>(Fail(BadStream("the stream has a config already")));
     absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
     Engine* const engine = parts().engine;
     absl::Status status = config.status();
@@ -207,7 +195,7 @@ class InferStreamCall final : public Call {
       model_ = message.model();
       version_ = message.version();
     }
-    if (!status.ok()) return Fail(status);
+    if (!status.ok()) return static_cast<void>(Fail(status));
 
     config->client = client();
     session_of_reader_ = StreamSession::Create(
@@ -226,7 +214,8 @@ class InferStreamCall final : public Call {
   }
 
   void OnFrame(v1::StreamFrame message, HeldBytes held) {
-    if (session_of_reader_ == nullptr) return Fail(BadStream("the first message must be the stream's config"));
+    if (session_of_reader_ == nullptr)
+      return static_cast<void>(Fail(BadStream("the first message must be the stream's config")));
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
@@ -281,36 +270,50 @@ class InferStreamCall final : public Call {
   // ---- what it gets
 
   void OnAnswer(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps, RequestTelemetry* telemetry) {
+    Outgoing outgoing;
+    bool is_ok = result.ok();
+    const bool has_room = Guard([&] { outgoing = Encode(frame_id, std::move(result), num_sweeps, telemetry, &is_ok); });
+    if (!has_room) {
+      is_ok = false;
+      // Small; where even that has no room, the stream ends without it.
+      if (!Guard([&] { outgoing = Encode(frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
+        Fail(OutOfMemoryError());
+      }
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!is_broken_ && outgoing.message.Valid()) unsent_.push_back(std::move(outgoing));
+      if (is_ok) ++num_ok_;
+      --num_unanswered_;
+    }
+    Advance();
+  }
+
+  // The frame's answer, or its error: is_ok says which of them it has become.
+  static Outgoing Encode(uint64_t frame_id, absl::StatusOr<InferResult> result, int num_sweeps,
+                         RequestTelemetry* telemetry, bool* is_ok) {
     v1::InferStreamResponse answer;
     v1::FrameResult& message = *answer.mutable_result();
     message.set_frame_id(frame_id);
     absl::Status status = result.status();
-    HeldBytes held;
+    Outgoing outgoing;
     if (result.ok()) {
-      absl::StatusOr<HeldBytes> answered = telemetry->Answer(*std::move(result), message.mutable_response());
-      status = answered.status();
-      if (answered.ok()) held = *std::move(answered);
+      absl::StatusOr<HeldBytes> held = telemetry->Answer(*std::move(result), message.mutable_response());
+      status = held.status();
+      if (held.ok()) outgoing.held = *std::move(held);
     } else {
       telemetry->Fail(status);
     }
+    *is_ok = status.ok();
     if (status.ok()) {
       message.set_num_sweeps(static_cast<uint32_t>(num_sweeps));
     } else {
       message.clear_response();
       *message.mutable_status() = ToRpcStatus(status);
     }
-    {
-      absl::MutexLock lock(&mutex_);
-      if (!is_broken_) QueueAnswer(answer, std::move(held));
-      if (status.ok()) ++num_ok_;
-      --num_unanswered_;
-    }
-    Advance();
-  }
-
-  void QueueAnswer(const v1::InferStreamResponse& message, HeldBytes held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(message);
-    if (bytes.ok()) unsent_.push_back({*std::move(bytes), std::move(held)});
+    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(answer);
+    if (bytes.ok()) outgoing.message = *std::move(bytes);
+    return outgoing;
   }
 
   // Nobody will read them.
@@ -321,15 +324,16 @@ class InferStreamCall final : public Call {
 
   // ---- the stream's end
 
-  // Ends the stream when the frames that it took are answered. The first end counts.
-  void Fail(const absl::Status& status) {
+  // Ends the stream when the frames that it took are answered. The first end counts; false: there was one.
+  bool Fail(const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return;
+      if (end_.has_value()) return false;
       end_ = status;
     }
     TelemetryOf("").Fail(status);
     Advance();
+    return true;
   }
 
   // ---- what is under way
@@ -414,13 +418,12 @@ class InferStreamCall final : public Call {
       is_silent = SilenceEnds() <= absl::Now();
     }
     if (is_silent) {
-      if (session == nullptr) parts().on_useless_call(peer());
-      parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
-      Fail(WithReason(
+      const bool is_end = Fail(WithReason(
           absl::DeadlineExceededError(
               session == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
                                  : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence))),
           error_reason::kStreamIdle));
+      if (is_end) parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
     }
     if (session != nullptr) session->ExpireDue();
     Advance();
@@ -430,6 +433,7 @@ class InferStreamCall final : public Call {
 
   // The reader's: whoever handles what was read.
   grpc::ByteBuffer request_;
+  bool has_message_ = false;  // one has come
   bool has_sweeps_ = false;
   std::shared_ptr<StreamSession> session_of_reader_;
 

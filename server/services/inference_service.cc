@@ -32,8 +32,8 @@ class InferCall final : public RequestCall {
  private:
   std::shared_ptr<InferCall> self() { return std::static_pointer_cast<InferCall>(shared_from_this()); }
 
-  void OnRequest(grpc::ByteBuffer bytes) override {
-    const absl::Status status = Submit(std::move(bytes));
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
+    const absl::Status status = Submit(bytes);
     if (status.ok()) return;
     if (!telemetry_.has_value()) SetTelemetry({});
     telemetry_->Refuse(status);
@@ -41,11 +41,10 @@ class InferCall final : public RequestCall {
   }
 
   // The engine gets the task, or says within Submit why it does not.
-  absl::Status Submit(grpc::ByteBuffer bytes) {
+  absl::Status Submit(const grpc::ByteBuffer& bytes) {
     RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
     v1::InferRequest request;
     RETURN_IF_ERROR(ParseInferRequest(bytes, &request));
-    bytes.Clear();
     RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong())));
     SetTelemetry(request);
     if (!request.has_cloud()) {
@@ -57,7 +56,7 @@ class InferCall final : public RequestCall {
     task.client = client();
     task.deadline = deadline();
     task.done = [self = self()](absl::StatusOr<InferResult> result) {
-      self->Guard([&] { self->OnResult(std::move(result)); });
+      if (!self->Guard([&] { self->OnResult(std::move(result)); })) self->End(OutOfMemoryError());
     };
     {
       absl::MutexLock lock(&mutex_);
@@ -158,7 +157,7 @@ class LookupCall final : public RequestCall {
       : RequestCall(parts, context, CallKind::kRequest), lookup_(lookup) {}
 
  private:
-  void OnRequest(grpc::ByteBuffer bytes) override {
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
     Request request;
     Response response;
     absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request);
@@ -168,7 +167,13 @@ class LookupCall final : public RequestCall {
       return;
     }
     absl::StatusOr<grpc::ByteBuffer> answer = Serialize(response);
-    answer.ok() ? End(absl::OkStatus(), *std::move(answer)) : End(answer.status());
+    if (!answer.ok()) {
+      End(answer.status());
+      return;
+    }
+    absl::StatusOr<HeldBytes> held =
+        parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(answer->Length()));
+    held.ok() ? End(absl::OkStatus(), *std::move(answer), *std::move(held)) : End(held.status());
   }
 
   const Lookup lookup_;

@@ -11,15 +11,20 @@ namespace voxserve {
 
 absl::Status OpenCalls::Check(CallKind kind, const Counts& of_client) const {
   if (draining_ && kind != CallKind::kInfo) {
-    return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
+    return DrainingError();
+  }
+  if (kind == CallKind::kInfo) {
+    if (of_client.info < options_.max_client_info_calls) return absl::OkStatus();
+    return ClientLimitError(absl::StrCat("this client has ", of_client.info, " open calls of health and reflection; ",
+                                         "its share is ", options_.max_client_info_calls));
   }
   if (of_client.calls >= options_.max_client_calls) {
     return ClientLimitError(
         absl::StrCat("this client has ", of_client.calls, " open calls; its share is ", options_.max_client_calls));
   }
-  if (static_cast<int64_t>(calls_.size()) >= options_.max_calls) {
-    return QueueFullError(
-        absl::StrCat("the server has ", calls_.size(), " open calls; its limit is ", options_.max_calls));
+  if (num_requests_ + num_streams_ >= options_.max_calls) {
+    return QueueFullError(absl::StrCat("the server has ", num_requests_ + num_streams_, " open calls; its limit is ",
+                                       options_.max_calls));
   }
   if (kind != CallKind::kStream) return absl::OkStatus();
   if (of_client.streams >= options_.max_client_streams) {
@@ -41,10 +46,12 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
     return status;
   }
   Counts& of_client = clients_[call->client()];
+  calls_.insert(std::move(call));
+  // Nothing is allocated, and nothing fails, from here on.
   ++of_client.calls;
   if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
   if (kind == CallKind::kRequest) ++num_requests_;
-  calls_.insert(std::move(call));
+  if (kind == CallKind::kInfo) ++of_client.info;
   return absl::OkStatus();
 }
 
@@ -55,6 +62,7 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   --client->second.calls;
   if (call->kind() == CallKind::kStream) --client->second.streams, --num_streams_;
   if (call->kind() == CallKind::kRequest) --num_requests_;
+  if (call->kind() == CallKind::kInfo) --client->second.info;
   if (client->second.calls == 0) clients_.erase(client);
 }
 

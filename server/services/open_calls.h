@@ -29,9 +29,10 @@ enum class CallKind : uint8_t {
 class OpenCalls {
  public:
   struct Options {
-    int64_t max_calls = 4096;  // of all kinds
+    int64_t max_calls = 4096;  // requests and streams
     int64_t max_client_calls = 1024;
-    int64_t max_streams = 1024;  // of kStream
+    int64_t max_client_info_calls = 64;  // of kInfo
+    int64_t max_streams = 1024;          // of kStream
     int64_t max_client_streams = 256;
   };
 
@@ -53,8 +54,9 @@ class OpenCalls {
 
  private:
   struct Counts {
-    int64_t calls = 0;  // streams included
+    int64_t calls = 0;  // of all kinds
     int64_t streams = 0;
+    int64_t info = 0;
   };
 
   absl::Status Check(CallKind kind, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

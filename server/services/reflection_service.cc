@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/base/status_macros.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "server/codec/grpc_status.h"
 #include "server/codec/message_parser.h"
@@ -89,27 +90,43 @@ class ReflectionCall final : public Call {
 
   void OnReadDone(bool ok) override {
     if (!StopReading()) return;
-    if (!ok) return Finish(grpc::Status::OK);
-    ServerReflectionRequest request;
-    absl::Status status = ParseMessage(message_, kMaxSmallMessageBytes, &request);
-    if (status.ok()) {
-      absl::StatusOr<grpc::ByteBuffer> answer = Serialize(Answer(request));
-      status = answer.status();
-      if (answer.ok()) message_ = *std::move(answer);
-    }
-    if (!status.ok()) return Finish(ToGrpcStatus(status, context()));
+    has_message_ = has_message_ || ok;
+    if (!ok) return End(absl::OkStatus());
+    absl::Status status;
+    if (!Guard([&] { status = TakeAnswer(); })) status = OutOfMemoryError();
+    if (!status.ok()) return End(status);
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);
   }
 
   void OnWriteDone(bool ok) override {
     StopAnswerTimer();
-    if (!ok) return Finish(grpc::Status::OK);
+    held_.Release();
+    if (!ok) return End(absl::OkStatus());
     Read();
   }
 
  private:
-  void OnClosed() override { StopReading(); }
+  void OnClosed() override {
+    StopReading();
+    if (!has_message_) parts().on_useless_call(peer());
+  }
+
+  // Puts the answer in the place of the request that has come.
+  absl::Status TakeAnswer() {
+    ServerReflectionRequest request;
+    RETURN_IF_ERROR(ParseMessage(message_, kMaxSmallMessageBytes, &request));
+    ASSIGN_OR_RETURN(grpc::ByteBuffer answer, Serialize(Answer(request)));
+    ASSIGN_OR_RETURN(held_, parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(answer.Length())));
+    message_.Swap(&answer);
+    return absl::OkStatus();
+  }
+
+  // Nothing is under way but, perhaps, a read.
+  void End(const absl::Status& status) {
+    StartAnswerTimer(0);
+    Finish(ToGrpcStatus(status, context()));
+  }
 
   void Read() {
     {
@@ -130,11 +147,12 @@ class ReflectionCall final : public Call {
   void OnSilence() {
     if (!StopReading()) return;
     parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
-    Finish(ToGrpcStatus(WithReason(absl::DeadlineExceededError("no request came in time"), error_reason::kStreamIdle),
-                        context()));
+    End(WithReason(absl::DeadlineExceededError("no request came in time"), error_reason::kStreamIdle));
   }
 
   grpc::ByteBuffer message_;  // what is read, then what is written
+  HeldBytes held_;            // for what is written
+  bool has_message_ = false;  // a request has come
   absl::Mutex mutex_;
   Timers::Id timer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;

@@ -35,7 +35,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
   RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
-  if (absl::IsUnimplemented(status) || ReasonOf(status) == error_reason::kClientLimit) parts_->on_useless_call(peer);
+  parts_->on_refused_call(peer);
   return new RefusedCall(context, status);
 }
 

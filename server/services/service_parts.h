@@ -40,7 +40,9 @@ struct ServiceParts {
   CallTimes times;
   // A call of this peer has begun. From any thread, as is the next; neither may block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // A call of this peer ended without its request, or was one too many.
+  // A call of this peer was not let in.
+  std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
+  // A call of this peer ended without its request.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
 };
 

@@ -18,6 +18,7 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
               .on_call = options.on_call,
+              .on_refused_call = options.on_refused_call,
               .on_useless_call = options.on_useless_call}),
       health_(&parts_),
       router_(&parts_) {

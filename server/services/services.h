@@ -33,6 +33,7 @@ class Services {
     int64_t max_message_bytes = int64_t{64} << 20;
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+    std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
   };
 
@@ -60,10 +61,10 @@ class Services {
   LogLimiter failure_log_;
   OpenCalls calls_;
   ByteLimits bytes_;
-  Timers timers_;
   const ServiceParts parts_;
   HealthService health_;
   RpcRouter router_;
+  Timers timers_;  // ends first: its functions use the others
 };
 
 }  // namespace voxserve

@@ -1,6 +1,9 @@
 #include "server/services/timers.h"
 
+#include <new>
+
 #include "absl/time/clock.h"
+#include "engine/base/logging.h"
 
 namespace voxserve {
 
@@ -47,7 +50,11 @@ void Timers::Run() {
       times_.erase(first->first.second);
       waiting_.erase(first);
     }
-    on_due();
+    try {
+      on_due();
+    } catch (const std::bad_alloc&) {
+      Log(LogLevel::kError, "no memory for what was due");
+    }
   }
 }
 

@@ -77,13 +77,13 @@ class TunePlanCall final : public RequestCall {
 
   void Drain() override {
     RequestCall::Drain();
-    Abort(WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining));
+    Abort(DrainingError());
   }
 
  private:
   std::shared_ptr<TunePlanCall> self() { return std::static_pointer_cast<TunePlanCall>(shared_from_this()); }
 
-  void OnRequest(grpc::ByteBuffer bytes) override {
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
     if (const absl::Status status = Begin(bytes); !status.ok()) End(status);
   }
 
