@@ -123,11 +123,11 @@ absl::Status Batcher::MakeRoom(const QueuedTask& task, const WaitingTask& waitin
   for (;;) {
     const Load load = queue_.OfModel(name);
     if (check(load).ok()) return absl::OkStatus();
+    const auto size = load.requests >= max_requests ? &Load::requests : &Load::bytes;
     if (queue_.LessUrgentThan(name, waiting.level).requests > 0) {
-      evict(queue_.LeastUrgent(name), "a more urgent level");
+      evict(queue_.LeastUrgent(name, size), "a more urgent level");
     } else {
       // Somebody else holds more than a share, or there would be room.
-      const auto size = load.requests >= max_requests ? &Load::requests : &Load::bytes;
       evict(queue_.NewestOfLargestHold(name, waiting.level, size), "a client that holds less of it");
     }
   }

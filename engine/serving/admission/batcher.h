@@ -84,9 +84,10 @@ class Batcher {
 
   // On an error the task is not taken, and its `done` is left to the caller: UNAVAILABLE (DRAINING), INVALID_ARGUMENT
   // (BAD_PRIORITY), DEADLINE_EXCEEDED (DEADLINE_EXPIRED: it has passed; DEADLINE_UNMEETABLE), RESOURCE_EXHAUSTED
-  // (QUEUE_FULL, with a retry delay). A more urgent task that finds its model's queue full takes the place of the
-  // newest of the least urgent level, and one of a client below its share that of the client that holds most: that
-  // task gets QUEUE_FULL. A task without a deadline gets the model's default one.
+  // (QUEUE_FULL, with a retry delay). A more urgent task that finds its model's queue full takes a place of the
+  // client that holds most at the least urgent priority. A task of a client below its share takes a place of the one
+  // that holds most at the same priority. The newest task of that client gets QUEUE_FULL. A task without a deadline
+  // gets the model's default one.
   absl::Status Push(QueuedTask& task);
 
   // True if the task was waiting; its `done` has got CANCELLED then, or DEADLINE_EXCEEDED where its time was over.

@@ -43,10 +43,10 @@ void TaskQueue::Count(WaitingTask* task) {
   if (version.by_priority.size() <= static_cast<size_t>(priority)) version.by_priority.resize(priority + 1);
   version.by_priority[priority].Add(*task);
   Priority& counts = models_[task->model()->info.name][priority];
-  for (Hold* hold : {&counts.all, &counts.by_client[task->client()]}) {
-    hold->load.Add(*task);
-    hold->tasks.insert(task);
-  }
+  Hold& hold = counts.by_client[task->client()];
+  counts.all.Add(*task);
+  hold.load.Add(*task);
+  hold.tasks.insert(task);
 }
 
 void TaskQueue::Discount(WaitingTask* task) {
@@ -57,12 +57,12 @@ void TaskQueue::Discount(WaitingTask* task) {
   const auto model = models_.find(task->model()->info.name);
   const auto counts = model->second.find(priority);
   const auto client = counts->second.by_client.find(task->client());
-  for (Hold* hold : {&counts->second.all, &client->second}) {
-    hold->load.Subtract(*task);
-    hold->tasks.erase(task);
-  }
-  if (client->second.tasks.empty()) counts->second.by_client.erase(client);
-  if (counts->second.all.tasks.empty()) model->second.erase(counts);
+  Hold& hold = client->second;
+  counts->second.all.Subtract(*task);
+  hold.load.Subtract(*task);
+  hold.tasks.erase(task);
+  if (hold.tasks.empty()) counts->second.by_client.erase(client);
+  if (counts->second.by_client.empty()) model->second.erase(counts);
   if (model->second.empty()) models_.erase(model);
 }
 
@@ -109,13 +109,13 @@ Load TaskQueue::LessUrgentThan(const std::string& name, int priority) const {
   Load sum;
   const auto model = models_.find(name);
   if (model == models_.end()) return sum;
-  for (auto it = model->second.upper_bound(priority); it != model->second.end(); ++it) sum += it->second.all.load;
+  for (auto it = model->second.upper_bound(priority); it != model->second.end(); ++it) sum += it->second.all;
   return sum;
 }
 
-WaitingTask* TaskQueue::LeastUrgent(const std::string& name) const {
+WaitingTask* TaskQueue::LeastUrgent(const std::string& name, int64_t Load::*size) const {
   const auto model = models_.find(name);
-  return model == models_.end() ? nullptr : *model->second.rbegin()->second.all.tasks.rbegin();
+  return model == models_.end() ? nullptr : NewestOfLargestHold(name, model->second.rbegin()->first, size);
 }
 
 const TaskQueue::Priority* TaskQueue::FindPriority(const std::string& name, int priority) const {

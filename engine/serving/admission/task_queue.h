@@ -5,10 +5,9 @@
 //
 // - Levels rule: a task of a lower level comes first. Within a level clients take turns (ClientTurns).
 // - Promotion: a task that was promoted to level 0 takes turns there. It is still counted at its own priority:
-// otherwise
-//   it would keep out the urgent tasks that it was promoted to run among.
-// - Cost: every operation is logarithmic in the number of tasks, but for WorkAhead, TasksOf and LargestHold, which are
-//   linear in the number of clients that wait. The queue's limit bounds that.
+//   otherwise it would keep out the urgent tasks that it was promoted to run among.
+// - Cost: every operation is logarithmic in the number of tasks, but for WorkAhead, TasksOf, LeastUrgent and
+//   NewestOfLargestHold, which are linear in the number of clients that wait. The queue's limit bounds that.
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
@@ -61,8 +60,9 @@ class TaskQueue {
   Load OfModel(const std::string& name) const { return LessUrgentThan(name, -1); }
   // Returns the part of it that has a priority above `priority`.
   Load LessUrgentThan(const std::string& name, int priority) const;
-  // Returns the newest task of a model's highest priority number, which are the least urgent ones; nullptr: none.
-  WaitingTask* LeastUrgent(const std::string& name) const;
+  // Returns the task that gives way first: at the model's highest priority number, which is the least urgent, the
+  // newest of the client that holds most by `size` (requests, bytes); nullptr: none.
+  WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
   // What the clients hold of a model's queue at one priority.
   struct Holds {
@@ -92,7 +92,7 @@ class TaskQueue {
   };
   // Of one model and priority.
   struct Priority {
-    Hold all;
+    Load all;
     absl::flat_hash_map<std::string, Hold> by_client;  // with tasks
   };
   using Model = std::map<int, Priority>;  // priorities with tasks, of all versions together

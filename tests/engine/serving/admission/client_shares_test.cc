@@ -216,6 +216,32 @@ TEST_F(ClientSharesTest, LessUrgentLevelsGiveWayBeforeClientsOfTheSameOne) {
   EXPECT_EQ(fake.answer(3).calls, 1);
 }
 
+TEST_F(ClientSharesTest, AMoreUrgentTaskTakesThePlaceOfTheClientThatHoldsMost) {
+  FakeBatcher fake({.max_queue_requests = 6}, {.priority_levels = 3});
+  PushAll(fake, 1, 1, {.priority = 1, .client = "heavy"});
+  PushAll(fake, 2, 4, {.priority = 2, .client = "heavy"});
+  ASSERT_TRUE(fake.Push(11, {.priority = 2, .client = "light"}).ok());
+  for (const uint64_t ticket : {5, 4, 3}) {
+    ASSERT_TRUE(fake.Push(100 + ticket, {.priority = 0, .client = "heavy"}).ok());
+    EXPECT_EQ(fake.answer(ticket).calls, 1) << "the newest of heavy's at the least urgent priority";
+    EXPECT_EQ(fake.answer(11).calls, 0) << "the newest of all, but its client's only one";
+  }
+  EXPECT_THAT(std::string(fake.answer(5).status.message()), HasSubstr("a request of a more urgent level came"));
+  // Now both hold one of that priority, and the newer one gives way.
+  ASSERT_TRUE(fake.Push(201, {.priority = 0, .client = "heavy"}).ok());
+  EXPECT_EQ(fake.answer(11).calls, 1);
+  EXPECT_EQ(fake.answer(1).calls + fake.answer(2).calls, 0);
+}
+
+TEST_F(ClientSharesTest, AMoreUrgentTaskTakesTheBytesOfTheClientThatHoldsMostOfThem) {
+  FakeBatcher fake({.max_queue_bytes = 4000}, {.priority_levels = 2});
+  PushAll(fake, 1, 1, {.points = 700, .priority = 1, .client = "large"});
+  PushAll(fake, 11, 3, {.points = 100, .priority = 1, .client = "small"});
+  ASSERT_TRUE(fake.Push(21, {.points = 100, .priority = 0, .client = "c"}).ok());
+  EXPECT_EQ(fake.answer(1).calls, 1) << "one request, but most of the bytes";
+  for (const uint64_t ticket : {11, 12, 13}) EXPECT_EQ(fake.answer(ticket).calls, 0) << ticket;
+}
+
 TEST_F(ClientSharesTest, ALessUrgentTaskTakesNoPlaceOfAMoreUrgentLevel) {
   FakeBatcher fake({.max_queue_requests = 4}, {.priority_levels = 2});
   PushAll(fake, 1, 3, {.priority = 0, .client = "a"});
