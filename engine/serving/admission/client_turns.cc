@@ -10,6 +10,9 @@ namespace {
 constexpr double kRecent = 0.25;
 // A client's share begins as 1: a cost of so many seconds counts as its own.
 constexpr double kCredit = 0.03;
+// Absent clients that are remembered: so many for each that waits, and at least so many.
+constexpr size_t kAbsentPerWaiting = 2;
+constexpr size_t kMinAbsent = 64;
 
 }  // namespace
 
@@ -68,6 +71,7 @@ void ClientTurns::TakeOut(Client* client) {
   if (client->head == nullptr) {
     absent_.erase({client->start, client});
   } else {
+    waiting_.erase(client);
     order_.TakeOut(client);
   }
 }
@@ -81,10 +85,12 @@ void ClientTurns::Place(Client* client) {
   if (client->head == nullptr) {
     absent_.insert({client->start, client});
   } else {
+    waiting_.insert(client);
     order_.Put(client);
   }
   order_.Settle();
   ForgetUpToNow();
+  while (absent_.size() > std::max(kMinAbsent, kAbsentPerWaiting * waiting_.size())) ForgetFirstAbsent();
   if (empty()) {
     absent_.clear();
     clients_.clear();
@@ -104,11 +110,13 @@ void ClientTurns::Advance(double cost) {
 }
 
 void ClientTurns::ForgetUpToNow() {
-  while (!absent_.empty() && order_.HasCome(absent_.begin()->first)) {
-    const std::string name = absent_.begin()->second->name;
-    absent_.erase(absent_.begin());
-    clients_.erase(name);
-  }
+  while (!absent_.empty() && order_.HasCome(absent_.begin()->first)) ForgetFirstAbsent();
+}
+
+void ClientTurns::ForgetFirstAbsent() {
+  const std::string name = absent_.begin()->second->name;
+  absent_.erase(absent_.begin());
+  clients_.erase(name);
 }
 
 double ClientTurns::RecentShare(const Client& client) const {
@@ -129,8 +137,8 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
   double turn = order_.now();  // when the newcomer's turn is due
   if (own != nullptr) turn = own->head == nullptr ? std::max(turn, own->due) : own->start + own->waiting_cost;
   double others_before = 0;
-  for (const auto& [name, other] : clients_) {
-    if (other->num_waiting == 0 || other.get() == own) continue;
+  for (const Client* other : waiting_) {
+    if (other->num_waiting == 0 || other == own) continue;
     const double mean_cost = other->waiting_cost / static_cast<double>(other->num_waiting);
     const double before = std::max(0.0, turn - other->start) + mean_cost;
     others_before += std::min(before, other->waiting_cost);
@@ -158,7 +166,7 @@ absl::flat_hash_map<const ServedModel*, Load> ClientTurns::AheadBeyondWaiting(co
 
 ClientTurns::Cursor::Cursor(const ClientTurns& turns, const ServedModel* version)
     : num_active_(static_cast<double>(turns.num_active())), order_(turns.order_.now()) {
-  for (const auto& [name, client] : turns.clients_) {
+  for (const ClientTurns::Client* client : turns.waiting_) {
     const auto tasks = client->versions.find(version);
     if (tasks == client->versions.end()) continue;
     clients_.push_back({{.start = client->start, .due = client->due, .head = nullptr},

@@ -11,11 +11,13 @@
 // - One request ahead: a client that has nothing else waiting when its task runs may be ahead of its share by that one
 //   request. So clients that send one request at a time mostly run by their urgency, as if they were one client.
 // - Predictions go by the share of the level that each client had lately.
-// - Absent clients are remembered, and count as active, until virtual time reaches their start. All is forgotten when
-//   no task waits.
+// - Absent clients are remembered, and count as active, until virtual time reaches their start. At most twice as many
+//   as wait are remembered, or 64 where that is more: each more would slow virtual time, and with it the turns of those
+//   that wait. The one with the earliest start, which owes least, is forgotten first. All is forgotten when no task
+//   waits.
 // - One client: its tasks run by urgency.
 // - Cost: logarithmic in the number of tasks. AheadBeyondWaiting and Cursor's constructor are linear in the number of
-//   clients, which the queue's limit bounds.
+//   clients that wait, which the queue's limit bounds.
 // - Threads: not thread-safe. TaskQueue owns it.
 
 #include <cstdint>
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/serving/admission/turn_order.h"
 #include "engine/serving/admission/waiting_task.h"
 
@@ -42,7 +45,7 @@ class ClientTurns {
   // The task leaves to run, which is a turn of its client.
   void Run(WaitingTask* task);
 
-  bool empty() const { return order_.First() == nullptr; }
+  bool empty() const { return waiting_.empty(); }
   // Returns the task whose turn it is; nullptr: none waits.
   WaitingTask* First() const { return empty() ? nullptr : order_.First()->head; }
 
@@ -79,12 +82,14 @@ class ClientTurns {
   // Moves virtual time by what the clients' shares of `cost` are, and forgets absent clients on the way.
   void Advance(double cost);
   void ForgetUpToNow();
+  void ForgetFirstAbsent();
   // Returns the share of the level's cost that the client had lately; 1 where nothing is known yet.
   double RecentShare(const Client& client) const;
 
   TurnOrder order_;                                                    // of the clients with tasks
   absl::flat_hash_map<std::string, std::unique_ptr<Client>> clients_;  // by name; those that are active
-  std::set<std::pair<double, Client*>> absent_;                        // by `start`
+  absl::flat_hash_set<Client*> waiting_;                               // the part of them that has tasks
+  std::set<std::pair<double, Client*>> absent_;                        // the other part, by `start`
   double ran_ = 0;                                                     // the cost of all that ran
 };
 
