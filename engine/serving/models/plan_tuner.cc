@@ -95,7 +95,7 @@ void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
   if (scan.num_points() == 0) return;
   absl::MutexLock lock(&mutex_);
   for (const std::shared_ptr<Search>& search : waiting_) {
-    if (search->model.get() != &model || search->has_all_scans() || search->is_cancelled) continue;
+    if (search->model.get() != &model || search->has_enough_scans() || search->is_cancelled) continue;
     Keep(*search, scan);
   }
 }
@@ -115,9 +115,11 @@ void PlanTuner::Keep(Search& search, const InferTask& scan) {
   }
   if (!has_room) {
     ++search.num_passed_over;
+    if (search.has_enough_scans()) changed_.SignalAll();
     return;
   }
   if (search.scans.empty()) search.deadline = std::min(search.deadline, absl::Now() + options_.max_scan_age);
+  search.num_passed_over = 0;
   search.scans.push_back(scan);
   search.reservations.push_back(std::move(reservation));
   search.scan_bytes += bytes;
@@ -149,7 +151,7 @@ std::shared_ptr<PlanTuner::Search> PlanTuner::Next() {
     absl::Time wake = absl::InfiniteFuture();
     for (auto search = waiting_.begin(); search != waiting_.end(); ++search) {
       Search& waiting = **search;
-      if (waiting.is_cancelled || waiting.has_all_scans() || waiting.deadline <= now) {
+      if (waiting.is_cancelled || waiting.has_enough_scans() || waiting.deadline <= now) {
         running_ = *search;
         waiting_.erase(search);
         --num_collecting_;

@@ -5,9 +5,10 @@
 // - Scans: a search waits until enough requests of its model came by, and keeps their clouds until it ends; where a
 //   stream accumulates sweeps, the clouds of all of them. No other part keeps whole clouds longer than their requests.
 // - Bounds: all searches together keep at most Options::max_scans scans of max_scan_bytes, and a quarter of the
-//   process's memory limit. A scan that does not fit is passed over. A search that has a scan begins at the latest
-//   max_scan_age after that came, or after the searches before it. Scans are freed when the search has run, and at once
-//   where one that waits is cancelled.
+//   process's memory limit. A scan that does not fit is passed over. A search that has a scan begins with what it has
+//   when as many in a row as it wants were passed over: it may wait for room that it holds itself. It begins at the
+//   latest max_scan_age after its first scan came, or after the searches before it. Scans are freed when the search has
+//   run, and at once where one that waits is cancelled.
 // - Device: a search runs in a context of its own. Each run has the device to itself, so that its time is not that of
 //   the requests beside it. Then the search rests four times as long: requests have four fifths of the device, and wait
 //   for one run at most.
@@ -89,12 +90,15 @@ class PlanTuner {
     std::vector<InferTask> scans;
     std::vector<MemoryBudget::Reservation> reservations;  // for the scans
     int64_t scan_bytes = 0;
-    int64_t num_passed_over = 0;  // scans that there was no room for
+    int64_t num_passed_over = 0;  // scans that there was no room for, since the last that was kept
     std::atomic<bool> is_cancelled{false};
     bool was_told = false;  // that it waits; under the tuner's lock, as the next
     bool has_ended = false;
 
-    bool has_all_scans() const { return scans.size() >= static_cast<size_t>(task.num_scans); }
+    bool has_enough_scans() const {
+      return static_cast<int64_t>(scans.size()) >= task.num_scans ||
+             (!scans.empty() && num_passed_over >= task.num_scans);
+    }
   };
 
   // Keeps the scan, if there is room.

@@ -163,9 +163,31 @@ TEST_F(PlanTunerTest, AScanIsKeptForABoundedTimeHoweverLongTheWait) {
   EXPECT_EQ(held_at_end_, 0);
 }
 
-TEST_F(PlanTunerTest, AnHourIsTheBoundUnlessSaidOtherwise) {
-  EXPECT_EQ(PlanTuner::Options().max_scan_age, absl::Hours(1));
-  EXPECT_EQ(PlanTuner::Options().max_scan_bytes, 256 << 20);
+TEST_F(PlanTunerTest, ASearchThatHoldsAllTheRoomBeginsWithWhatItHas) {
+  PlanTuner& tuner = Start({.max_scan_bytes = 100});
+  auto end = Tune(1, model_, 4);
+  for (int i = 0; i < 2 + 3; ++i) tuner.Offer(*model_, Scan(10));  // two fit
+  EXPECT_EQ(held(), 80);
+  tuner.Offer(*model_, Scan(5));
+  EXPECT_EQ(held(), 100) << "one that fits came after three that did not: it still waits, and counts anew";
+  for (int i = 0; i < 3; ++i) tuner.Offer(*model_, Scan(1));
+  EXPECT_TRUE(tuner.is_collecting());
+  EXPECT_EQ(held(), 100);
+  tuner.Offer(*model_, Scan(1));
+  EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal) << "it begins with three of four";
+  EXPECT_EQ(held_at_end_, 0);
+}
+
+TEST_F(PlanTunerTest, ASearchWithoutAScanWaitsForRoomThatAnotherHolds) {
+  PlanTuner& tuner = Start({.max_scan_bytes = 100});
+  auto first = Tune(1, model_), second = Tune(2, other_, 1);
+  tuner.Offer(*model_, Scan(25));
+  for (int i = 0; i < 10; ++i) tuner.Offer(*other_, Scan(10));
+  EXPECT_EQ(held(), 100);
+  EXPECT_TRUE(tuner.is_collecting());
+  tuner.Cancel(1);
+  tuner.Offer(*other_, Scan(10));
+  EXPECT_EQ(StatusOf(second).code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(PlanTunerTest, NoScanAndNoRoomAreToldApart) {
