@@ -87,7 +87,10 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
                                                model.info.max_points, *options_.arbiter, *executor_,
                                                *model.memory[options_.device], model.latency[options_.device].get());
-  SettleMemory();
+  options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
+    SettleMemory();
+    return BatchOutput();
+  });
   return status;
 }
 
@@ -108,7 +111,7 @@ void Worker::ReleaseOldMemory() {
 void Worker::ReleaseHostMemory(absl::Time now) {
   executor_->ReleaseHostMemory();
   released_ = now;
-  SettleMemory();
+  if (context_.cuda == nullptr) SettleMemory();  // a GPU's memory is settled under the arbiter alone
 }
 
 void Worker::SettleMemory() {

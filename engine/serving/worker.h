@@ -69,7 +69,8 @@ class Worker {
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
-  // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
+  // Counts what the context keeps. A GPU's gives its arenas back where they are more than its part of the device: the
+  // arbiter must run this, since it releases the memory of contexts too.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   // After the answers have left.
