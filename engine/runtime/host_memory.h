@@ -31,7 +31,7 @@ class HostMemory final : public std::pmr::memory_resource {
 
   // Begins to count the peak anew, and forgets refusals.
   void BeginBatch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts no more of the heap than what is in use. The caller has the heap's free pages returned (malloc_trim).
+  // Returns the heap's free pages to the system, and counts no more of the heap than what is in use. Takes milliseconds.
   void Settle() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Bytes that count now, and their most since BeginBatch.
