@@ -165,7 +165,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  HostPoints host_points(context_->memory.get());  // rare: its memory is not kept, nor that of what is made of them
+  // This is rare: nothing is kept of it but the context's `input`, until ReleaseHostMemory.
+  HostPoints host_points(context_->memory.get());
   UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
@@ -293,6 +294,12 @@ void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) 
 int64_t CudaExecutor::allocated_bytes() const {
   const CudaContext& cuda = *context_->cuda;
   return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
+}
+
+void CudaExecutor::ReleaseHostMemory() {
+  if (context_->memory->held_bytes() == 0) return;
+  context_->input.Release();
+  context_->memory->Settle();
 }
 
 }  // namespace voxserve

@@ -86,7 +86,8 @@ class Executor {
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.
   virtual int64_t allocated_bytes() const = 0;
-  // Gives the host's memory back that batches on the CPU have left; a GPU's keep none. No batch runs.
+  // Gives the memory of the context's HostMemory back that batches have left. A GPU's leave some where their maps were
+  // made on the CPU. No batch runs.
   virtual void ReleaseHostMemory() {}
 };
 
