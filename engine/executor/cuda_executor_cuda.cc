@@ -50,6 +50,8 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     return output;
   }
   output.samples.clear();
+  // Where maps were made on the CPU the GPU had no room for them.
+  output.host_is_full = IsOutOfMemory(output.status) && !context_->memory->refusal().ok() && !output.geometry_on_cpu;
   // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
   // not failed, whatever a library made of its own trouble.
   const absl::Status waited = context_->cuda->stream.view().Synchronize();
@@ -100,7 +102,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   if (!HasGoodSample(output)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
   absl::Status ran = RunSteps(program, tasks, limits, options, output);
-  if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
+  const bool is_host_full = !context_->memory->refusal().ok();
+  if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
     ran = RunSteps(program, tasks, limits, options, output);
@@ -200,7 +203,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory->budget());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,

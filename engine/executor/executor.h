@@ -61,6 +61,7 @@ struct BatchOutput {
   // of those that a GPU did not make as pairs.
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
+  bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
   BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };

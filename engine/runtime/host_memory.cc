@@ -74,6 +74,11 @@ absl::Status HostMemory::refusal() const {
   return refusal_;
 }
 
+void HostMemory::NoteRefusal(absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  refusal_ = std::move(why);
+}
+
 void* HostMemory::do_allocate(size_t bytes, size_t alignment) {
   const bool is_mapped = IsMapped(bytes, alignment);
   // An impossible size must not overflow on its way to the budget.

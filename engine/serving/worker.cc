@@ -170,7 +170,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
     const Batcher::Outcome second = Run(tasks.subspan(half), started);
-    const bool had_room = ReasonOf(output.status) != error_reason::kOutOfMemory;
+    const bool is_other_memory = context_.cuda != nullptr && output.host_is_full;
+    const bool had_room = ReasonOf(output.status) != error_reason::kOutOfMemory || is_other_memory;
     Batcher::Outcome both{.in_parts = true, .had_room = had_room && first.had_room && second.had_room};
     if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
     return both;

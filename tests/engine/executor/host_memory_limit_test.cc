@@ -148,6 +148,7 @@ TEST_F(HostMemoryLimitTest, ABatchThatDoesNotFitIsRefusedAndLeavesNothing) {
       EXPECT_EQ(ReasonOf(refused.status), error_reason::kOutOfMemory);
       EXPECT_THAT(std::string(refused.status.message()), HasSubstr("the batch does not fit into the host's memory: "));
       EXPECT_THAT(std::string(refused.status.message()), HasSubstr("--memory_limit"));
+      EXPECT_TRUE(refused.host_is_full);
       EXPECT_TRUE(refused.samples.empty());
       EXPECT_EQ(budget_->held(), 0);
       const BatchOutput served = Run({&small});
