@@ -15,8 +15,6 @@
 namespace voxserve {
 namespace {
 
-constexpr absl::Duration kMemoryAge = absl::Minutes(1);
-
 // The wait for its stream's turn counts as a wait for the engine.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
@@ -105,7 +103,13 @@ bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
 
 void Worker::ReleaseOldMemory() {
   absl::MutexLock lock(&running_);
-  if (const absl::Time now = absl::Now(); now - released_ > kMemoryAge) ReleaseHostMemory(now);
+  const absl::Time now = absl::Now();
+  if (now - looked_ < options_.memory_age) return;
+  looked_ = now;
+  const int64_t needed = std::exchange(needed_bytes_, 0);
+  // New pages cost a batch time. A GPU's batches need none of the host's, as a rule.
+  const bool is_in_use = context_.cuda == nullptr && executor_->allocated_bytes() < 2 * needed;
+  if (!is_in_use) ReleaseHostMemory(now);
 }
 
 void Worker::ReleaseHostMemory(absl::Time now) {
@@ -135,6 +139,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = absl::Now();
+    needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
     SettleMemory();
     return output;
   };
