@@ -133,13 +133,13 @@ TEST_P(WorkerTest, MemoryIsGivenBackWhereBatchesNeedLessThanHalfOfIt) {
   Start(0, 10'000);
   model_->latency[0]->ObserveVoxels(1000, 1000);
   const PointCloud large = Row(10'000), small = Row(10);
-  Run({large, small});
+  Run(std::vector<PointCloud>{large, small});
   const int64_t kept = batch_bytes_;
   EXPECT_GT(kept, 0);
   memory_age_ = absl::ZeroDuration();  // after every batch
-  Run({large});
+  Run(std::vector<PointCloud>{large});
   EXPECT_GT(batch_bytes_, kept / 2) << "the next one may need it";
-  Run({large, small});
+  Run(std::vector<PointCloud>{large, small});
   EXPECT_THAT(RequestsOfBatches(), ElementsAre(1, 1));
   EXPECT_EQ(batch_bytes_, 0);
 }
