@@ -32,11 +32,11 @@ BatchOutput CpuExecutor::Run(const Program& program, BatchTasks tasks, const Run
                              const RunOptions& options) {
   const bool was_empty = context_->memory->held_bytes() == 0;
   BatchOutput output = RunOnce(program, tasks, limits, options);
-  if (ReasonOf(output.status) != error_reason::kOutOfMemory) return output;
+  if (!output.host_is_full) return output;
   ReleaseHostMemory();
   if (was_empty) return output;
   output = RunOnce(program, tasks, limits, options);
-  if (ReasonOf(output.status) == error_reason::kOutOfMemory) ReleaseHostMemory();
+  if (output.host_is_full) ReleaseHostMemory();
   return output;
 }
 
@@ -50,6 +50,7 @@ BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const
     output.status = RunBatch(program, tasks, limits, options, output);
   } catch (const std::bad_alloc&) {
     output.status = OutOfHostMemory(absl::OkStatus());
+    output.host_is_full = true;
   }
   if (output.status.ok()) {
     output.bytes = NeededBytes();
@@ -58,6 +59,7 @@ BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const
   output.samples.clear();
   if (ReasonOf(output.status) == error_reason::kOutOfMemory && !context_->memory->refusal().ok()) {
     output.status = OutOfHostMemory(context_->memory->refusal());
+    output.host_is_full = true;
   }
   return output;
 }
@@ -121,7 +123,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
   num_sites[0] = geometry_->num_sites(0);
   std::vector<char*> buffer_data(program.buffers.size());
   while (later_features_.size() + 1 < program.segments.size()) later_features_.emplace_back(context_->memory.get());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory->budget());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   StepContext context{.execution = context_,
                       .geometry = &*geometry_,
                       .plans = &PlansOf(program, options).ForVoxels(geometry_->num_sites(0)),

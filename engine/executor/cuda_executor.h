@@ -31,6 +31,7 @@ class CudaExecutor final : public Executor {
   BatchOutput Run(const Program& program, BatchTasks tasks, const RunLimits& limits,
                   const RunOptions& options) override;
   int64_t allocated_bytes() const override;
+  void ReleaseHostMemory() override;
 
   // The geometry of the batch that ran last; for tests and benchmarks.
   const DeviceGeometry& geometry() const { return geometry_; }

@@ -50,6 +50,8 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
     return output;
   }
   output.samples.clear();
+  // Where maps were made on the CPU the GPU had no room for them.
+  output.host_is_full = IsOutOfMemory(output.status) && !context_->memory->refusal().ok() && !output.geometry_on_cpu;
   // Nothing of this batch may still run when the next one fills the same memory. And a device that still answers has
   // not failed, whatever a library made of its own trouble.
   const absl::Status waited = context_->cuda->stream.view().Synchronize();
@@ -100,7 +102,8 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   if (!HasGoodSample(output)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
   absl::Status ran = RunSteps(program, tasks, limits, options, output);
-  if (IsOutOfMemory(ran) && may_make_maps_on_cpu && !output.geometry_on_cpu) {
+  const bool is_host_full = !context_->memory->refusal().ok();
+  if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
     ran = RunSteps(program, tasks, limits, options, output);
@@ -165,7 +168,8 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(cuda.stream.view().Synchronize());
   points_.ReleaseSweeps();
   cuda.ReleaseMemory();
-  HostPoints host_points(context_->memory.get());  // rare: its memory is not kept, nor that of what is made of them
+  // This is rare: nothing is kept of it but the context's `input`, until ReleaseHostMemory.
+  HostPoints host_points(context_->memory.get());
   UploadedGeometry maker(context_->pool, context_->memory.get(), &geometry_);
   RETURN_IF_ERROR(host_points.Read(program.voxelize, tasks, point_begin_, *context_));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
@@ -199,7 +203,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
-  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory->budget());
+  BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
@@ -293,6 +297,12 @@ void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) 
 int64_t CudaExecutor::allocated_bytes() const {
   const CudaContext& cuda = *context_->cuda;
   return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
+}
+
+void CudaExecutor::ReleaseHostMemory() {
+  if (context_->memory->held_bytes() == 0) return;
+  context_->input.Release();
+  context_->memory->Settle();
 }
 
 }  // namespace voxserve

@@ -21,7 +21,10 @@ BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may
   }
 }
 
-bool RanOutOfMemory(const BatchOutput& output) { return ReasonOf(output.status) == error_reason::kOutOfMemory; }
+// True where the device's memory, released by others, may make room.
+bool RanOutOfMemory(const BatchOutput& output) {
+  return ReasonOf(output.status) == error_reason::kOutOfMemory && !output.host_is_full;
+}
 
 }  // namespace
 

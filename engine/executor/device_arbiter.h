@@ -3,7 +3,8 @@
 // DeviceArbiter decides which batches run side by side on one device, and which one has the device to itself.
 //
 // - Batches run side by side, each in a context that keeps its own memory.
-// - A batch that ran out of memory runs again alone, after every context has released its memory. If it does not fit
+// - A batch that ran out of the device's memory runs again alone, after every context has released its memory. If it
+// does not fit
 //   then, no batch of its size can.
 // - A batch that is measured runs alone too: beside others their times would be compared.
 // - Threads: thread-safe. Calls block while another batch runs alone.
@@ -23,7 +24,7 @@ class DeviceArbiter {
   // Runs one batch, whatever its size. The caller sets the options' plans; the arbiter sets the rest.
   using RunBatch = std::function<BatchOutput(const RunOptions&)>;
 
-  // Runs the batch up to three times, while it runs out of memory (the device's or the host's):
+  // Runs the batch up to three times, while it runs out of the device's memory:
   //   1. beside others;
   //   2. alone, with its maps made on the CPU if they do not fit the GPU even so;
   //   3. alone, by the default plan, which may need less memory than a tuned one.

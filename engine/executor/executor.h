@@ -61,6 +61,7 @@ struct BatchOutput {
   // of those that a GPU did not make as pairs.
   std::vector<absl::Duration> conv_times;
   std::vector<std::vector<int64_t>> rulebook_sizes;
+  bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
   BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };
@@ -86,7 +87,8 @@ class Executor {
 
   // Bytes that the executor and its context hold for batches, on the device that it runs on.
   virtual int64_t allocated_bytes() const = 0;
-  // Gives the host's memory back that batches on the CPU have left; a GPU's keep none. No batch runs.
+  // Gives the memory of the context's HostMemory back that batches have left. A GPU's leave some where their maps were
+  // made on the CPU. No batch runs.
   virtual void ReleaseHostMemory() {}
 };
 

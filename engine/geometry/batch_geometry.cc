@@ -50,6 +50,7 @@ void* BatchGeometry::AlignedWorkspace(size_t bytes) {
 
 void BatchGeometry::SamplePoints(const PointSampling& sampling, kernels::VoxelizeParams* points) {
   most_workspace_bytes_ = 0;
+  point_mask_.clear();
   num_valid.clear();
   selected_points.clear();
   const bool is_numbered = points->num_points <= std::numeric_limits<int32_t>::max();  // else Voxelize refuses them
@@ -81,6 +82,11 @@ absl::Status BatchGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int64
   dimension_ = fixed.dimension;
   num_samples_ = fixed.num_samples;
   num_grid_fallbacks_ = 0;
+  most_grid_bytes_ = 0;
+  most_hash_bytes_ = 0;
+  // Another model may have more of them.
+  for (kernels::ScratchVector<uint64_t>& keys : levels_) keys.clear();
+  for (kernels::Rulebook& rulebook : rulebooks_) rulebook.Clear();
   const auto num_points = static_cast<size_t>(fixed.num_points);
   const auto num_samples = static_cast<size_t>(fixed.num_samples);
   kernels::ScratchVector<uint64_t>& voxel_keys = Level(0);
@@ -204,6 +210,8 @@ absl::Status BatchGeometry::MakeRulebook(int index, const RulebookRequest& reque
                                                    .num_keys = static_cast<int64_t>(out_keys.size())},
                                                   *pool_);
     if (taken != request.search) ++num_grid_fallbacks_;
+    int64_t& most_bytes = taken == kernels::MapSearch::kGrid ? most_grid_bytes_ : most_hash_bytes_;
+    most_bytes = std::max(most_bytes, table_.needed_bytes());
   }
   kernels::cpu::SearchRulebook({.geometry = request.geometry,
                                 .in_keys = in_keys.data(),
@@ -222,8 +230,8 @@ absl::Status BatchGeometry::SwapRulebook(int index, int of) {
 }
 
 int64_t BatchGeometry::needed_bytes() const {
-  int64_t bytes = BytesOf(point_to_voxel) + BytesOf(sorted_points) + BytesOf(voxel_begin) +
-                  static_cast<int64_t>(most_workspace_bytes_) + table_.needed_bytes();
+  int64_t bytes = BytesOf(point_to_voxel) + BytesOf(sorted_points) + BytesOf(voxel_begin) + BytesOf(point_mask_) +
+                  static_cast<int64_t>(most_workspace_bytes_) + most_grid_bytes_ + most_hash_bytes_;
   for (const kernels::ScratchVector<uint64_t>& keys : levels_) bytes += BytesOf(keys);
   for (const kernels::Rulebook& rulebook : rulebooks_) bytes += rulebook.needed_bytes();
   return bytes;

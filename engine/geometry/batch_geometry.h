@@ -73,7 +73,8 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   kernels::ScratchVector<int32_t> sorted_points;
   kernels::ScratchVector<int64_t> voxel_begin;
 
-  // Bytes that the last batch needed of what is kept: less than that where a larger batch ran before.
+  // Bytes that the last batch needed of what is kept: less than that where a larger batch, or one of another model, ran
+  // before.
   int64_t needed_bytes() const;
 
  private:
@@ -96,7 +97,9 @@ class BatchGeometry final : public BatchCounts, public GeometryMaker {
   std::vector<int64_t> level_beyond_limits_;
   kernels::cpu::CoordinateTable table_;
   kernels::ScratchVector<std::max_align_t> workspace_;
-  size_t most_workspace_bytes_ = 0;  // of this batch
+  size_t most_workspace_bytes_ = 0;  // of this batch, as the next two
+  int64_t most_grid_bytes_ = 0;      // of the table's searches
+  int64_t most_hash_bytes_ = 0;
 };
 
 }  // namespace voxserve

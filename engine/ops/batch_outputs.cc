@@ -11,8 +11,8 @@
 namespace voxserve {
 
 BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
-                           MemoryBudget* budget)
-    : tasks_(tasks), results_(results), budget_(budget) {
+                           HostMemory* memory)
+    : tasks_(tasks), results_(results), memory_(memory) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     // A sample that failed has no points.
     num_answers_.push_back(point_begin[i] == point_begin[i + 1] ? 0 : tasks[i]->num_answers());
@@ -38,12 +38,19 @@ NamedOutput& BatchOutputs::Add(size_t sample, const Spec& spec) {
 }
 
 absl::Status BatchOutputs::Reserve(size_t sample, int64_t bytes) {
-  if (budget_ == nullptr) return absl::OkStatus();
+  MemoryBudget* const budget = memory_->budget();
+  if (budget == nullptr) return absl::OkStatus();
   std::shared_ptr<MemoryBudget::Reservation>& held = results_[sample].memory;
-  if (held != nullptr) return held->Resize(held->bytes() + bytes);
-  ASSIGN_OR_RETURN(MemoryBudget::Reservation reserved, budget_->Reserve(MemoryBudget::Use::kScratch, bytes));
-  held = std::make_shared<MemoryBudget::Reservation>(std::move(reserved));
-  return absl::OkStatus();
+  absl::Status status;
+  if (held != nullptr) {
+    status = held->Resize(held->bytes() + bytes);
+  } else if (auto reserved = budget->Reserve(MemoryBudget::Use::kScratch, bytes); reserved.ok()) {
+    held = std::make_shared<MemoryBudget::Reservation>(*std::move(reserved));
+  } else {
+    status = reserved.status();
+  }
+  if (!status.ok()) memory_->NoteRefusal(status);
+  return status;
 }
 
 absl::StatusOr<char*> BatchOutputs::AddRows(size_t sample, const Spec& spec) {

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "engine/runtime/memory_budget.h"
+#include "engine/runtime/host_memory.h"
 #include "engine/tensor/dtype.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/infer_task.h"
@@ -38,10 +38,10 @@ class BatchOutputs {
     int64_t row_bytes() const { return columns * SizeOf(dtype); }
   };
 
-  // point_begin: [samples + 1]; a sample without points is answered without rows. budget: null for none. All outlive
-  // the outputs.
+  // point_begin: [samples + 1]; a sample without points is answered without rows. memory: of the context; rows are
+  // reserved in its budget. All outlive the outputs.
   BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
-               MemoryBudget* budget);
+               HostMemory* memory);
 
   size_t num_samples() const { return tasks_.size(); }
   // Returns how many points of a sample are answered: its first ones.
@@ -80,7 +80,7 @@ class BatchOutputs {
 
   const BatchTasks tasks_;
   const absl::Span<InferResult> results_;
-  MemoryBudget* const budget_;
+  HostMemory* const memory_;
   std::vector<int64_t> num_answers_;  // by sample
   char* device_rows_ = nullptr;
   char* host_rows_ = nullptr;

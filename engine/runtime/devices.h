@@ -36,10 +36,9 @@ struct Device {
 };
 
 // wanted: "" for every GPU, or the CPU where there is none; "cpu"; or GPUs by id, "cuda:0,cuda:2". memory_limit_bytes:
-// of each GPU, 0 for all of it. INVALID_ARGUMENT for an id that does not parse or stands twice, NOT_FOUND for a GPU
-// that is not there (naming those that are), FAILED_PRECONDITION for
-// one that is named and has no code in this build (unnamed ones are passed over with a warning).
-// memory_budget: Device::memory_budget of all of them.
+// of each GPU, 0 for all of it. memory_budget: Device::memory_budget of all of them. INVALID_ARGUMENT for an id that
+// does not parse or stands twice, NOT_FOUND for a GPU that is not there (naming those that are), FAILED_PRECONDITION
+// for one that is named and has no code in this build (unnamed ones are passed over with a warning).
 absl::StatusOr<std::vector<Device>> OpenDevices(std::string_view wanted, int64_t memory_limit_bytes,
                                                 MemoryBudget* memory_budget = nullptr);
 

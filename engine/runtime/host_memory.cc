@@ -1,5 +1,6 @@
 #include "engine/runtime/host_memory.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -52,6 +53,7 @@ void HostMemory::BeginBatch() {
 }
 
 void HostMemory::Settle() {
+  malloc_trim(0);
   absl::MutexLock lock(&mutex_);
   most_heap_bytes_ = heap_bytes_;
   Reserve(held()).IgnoreError();  // it is less
@@ -70,6 +72,11 @@ int64_t HostMemory::peak_bytes() const {
 absl::Status HostMemory::refusal() const {
   absl::MutexLock lock(&mutex_);
   return refusal_;
+}
+
+void HostMemory::NoteRefusal(absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  refusal_ = std::move(why);
 }
 
 void* HostMemory::do_allocate(size_t bytes, size_t alignment) {

@@ -31,7 +31,8 @@ class HostMemory final : public std::pmr::memory_resource {
 
   // Begins to count the peak anew, and forgets refusals.
   void BeginBatch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts no more of the heap than what is in use. The caller has the heap's free pages returned (malloc_trim).
+  // Returns the heap's free pages to the system, and counts no more of the heap than what is in use. Takes
+  // milliseconds.
   void Settle() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Bytes that count now, and their most since BeginBatch.
@@ -39,6 +40,8 @@ class HostMemory final : public std::pmr::memory_resource {
   int64_t peak_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The last refusal since BeginBatch: RESOURCE_EXHAUSTED (OUT_OF_MEMORY) with the bytes and the limit. OK: none.
   absl::Status refusal() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes it the refusal: of what a batch reserved in budget() beside this memory.
+  void NoteRefusal(absl::Status why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   MemoryBudget* budget() const { return budget_; }
 

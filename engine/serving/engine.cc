@@ -184,13 +184,15 @@ class EngineImpl final : public Engine {
   }
 
   // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
-  // side by side. On the CPU it is what all others leave of the host's, for the one context.
+  // side by side. On the CPU it is all that other uses than scratch leave of the host's: a batch may
+  // take the place of what earlier ones left.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
     if (pool == nullptr) {
       const MemoryBudget* budget = options_.memory_budget;
       if (budget == nullptr || budget->limit_bytes() == 0) return MemoryModel::kNoLimit;
-      return std::max<int64_t>(0, budget->limit_bytes() - budget->held() + batch_bytes_[device]);
+      const int64_t others = budget->held() - budget->held(MemoryBudget::Use::kScratch);
+      return std::max<int64_t>(0, budget->limit_bytes() - others);
     }
     const int64_t others = std::max<int64_t>(0, pool->used_bytes() - batch_bytes_[device]);
     return std::max<int64_t>(0, pool->limit_bytes() - others) / options_.streams_per_device;

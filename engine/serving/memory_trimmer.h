@@ -1,7 +1,7 @@
 #pragma once
 
 // MemoryTrimmer gives memory back to the system that nobody uses any more and no other part would look for:
-// - what contexts on the CPU keep from batch to batch, once none has run for 5 seconds;
+// - what contexts, a GPU's too, keep of the host's memory from batch to batch, once they have run none for 5 seconds;
 // - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, which
 //   will want many of them again;
 // - on a GPU, the copies of sweeps of streams that have ended or fallen silent.

@@ -15,8 +15,6 @@
 namespace voxserve {
 namespace {
 
-constexpr absl::Duration kMemoryAge = absl::Minutes(1);
-
 // The wait for its stream's turn counts as a wait for the engine.
 absl::Duration TimeInQueue(const QueuedTask& task, absl::Time started) {
   return started - std::min(task.task.arrived, task.enqueued);
@@ -87,7 +85,10 @@ absl::Status Worker::WarmUp(const ServedModel& model) {
   const absl::Status status = voxserve::WarmUp(model.programs[options_.device], plans.get(), model.limits,
                                                model.info.max_points, *options_.arbiter, *executor_,
                                                *model.memory[options_.device], model.latency[options_.device].get());
-  SettleMemory();
+  options_.arbiter->TryOnce({}, [this](const RunOptions&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
+    SettleMemory();
+    return BatchOutput();
+  });
   return status;
 }
 
@@ -102,13 +103,19 @@ bool Worker::ReleaseIdleMemory(absl::Duration idle_time) {
 
 void Worker::ReleaseOldMemory() {
   absl::MutexLock lock(&running_);
-  if (const absl::Time now = absl::Now(); now - released_ > kMemoryAge) ReleaseHostMemory(now);
+  const absl::Time now = absl::Now();
+  if (now - looked_ < options_.memory_age) return;
+  looked_ = now;
+  const int64_t needed = std::exchange(needed_bytes_, 0);
+  // New pages cost a batch time. A GPU's batches need none of the host's, as a rule.
+  const bool is_in_use = context_.cuda == nullptr && executor_->allocated_bytes() < 2 * needed;
+  if (!is_in_use) ReleaseHostMemory(now);
 }
 
 void Worker::ReleaseHostMemory(absl::Time now) {
   executor_->ReleaseHostMemory();
   released_ = now;
-  SettleMemory();
+  if (context_.cuda == nullptr) SettleMemory();  // a GPU's memory is settled under the arbiter alone
 }
 
 void Worker::SettleMemory() {
@@ -132,6 +139,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = absl::Now();
+    needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
     SettleMemory();
     return output;
   };
@@ -167,7 +175,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     const size_t half = tasks.size() / 2;
     const Batcher::Outcome first = Run(tasks.first(half), started);
     const Batcher::Outcome second = Run(tasks.subspan(half), started);
-    const bool had_room = ReasonOf(output.status) != error_reason::kOutOfMemory;
+    const bool is_other_memory = context_.cuda != nullptr && output.host_is_full;
+    const bool had_room = ReasonOf(output.status) != error_reason::kOutOfMemory || is_other_memory;
     Batcher::Outcome both{.in_parts = true, .had_room = had_room && first.had_room && second.had_room};
     if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
     return both;

@@ -5,8 +5,8 @@
 //
 // - Lifetime: the thread ends when the batcher has stopped and is empty. The destructor waits for that, so stop the
 //   batcher first.
-// - Memory: a context on the CPU keeps the memory of a batch for the next, and gives it back once a minute, so that it
-//   keeps no more than what the largest batch of the last minute needed; and when nothing runs (ReleaseIdleMemory).
+// - Memory: a context on the CPU keeps the memory of a batch for the next. It gives it back when nothing runs
+//   (ReleaseIdleMemory), and once a minute where it is twice what the largest batch of that minute needed.
 // - Errors: a worker whose device breaks (DEVICE_FAILED) says so once and leaves the queue to the others. The last
 //   worker stays and answers every task UNAVAILABLE, so that no task waits for ever.
 
@@ -44,6 +44,7 @@ class Worker {
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;
     DeviceArbiter* arbiter = nullptr;                           // of the context's device
+    absl::Duration memory_age = absl::Minutes(1);               // how often what the context keeps is looked at
     std::function<void(const absl::Status&)> on_device_failed;  // from the worker's thread; may be empty
   };
 
@@ -69,7 +70,8 @@ class Worker {
   Batcher::Outcome Run(absl::Span<QueuedTask> tasks, absl::Time started);
   BatchOutput RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points);
   BatchOutput RunOrRefuse(const ServedModel& model, BatchTasks tasks, int64_t num_points);
-  // Counts what the context keeps; nothing, where that is more than its part of the device. While none may use it.
+  // Counts what the context keeps. A GPU's gives its arenas back where they are more than its part of the device: the
+  // arbiter must run this, since it releases the memory of contexts too.
   void SettleMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   void ReleaseHostMemory(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_);
   // After the answers have left.
@@ -82,6 +84,8 @@ class Worker {
   const std::unique_ptr<Executor> executor_;
   absl::Time last_run_ ABSL_GUARDED_BY(running_) = absl::InfinitePast();  // its end
   absl::Time released_ ABSL_GUARDED_BY(running_) = absl::Now();           // when the host's memory was given back
+  absl::Time looked_ ABSL_GUARDED_BY(running_) = absl::Now();             // when it was last looked whether to do so
+  int64_t needed_bytes_ ABSL_GUARDED_BY(running_) = 0;                    // by the largest batch since then
   int64_t batch_bytes_ ABSL_GUARDED_BY(running_) = 0;                     // this one's part of options_.batch_bytes
   absl::Status failed_;                                                   // OK until the device broke
   bool is_last_ = false;  // of the workers, after this one's device broke

@@ -44,14 +44,14 @@ struct InferResult {
   // INVALID_ARGUMENT where the sample alone, of its batch, is at fault (missing field, too many voxels): then there are
   // counts at most. InferTask::done gets this error, or a result that is OK.
   absl::Status status;
+  // Of the outputs' rows of points, for as long as a copy of the result is there. Whoever takes the bytes out of the
+  // result answers for them. Null: none. It ends after the rows.
+  std::shared_ptr<MemoryBudget::Reservation> memory;
   // The outputs that the model has and the request asked for; one without rows is there too. Rows of points are those
   // of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
   PointCounts counts;                   // of all points that ran: those of every sweep
   std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
-  // Of the outputs' rows of points, for as long as a copy of the result is there. Whoever takes the bytes out of the
-  // result answers for them. Null: none.
-  std::shared_ptr<MemoryBudget::Reservation> memory;
 
   // The worker sets the fields below.
   std::string model;

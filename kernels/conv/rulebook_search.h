@@ -41,6 +41,15 @@ struct Rulebook {
   ScratchVector<int32_t> out_rows;    // [num_pairs]
   ScratchVector<int64_t> tile_begin;  // [num_tiles + 1, K]
 
+  // Empties it. Its memory stays.
+  void Clear() {
+    num_out_rows = 0;
+    num_in_rows = 0;
+    offset_begin.clear();
+    in_rows.clear();
+    out_rows.clear();
+    tile_begin.clear();
+  }
   RulebookView View() const {
     return {.num_offsets = offset_begin.empty() ? 0 : static_cast<int32_t>(offset_begin.size() - 1),
             .num_out_rows = num_out_rows,

@@ -60,7 +60,7 @@ class CoordinateTable {
   int32_t Find(uint64_t key) const { return search_ == MapSearch::kGrid ? FindInGrid(key) : FindInHash(key); }
 
   MapSearch search() const { return search_; }
-  // Bytes that its last use needed.
+  // Bytes that the last Build needed, whatever larger one ran before.
   int64_t needed_bytes() const;
 
  private:
@@ -85,7 +85,8 @@ class CoordinateTable {
   MapSearch search_ = MapSearch::kHash;
   CoordinateKey layout_{3};
   std::vector<Box> boxes_;                // by sample
-  ScratchVector<int32_t> cells_;          // row, or -1
+  ScratchVector<int32_t> cells_;          // row, or -1; the largest grid's
+  int64_t num_cells_ = 0;                 // of them, in use
   ScratchVector<int64_t> touched_cells_;  // the cells that are not -1
   ScratchVector<Slot> slots_;             // kNoKey: empty
   int hash_shift_ = 64;                   // 64 - log2(slots)

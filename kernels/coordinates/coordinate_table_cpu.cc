@@ -16,6 +16,7 @@ MapSearch CoordinateTable::Build(const CoordinateTableParams& params, ThreadPool
   for (const int64_t cell : touched_cells_) cells_[static_cast<size_t>(cell)] = -1;
   touched_cells_.clear();
   boxes_.clear();
+  num_cells_ = 0;
   layout_ = CoordinateKey(params.dimension);
   search_ = params.search == MapSearch::kGrid && BuildGrid(params, pool) ? MapSearch::kGrid : MapSearch::kHash;
   if (search_ == MapSearch::kHash) BuildHash(params);
@@ -23,8 +24,9 @@ MapSearch CoordinateTable::Build(const CoordinateTableParams& params, ThreadPool
 }
 
 int64_t CoordinateTable::needed_bytes() const {
-  return static_cast<int64_t>(boxes_.size() * sizeof(Box) + cells_.size() * sizeof(int32_t) +
-                              touched_cells_.size() * sizeof(int64_t) + slots_.size() * sizeof(Slot));
+  if (search_ == MapSearch::kHash) return static_cast<int64_t>(slots_.size() * sizeof(Slot));
+  return num_cells_ * static_cast<int64_t>(sizeof(int32_t)) +
+         static_cast<int64_t>(boxes_.size() * sizeof(Box) + touched_cells_.size() * sizeof(int64_t));
 }
 
 // Leaves boxes_ empty and returns false where the cells do not fit.
@@ -59,6 +61,7 @@ bool CoordinateTable::BuildGrid(const CoordinateTableParams& params, ThreadPool&
   }
 
   boxes_ = std::move(boxes);
+  num_cells_ = num_cells;
   if (static_cast<int64_t>(cells_.size()) < num_cells) {
     Free(cells_);
     cells_.resize(static_cast<size_t>(num_cells), -1);

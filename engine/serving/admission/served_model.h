@@ -23,6 +23,7 @@ namespace voxserve {
 
 struct ServedModel {
   ModelVersionInfo info;
+  MemoryBudget::Reservation host_memory;  // of the weights that the programs hold on the host; ends after them
   std::vector<Program> programs;  // by device, in the order of the engine's; they differ in where their weights lie
   // Equal for versions that launch the same kernels by their default plans: those of one network with other weights.
   std::string kernels;
@@ -32,7 +33,6 @@ struct ServedModel {
   ModelConfig::Batching batching;
   std::vector<std::unique_ptr<LatencyFit>> latency;  // by device
   std::vector<std::unique_ptr<MemoryModel>> memory;  // by device
-  MemoryBudget::Reservation host_memory;             // of the weights that the programs hold on the host
 
   // For what is the same on every device.
   const Program& program() const { return programs.front(); }

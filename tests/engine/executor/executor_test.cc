@@ -59,7 +59,7 @@ TEST_P(ExecutorTest, SeveralSamplesOfTooManyVoxelsTogetherFailAsAWhole) {
   const BatchOutput whole = Run({&two, &two}, limits);
   ASSERT_TRUE(whole.status.ok()) << whole.status;
   EXPECT_EQ(Run({&three}, {.max_batch_voxels = 2}).samples.at(0).labels().size(), 3u) << "one sample is its own batch";
-  // What it needed. Nothing is taken on a CPU whatever the batch.
+  // A CPU has no fixed part.
   EXPECT_GT(whole.bytes.points, 0);
   EXPECT_GT(whole.bytes.features, 0);
   EXPECT_EQ(whole.bytes.fixed > 0, GetParam() == support::Device::kCuda);

@@ -53,6 +53,42 @@ TEST_F(BatchGeometryTest, SitesBeyondTheLimitsAreCountedPerSampleOverAllLevels) 
   EXPECT_THAT(geometry_.num_beyond_limits, ElementsAre(0));
 }
 
+TEST_F(BatchGeometryTest, ABatchNeedsTheSameWhateverRanBefore) {
+  std::vector<float> line;
+  for (int i = 0; i < 1000; ++i) line.insert(line.end(), {static_cast<float>(i), 0, 0});
+  const auto run = [&](const std::vector<float>& points, int num_levels, kernels::MapSearch search) {
+    kernels::VoxelizeParams unsampled;
+    geometry_.SamplePoints({}, &unsampled);
+    ASSERT_TRUE(Voxelize({points}).ok());
+    kernels::OutputCoordinatesParams rule{.rule = kernels::CoordinateRule::kExpand};
+    rule.geometry = {.kernel_size = {3, 1, 1, 1}, .stride = {2, 1, 1, 1}, .padding = {1, 0, 0, 0}};
+    for (int level = 0; level < num_levels; ++level) {
+      if (level > 0) {
+        ASSERT_TRUE(geometry_.MakeLevel(level, level - 1, rule).ok());
+      }
+      ASSERT_TRUE(geometry_
+                      .MakeRulebook(level, {.in_level = level,
+                                            .out_level = level,
+                                            .geometry = {.kernel_size = {3, 1, 1, 1}},
+                                            .search = search,
+                                            .max_grid_bytes = 1 << 20})
+                      .ok());
+    }
+  };
+  const std::vector<float> few(line.begin(), line.begin() + 300);
+  for (const auto search : {kernels::MapSearch::kMerge, kernels::MapSearch::kGrid, kernels::MapSearch::kHash}) {
+    run(few, 2, search);
+    const int64_t alone = geometry_.needed_bytes();
+    EXPECT_GT(alone, 0);
+    for (const auto other : {kernels::MapSearch::kGrid, kernels::MapSearch::kHash}) {
+      run(line, 4, other);
+      EXPECT_GT(geometry_.needed_bytes(), alone);
+      run(few, 2, search);
+      EXPECT_EQ(geometry_.needed_bytes(), alone);
+    }
+  }
+}
+
 TEST_F(BatchGeometryTest, LevelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
   std::vector<float> line;
   for (int i = 0; i < 64; ++i) line.insert(line.end(), {static_cast<float>(i), 0, 0});

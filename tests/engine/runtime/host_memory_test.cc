@@ -12,6 +12,7 @@
 
 #include "engine/base/error_reason.h"
 #include "engine/runtime/arena.h"
+#include "engine/runtime/available_memory.h"
 #include "kernels/core/scratch.h"
 
 namespace voxserve {
@@ -39,6 +40,25 @@ TEST(HostMemoryTest, BlocksAreReservedInWholeMiBAndGivenBack) {
   memory.Settle();
   EXPECT_EQ(budget.held(), 0);
   EXPECT_EQ(memory.held_bytes(), 0);
+}
+
+TEST(HostMemoryTest, SettleReturnsTheHeapsFreePages) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's heap keeps freed blocks";
+#endif
+  HostMemory memory;
+  constexpr size_t kBytes = 64 << 10;
+  std::vector<void*> blocks;
+  const int64_t before = ResidentBytes();
+  for (int i = 0; i < 2000; ++i) std::memset(blocks.emplace_back(memory.allocate(kBytes, 8)), 1, kBytes);
+  // The last one stays: the heap keeps what lies below it.
+  for (int i = 0; i < 1999; ++i) memory.deallocate(blocks[static_cast<size_t>(i)], kBytes, 8);
+  EXPECT_GT(ResidentBytes() - before, 100 * kMiB);
+  EXPECT_GT(memory.held_bytes(), 100 * kMiB);
+  memory.Settle();
+  EXPECT_LT(ResidentBytes() - before, 10 * kMiB);
+  EXPECT_LT(memory.held_bytes(), kMiB);
+  memory.deallocate(blocks.back(), kBytes, 8);
 }
 
 TEST(HostMemoryTest, WhatDoesNotFitIsRefusedBeforeItIsAllocated) {

@@ -81,7 +81,8 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
                          .observer = &observer_,
                          .num_working_workers = &num_working_workers,
                          .batch_bytes = &batch_bytes_,
-                         .arbiter = &arbiter},
+                         .arbiter = &arbiter,
+                         .memory_age = memory_age_},
                         *std::move(context));
     batcher.WaitUntilIdle();
     return results;
@@ -99,6 +100,7 @@ class WorkerTest : public testing::TestWithParam<support::Device> {
   std::shared_ptr<ServedModel> model_;
   BatchObserver observer_;
   std::atomic<int64_t> batch_bytes_{0};
+  absl::Duration memory_age_ = absl::Minutes(1);
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, WorkerTest, support::AllDevices(), support::DeviceName);
@@ -124,6 +126,22 @@ TEST_P(WorkerTest, ABatchOfMoreVoxelsThanEstimatedIsRunInParts) {
     EXPECT_EQ(result->counts.voxels, 5);
   }
   EXPECT_EQ(latency.EstimateVoxels(20), 20) << "which is known from then on";
+}
+
+TEST_P(WorkerTest, MemoryIsGivenBackWhereBatchesNeedLessThanHalfOfIt) {
+  if (GetParam() == support::Device::kCuda) GTEST_SKIP() << "a GPU's batches leave nothing in the host's memory";
+  Start(0, 10'000);
+  model_->latency[0]->ObserveVoxels(1000, 1000);
+  const PointCloud large = Row(10'000), small = Row(10);
+  Run(std::vector<PointCloud>{large, small});
+  const int64_t kept = batch_bytes_;
+  EXPECT_GT(kept, 0);
+  memory_age_ = absl::ZeroDuration();  // after every batch
+  Run(std::vector<PointCloud>{large});
+  EXPECT_GT(batch_bytes_, kept / 2) << "the next one may need it";
+  Run(std::vector<PointCloud>{large, small});
+  EXPECT_THAT(RequestsOfBatches(), ElementsAre(1, 1));
+  EXPECT_EQ(batch_bytes_, 0);
 }
 
 TEST_P(WorkerTest, AResultHasTheOutputsOfTheNetwork) {
