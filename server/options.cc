@@ -153,7 +153,7 @@ namespace voxserve {
 namespace {
 
 constexpr int64_t kMinMemoryLimit = int64_t{512} << 20;
-// What the process takes for itself: code, libraries, threads, and what connections hold beside messages. Without a
+// The process itself takes: code, libraries, threads, and what connections hold beside messages. Without a
 // model it is resident with 200 MiB.
 constexpr int64_t kProcessBytes = int64_t{224} << 20;
 constexpr int64_t kMinBudgetBytes = int64_t{64} << 20;

@@ -23,7 +23,7 @@ namespace {
 
 // Health streams (Watch) never end by themselves; they get this long to see NOT_SERVING when everything is answered.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(250);
-// The part of a drain's time in which queues are worked off. What waits then is told to go elsewhere.
+// The part of a drain's time in which queues are worked off. Requests that wait then are told to go elsewhere.
 constexpr int kQueueShareOfDrain = 5;
 constexpr absl::Duration kLoadPoll = absl::Milliseconds(10);
 // A vehicle that drives out of coverage sends no FIN: its connection, and the tasks behind it, end after a minute.

@@ -19,7 +19,7 @@ namespace {
 ABSL_CONST_INIT absl::Mutex current_mutex(absl::kConstInit);
 ABSL_CONST_INIT LogWriter* current ABSL_GUARDED_BY(current_mutex) = nullptr;
 
-// What Flush waits for: lines that are queued or being written, and a number of dropped ones that is still to be told.
+// Flush waits for lines that are queued or being written, and for a number of dropped ones that is still to be told.
 std::atomic<int64_t> num_pending{0};
 
 }  // namespace

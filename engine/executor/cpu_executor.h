@@ -41,7 +41,7 @@ class CpuExecutor final : public Executor {
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
 
-  // What the batch needed, had the context been empty before.
+  // The bytes that the batch would have needed in an empty context.
   BatchBytes NeededBytes() const;
 
   ExecutionContext* const context_;

@@ -3,8 +3,8 @@
 // BatchGeometry makes on the CPU all that a batch's coordinates decide: its voxels, the sites of every level, every
 // rulebook. Each is made once and read by all steps that need it; nothing here looks at a feature.
 //
-// A context keeps one and fills it anew for every batch, so that its memory is allocated once. What grows with the
-// batch is taken of the context's memory; std::bad_alloc where that has no more. Then nothing here is of use until
+// A context keeps one and fills it anew for every batch, so that its memory is allocated once. Memory that grows with
+// the batch is taken of the context's memory; std::bad_alloc where that has no more. Then nothing here is of use until
 // Voxelize.
 
 #include <cstdint>

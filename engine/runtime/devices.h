@@ -25,7 +25,7 @@ struct Device {
   std::string id = "cpu";          // or "cuda:0"
   std::string name;                // "NVIDIA H200"; "" for the CPU, as the next
   std::string compute_capability;  // "9.0"
-  // Of the host's memory that contexts of the device compute with; outlives the device. Null: without a limit.
+  // Counts the host's memory that contexts of the device compute with; outlives the device. Null: without a limit.
   MemoryBudget* memory_budget = nullptr;
   // Of a GPU; null for the CPU. The pool goes last: streams and contexts hold memory of it.
   std::unique_ptr<DevicePool> pool;

@@ -36,7 +36,8 @@ constexpr int kMaxAcceptsPerTurn = 64;  // others get their turn in between
 constexpr int kMaxEvents = 64;
 constexpr std::chrono::milliseconds kPause(100);  // where nothing can be accepted
 
-// What epoll reports with an event. Connections have ids from kFirstConnection on; below are listeners, by index.
+// The number that epoll reports with an event. Connections have ids from kFirstConnection on; below are listeners, by
+// index.
 constexpr uint64_t kWakeUp = 1'000;
 constexpr uint64_t kFirstConnection = 1'001;
 

@@ -74,7 +74,7 @@ class Acceptor {
     // Connections at a time. 0: as many as DescriptorLimit has room for, two descriptors each, with a reserve for files
     // and HTTP; at most 10,000.
     int64_t max_connections = 0;
-    // Of one client. 0: a quarter of max_connections, for many vehicles may stand behind one address.
+    // The same of one client. 0: a quarter of max_connections, for many vehicles may stand behind one address.
     int64_t max_client_connections = 0;
     absl::Duration first_bytes_timeout = absl::Seconds(10);
     // TCP_USER_TIMEOUT: sent bytes that are not acknowledged for so long end the connection. 0: the system's (minutes).

@@ -200,7 +200,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // Of the skeleton. Called before the bytes are gathered.
+  // Counts bytes of the skeleton, before they are gathered.
   absl::Status Count(int64_t num_bytes) {
     num_skeleton_bytes_ += num_bytes;
     if (num_skeleton_bytes_ <= MessageLimits::kMaxSkeletonBytes) return absl::OkStatus();

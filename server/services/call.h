@@ -6,7 +6,8 @@
 // Every method is served by gRPC's generic callback API, since a call of a registered method is invisible until its
 // request is there: a client could open any number.
 //
-// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). What the engine holds may keep it longer.
+// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). Tasks that the engine holds may keep it
+// longer.
 // - Threads: gRPC, the engine and the timers call in from any thread, also from within StartRead, StartWrite and
 // Finish.
 //   Those are called without a lock. Nothing blocks.

@@ -168,7 +168,7 @@ class InferStreamCall final : public Call {
 
   // Holds the bytes of a message; in place of so many that are held for it already.
   absl::StatusOr<HeldBytes> HoldMessage(int64_t bytes, int64_t in_place_of) {
-    // What gives way to this frame makes room for it: without, the stream would be left with its older frame.
+    // A frame that gives way to this one makes room for it. Else the stream would be left with its older frame.
     if (session_of_reader_ != nullptr) in_place_of += session_of_reader_->BytesAheadOfNext();
     return parts().bytes->Hold(ByteKind::kFrame, client(), bytes, in_place_of);
   }

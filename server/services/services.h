@@ -42,7 +42,7 @@ class Services {
   grpc::CallbackGenericService* generic_service() { return &router_; }
   HealthService& health() { return health_; }
 
-  // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. What was accepted before goes on.
+  // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
   void StartDraining() { calls_.StartDraining(); }
   // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
   // have not.

@@ -68,8 +68,8 @@ class ClientTurns {
     std::map<const ServedModel*, Version> versions;  // with tasks
     double waiting_cost = 0;                         // of the tasks that have not been promoted
     int64_t num_waiting = 0;                         // number of those
-    // What the client had of the level lately: its cost, as of `had_until`, and since when it is known. The times count
-    // the cost of all that ran.
+    // The device time that the client had of the level lately: its cost, as of `had_until`, and since when it is known.
+    // The times count the cost of all that ran.
     double had = 0;
     double had_until = 0;
     double since = 0;

@@ -27,7 +27,7 @@ namespace voxserve {
 
 class TaskQueue {
  public:
-  // What waits of one version.
+  // The tasks of one version that wait.
   struct Version {
     int64_t num_tasks = 0;
     std::map<int, int64_t> num_by_level;  // levels with tasks
@@ -64,7 +64,7 @@ class TaskQueue {
   // newest of the client that holds most by `size` (requests, bytes); nullptr: none.
   WaitingTask* LeastUrgent(const std::string& name, int64_t Load::*size) const;
 
-  // What the clients hold of a model's queue at one priority.
+  // The clients' holds of a model's queue at one priority.
   struct Holds {
     int64_t num_clients = 0;  // that hold something, and the one that is asked for
     Load own;                 // of the one that is asked for
@@ -90,7 +90,7 @@ class TaskQueue {
     Load load;
     std::set<WaitingTask*, ByArrival> tasks;
   };
-  // Of one model and priority.
+  // They belong to one model and priority.
   struct Priority {
     Load all;
     absl::flat_hash_map<std::string, Hold> by_client;  // with tasks

@@ -3,7 +3,7 @@
 // TurnOrder tells whose turn it is, among clients with equal shares of the device.
 //
 // - Virtual time is the device time that a client has had who always had its share.
-// - Ready: a client whose turn is due. Of those the most urgent comes first.
+// - Ready: a client whose turn is due. The most urgent of them comes first.
 // - Overdue: a client that has been ready for so long that its request would have run by now, had it run at the
 //   client's share of the device alone. Overdue clients come before all others, the longest overdue first: so whatever
 //   urgency others claim, and however many others come, nobody waits for ever.

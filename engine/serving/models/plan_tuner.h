@@ -54,7 +54,7 @@ class PlanTuner {
     PlanStore* store = nullptr;
     EngineObserver* observer = nullptr;  // may be null
     MemoryBudget* memory = nullptr;      // may be null
-    // Of all searches together.
+    // These bound all searches together.
     int64_t max_scans = 200;
     int64_t max_scan_bytes = int64_t{256} << 20;
     absl::Duration max_scan_age = absl::Hours(1);

@@ -204,7 +204,7 @@ TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
 
 TEST_F(AcceptorTest, SilentConnectionsGiveWay) {
   StartWith({.max_connections = 4, .max_client_connections = 2, .first_bytes_timeout = absl::Hours(1)});
-  // Of one client: the older one goes.
+  // Between two of one client, the older one goes.
   RawClient older = RawClient::To(port());
   ASSERT_TRUE(watcher_.AwaitOpen(1));
   RawClient newer = RawClient::To(port());

@@ -1,6 +1,7 @@
 #pragma once
 
-// What tests of the acceptor share: a client that speaks bytes, and what watches an acceptor. Every wait has a limit.
+// Shared by the tests of the acceptor: a client that speaks bytes, and what watches an acceptor. Every wait has a
+// limit.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-// What parsing costs: every allocation of this thread is counted, and can be made to fail. That needs an operator new
-// of our own, for this whole program.
+// Tests of the cost of parsing: every allocation of this thread is counted, and can be made to fail. That needs an
+// operator new of our own, for this whole program.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -151,7 +151,7 @@ TEST(MessageParserTest, DepthWithinMessagesCountsThemToo) {
   }
 }
 
-// What the bound on memory counts on: a value on the wire is one object at most.
+// The bound on memory counts on this: a value on the wire is one object at most.
 TEST(MessageParserTest, RequestsHaveNoPackedFields) {
   const auto expect_none = [](const auto& self, const google::protobuf::Descriptor& type) -> void {
     for (int i = 0; i < type.field_count(); ++i) {

@@ -158,7 +158,7 @@ std::string RandomMessage(const Descriptor& type, size_t max_bytes, std::mt19937
     if (OneIn(10, random)) {
       value = RandomValue(static_cast<int>(100 + Draw(1000, random)), kTypes[Draw(3, random)], 0, random);
     } else if (OneIn(20, random)) {
-      // Of a known number. Wire types that fit would have to hold what the field wants: all of ours do.
+      // Fields of a known number. Wire types that fit would have to hold what the field wants: all of ours do.
       value = RandomValue(field.number(), kTypes[Draw(3, random)], 0, random);
     } else {
       value = RandomField(field, max_bytes - bytes.size(), random);

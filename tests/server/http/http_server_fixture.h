@@ -29,7 +29,7 @@ class HttpServerFixture : public testing::Test {
     server_ = *std::move(server);
   }
 
-  // What the server sends for the bytes, whole.
+  // Returns all that the server sends for the bytes.
   std::string Ask(const std::string& bytes) {
     RawConnection connection(server_->port());
     connection.Send(bytes);

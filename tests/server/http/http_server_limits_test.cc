@@ -1,4 +1,4 @@
-// What clients can do to the HTTP server on purpose: the next probe is answered, memory and time are bounded.
+// Attacks on the HTTP server: the next probe is answered, memory and time are bounded.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -165,7 +165,7 @@ TEST_F(HttpServerLimitsTest, SilentConnectionsAtOnceLeaveRoomForProbes) {
   ExpectProbesAreAnswered(100);
 }
 
-// What probes get over sockets that are there already. It checks nothing by itself: UndefinedBehaviorSanitizer needs
+// Probes over sockets that are there already. It checks nothing by itself: UndefinedBehaviorSanitizer needs
 // descriptors for its checks.
 struct Answers {
   Answers(std::vector<RawConnection>* probes, int port) {

@@ -1,5 +1,5 @@
-// What clients get of one batcher: places in its queue, admission, and their part of a batch. Where times matter, a
-// batch takes 2 ms and 4 ms a request.
+// Tests of the shares that clients get of one batcher: places in its queue, admission, and their part of a batch. Where
+// times matter, a batch takes 2 ms and 4 ms a request.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
