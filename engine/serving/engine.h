@@ -41,8 +41,8 @@ class Engine {
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
-    // Of the host's memory: weights and what batches compute with are reserved in it. Outlives the engine, its results
-    // and its clients' answers. Null: without a limit.
+    // Counts the host's memory: weights and what batches compute with are reserved in it. Outlives the engine, its
+    // results and its clients' answers. Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
     std::string plan_dir;                // folder of tuned plans; "": the models' own
     std::string engine_version;          // tuned plans of another are not used

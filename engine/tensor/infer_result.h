@@ -44,8 +44,8 @@ struct InferResult {
   // INVALID_ARGUMENT where the sample alone, of its batch, is at fault (missing field, too many voxels): then there are
   // counts at most. InferTask::done gets this error, or a result that is OK.
   absl::Status status;
-  // Of the outputs' rows of points, for as long as a copy of the result is there. Whoever takes the bytes out of the
-  // result answers for them. Null: none. It ends after the rows.
+  // Holds the memory of the outputs' rows, for as long as a copy of the result is there. Whoever takes the bytes out of
+  // the result answers for them. Null: none. It ends after the rows.
   std::shared_ptr<MemoryBudget::Reservation> memory;
   // The outputs that the model has and the request asked for; one without rows is there too. Rows of points are those
   // of the cloud, or of the newest sweep.

@@ -61,8 +61,7 @@ class ModelCall final : public RequestCall {
     }
     Response response;
     response.mutable_versions()->Add(versions->begin(), versions->end());
-    absl::StatusOr<grpc::ByteBuffer> answer = Serialize(response);
-    answer.ok() ? End(absl::OkStatus(), *std::move(answer)) : End(answer.status());
+    EndWith(response);
   }
 
   void OnEnded(const absl::Status& status) override {

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/logging.h"
 #include "server/codec/grpc_status.h"
+#include "server/codec/message_parser.h"
 #include "server/sockets/peer.h"
 
 namespace voxserve {
@@ -182,6 +184,15 @@ bool RequestCall::End(const absl::Status& status, std::optional<grpc::ByteBuffer
   OnEnded(status);
   Advance();
   return true;
+}
+
+void RequestCall::EndWith(const google::protobuf::Message& last, HeldBytes held) {
+  absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(last);
+  if (bytes.ok()) {
+    End(absl::OkStatus(), *std::move(bytes), std::move(held));
+  } else {
+    End(bytes.status());
+  }
 }
 
 bool RequestCall::has_ended() const {

@@ -6,13 +6,12 @@
 // Every method is served by gRPC's generic callback API, since a call of a registered method is invisible until its
 // request is there: a client could open any number.
 //
-// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). Tasks that the engine holds may keep it
-// longer.
-// - Threads: gRPC, the engine and the timers call in from any thread, also from within StartRead, StartWrite and
-// Finish.
-//   Those are called without a lock. Nothing blocks.
+// - Ownership: OpenCalls owns a call until gRPC is done with it (OnDone). The engine's tasks may keep it longer.
+// - Threads: gRPC, the engine and the timers call in from any thread. StartRead, StartWrite and Finish may call back
+//   at once, so no lock is held around them. Nothing blocks.
 // - Errors: no exception leaves a call. A failed allocation ends it with RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.
 
+#include <google/protobuf/message.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
@@ -132,6 +131,8 @@ class RequestCall : public Call {
   // Sends the last message, if there is one, and the status. The first end counts; false: there was one. `held` is
   // given back when the answer has left.
   bool End(const absl::Status& status, std::optional<grpc::ByteBuffer> last = std::nullopt, HeldBytes held = {});
+  // Ends the call with this message, or with why it cannot be sent.
+  void EndWith(const google::protobuf::Message& last, HeldBytes held = {});
   bool has_ended() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -162,7 +161,7 @@ class InferStreamCall final : public Call {
       case v1::InferStreamRequest::kFrame:
         return OnFrame(std::move(*message.mutable_frame()), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
-        return static_cast<void>(Fail(BadStream("a message has neither a config nor a frame")));
+        return Fail(BadStream("a message has neither a config nor a frame"));
     }
   }
 
@@ -176,12 +175,12 @@ class InferStreamCall final : public Call {
   // A message that cannot be taken is a frame that is answered with the error; without a config there are no frames.
   void OnBadMessage(const absl::Status& why, uint64_t frame_id) {
     if (ReasonOf(why) == error_reason::kMalformed) parts().metrics->OnCallEndedEarly(error_reason::kMalformed);
-    if (session_of_reader_ == nullptr) return static_cast<void>(Fail(why));
+    if (session_of_reader_ == nullptr) return Fail(why);
     PushFrame(frame_id, StreamFrame{.cloud = why}, HeldBytes(), TelemetryOf(absl::StrCat(frame_id)));
   }
 
   void OnConfig(const v1::StreamConfig& message) {
-    if (session_of_reader_ != nullptr) return static_cast<void>(Fail(BadStream("the stream has a config already")));
+    if (session_of_reader_ != nullptr) return Fail(BadStream("the stream has a config already"));
     absl::StatusOr<StreamSession::Config> config = DecodeStreamConfig(message);
     Engine* const engine = parts().engine;
     absl::Status status = config.status();
@@ -195,7 +194,7 @@ class InferStreamCall final : public Call {
       model_ = message.model();
       version_ = message.version();
     }
-    if (!status.ok()) return static_cast<void>(Fail(status));
+    if (!status.ok()) return Fail(status);
 
     config->client = client();
     session_of_reader_ = StreamSession::Create(
@@ -214,8 +213,7 @@ class InferStreamCall final : public Call {
   }
 
   void OnFrame(v1::StreamFrame message, HeldBytes held) {
-    if (session_of_reader_ == nullptr)
-      return static_cast<void>(Fail(BadStream("the first message must be the stream's config")));
+    if (session_of_reader_ == nullptr) return Fail(BadStream("the first message must be the stream's config"));
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
@@ -324,8 +322,10 @@ class InferStreamCall final : public Call {
 
   // ---- the stream's end
 
-  // Ends the stream when the frames that it took are answered. The first end counts; false: there was one.
-  bool Fail(const absl::Status& status) {
+  // Ends the stream when the frames that it took are answered. The first end counts.
+  void Fail(const absl::Status& status) { FailFirst(status); }
+  // The same. False where the stream had its end.
+  bool FailFirst(const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
       if (end_.has_value()) return false;
@@ -418,7 +418,7 @@ class InferStreamCall final : public Call {
       is_silent = SilenceEnds() <= absl::Now();
     }
     if (is_silent) {
-      const bool is_end = Fail(WithReason(
+      const bool is_end = FailFirst(WithReason(
           absl::DeadlineExceededError(
               session == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
                                  : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence))),

@@ -128,12 +128,7 @@ class InferCall final : public RequestCall {
       End(held.status());
       return;
     }
-    absl::StatusOr<grpc::ByteBuffer> bytes = Serialize(response);
-    if (bytes.ok()) {
-      End(absl::OkStatus(), *std::move(bytes), *std::move(held));
-    } else {
-      End(bytes.status());
-    }
+    EndWith(response, *std::move(held));
   }
 
   // Set before the engine has the task.
@@ -166,14 +161,13 @@ class LookupCall final : public RequestCall {
       End(status);
       return;
     }
-    absl::StatusOr<grpc::ByteBuffer> answer = Serialize(response);
-    if (!answer.ok()) {
-      End(answer.status());
-      return;
-    }
     absl::StatusOr<HeldBytes> held =
-        parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(answer->Length()));
-    held.ok() ? End(absl::OkStatus(), *std::move(answer), *std::move(held)) : End(held.status());
+        parts().bytes->Hold(ByteKind::kAnswer, client(), static_cast<int64_t>(response.ByteSizeLong()));
+    if (held.ok()) {
+      EndWith(response, *std::move(held));
+    } else {
+      End(held.status());
+    }
   }
 
   const Lookup lookup_;

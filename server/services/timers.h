@@ -3,9 +3,8 @@
 // Timers calls functions back at their times, from one thread of its own. The limits of calls in time are kept by it.
 //
 // - Threads: thread-safe. A function is called without the lock, so it may set and clear timers; it must not block.
-// - Lifetime: a function may still be running, or about to run, when Clear returns. It should hold a weak_ptr to what
-// it
-//   needs. The destructor waits for the thread; functions that are not due then are not called.
+// - Lifetime: a function may still be running, or about to run, when Clear returns. So it holds a weak_ptr to
+//   the object that it needs. The destructor waits for the thread; functions that are not due then are not called.
 
 #include <cstdint>
 #include <functional>

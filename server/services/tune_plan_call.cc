@@ -132,8 +132,7 @@ class TunePlanCall final : public RequestCall {
       End(result.status());
       return;
     }
-    absl::StatusOr<grpc::ByteBuffer> last = Serialize(Encode(*result));
-    last.ok() ? End(absl::OkStatus(), *std::move(last)) : End(last.status());
+    EndWith(Encode(*result));
   }
 
   // What the engine found it says itself.

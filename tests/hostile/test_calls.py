@@ -69,7 +69,7 @@ def test_05_unread_answers(serve, attack, figure):
     server = serve()
     unread = attack("unread_answers", server, 60)
     client = OrdinaryClient(server.address, timeout=10).ask(20)
-    # Those that came meanwhile.
+    # The calls that came meanwhile wait for their turn.
     time.sleep(1)
     client.ask(5)
     seconds, status = server.terminate(60)

@@ -405,10 +405,7 @@ void Batcher::StopAndRefuse() {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
     while (WaitingTask* task = queue_.FirstToExpire()) {
-      ended.push_back({.task = Remove(task),
-                       .reason = DropReason::kDraining,
-                       .status = WithReason(absl::UnavailableError("the server is shutting down; send to another"),
-                                            error_reason::kDraining)});
+      ended.push_back({.task = Remove(task), .reason = DropReason::kDraining, .status = DrainingError()});
     }
   }
   Answer(std::move(ended));

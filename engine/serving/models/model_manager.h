@@ -48,7 +48,7 @@ class ModelManager {
     absl::Duration poll_interval;   // zero: the repository is looked at when a call asks for it
     ModelTable* models = nullptr;   // outlives the manager, which alone writes to it and empties it at the end
     ModelBuilder::Options builder;  // its observer is the manager's too
-    // Of the host's memory. A version's files, its graph and its weights are reserved in it before they are there.
+    // Counts the host's memory: a version's files, graph and weights are reserved in it before they are there.
     // Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
     // From the manager's thread; both may be empty.

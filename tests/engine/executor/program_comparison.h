@@ -97,7 +97,7 @@ inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph, const PointCloud& cl
   EXPECT_TRUE(fell_back);
 }
 
-// Likewise of two million points in few voxels: the maps would be made for two million voxels.
+// The same limit holds for two million points in few voxels: the maps would be made for two million voxels.
 inline void ExpectEqualWithMapsOfTheCpu(const Graph& graph) {
   const auto& range_max = graph.voxelize_op().range_max;
   std::mt19937 random(60);

@@ -63,15 +63,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kCloud = v1::InferRequest::kCloudFieldNumber;
-constexpr int kModel = v1::InferRequest::kModelFieldNumber;
-constexpr int kData = v1::PointCloud::kDataFieldNumber;
-constexpr int kFields = v1::PointCloud::kFieldsFieldNumber;
-constexpr int kName = v1::PointField::kNameFieldNumber;
-constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
-constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
-constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
-
 // Counts while `parse` runs.
 template <typename Parse>
 Heap Counted(Heap counted, const Parse& parse) {

@@ -23,17 +23,6 @@ namespace {
 
 using testing::HasSubstr;
 
-// Fields of the messages, by number.
-constexpr int kCloud = v1::InferRequest::kCloudFieldNumber;
-constexpr int kModel = v1::InferRequest::kModelFieldNumber;
-constexpr int kData = v1::PointCloud::kDataFieldNumber;
-constexpr int kFields = v1::PointCloud::kFieldsFieldNumber;
-constexpr int kName = v1::PointField::kNameFieldNumber;
-constexpr int kConfig = v1::InferStreamRequest::kConfigFieldNumber;
-constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
-constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
-constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
-
 absl::Status Parse(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
   return ParseInferRequest(bytes, message);
 }

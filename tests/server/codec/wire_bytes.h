@@ -9,7 +9,20 @@
 #include <random>
 #include <string>
 
+#include "voxserve/v1/inference.pb.h"
+
 namespace voxserve {
+
+// Fields of the messages, by number.
+inline constexpr int kCloud = v1::InferRequest::kCloudFieldNumber;
+inline constexpr int kModel = v1::InferRequest::kModelFieldNumber;
+inline constexpr int kData = v1::PointCloud::kDataFieldNumber;
+inline constexpr int kFields = v1::PointCloud::kFieldsFieldNumber;
+inline constexpr int kName = v1::PointField::kNameFieldNumber;
+inline constexpr int kConfig = v1::InferStreamRequest::kConfigFieldNumber;
+inline constexpr int kFrame = v1::InferStreamRequest::kFrameFieldNumber;
+inline constexpr int kFrameId = v1::StreamFrame::kFrameIdFieldNumber;
+inline constexpr int kFrameCloud = v1::StreamFrame::kCloudFieldNumber;
 
 // One varint; num_bytes: how many it takes at least, so that it may be longer than it need be.
 std::string Varint(uint64_t value, int num_bytes = 1);
