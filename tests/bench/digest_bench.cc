@@ -50,6 +50,7 @@
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/core/thread_pool.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/varied_scans.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/paths.h"
 #include "tests/support/real_scans.h"
@@ -88,28 +89,11 @@ Scan GoldenScan070() {
 Scan ScanOf(const support::RealScan& scan) { return {scan.name, scan.path(), scan.format}; }
 
 std::optional<Scan> ScanNamed(const std::string& name) {
-  for (const Scan& scan :
-       {ScanOf(support::kSemanticKittiScan), ScanOf(support::kNuScenesSweeps), ScanOf(support::kNuScenesKeyFrame),
-        ScanOf(support::kWaymoFrame), GoldenScan063(), GoldenScan070()}) {
+  if (const auto scan = support::RealScanNamed(name)) return ScanOf(*scan);
+  for (const Scan& scan : {GoldenScan063(), GoldenScan070()}) {
     if (scan.name == name) return scan;
   }
   return std::nullopt;
-}
-
-// With a fifth field, t, as if three sweeps took turns; of a cloud with four.
-absl::StatusOr<PointCloud> Timed(const PointCloud& cloud) {
-  constexpr int64_t kFields = 5;
-  std::vector<float> values(cloud.num_points() * kFields);
-  std::vector<std::string> names;
-  for (const PointField& field : cloud.layout().fields) {
-    cloud.ReadField(field, 0, cloud.num_points(), values.data() + names.size(), kFields);
-    names.push_back(field.name);
-  }
-  names.emplace_back("t");
-  for (size_t i = 0; i < cloud.num_points(); ++i) {
-    values[i * kFields + kFields - 1] = 0.1f * static_cast<float>(i % 3) - 0.05f;
-  }
-  return PointCloud::FromFloats(names, values.data(), cloud.num_points());
 }
 
 absl::StatusOr<PointCloud> Read(const Scan& scan) {
@@ -122,7 +106,7 @@ absl::StatusOr<PointCloud> Read(const Scan& scan) {
     ++layout.num_points;
   }
   ASSIGN_OR_RETURN(PointCloud cloud, PointCloud::Create(std::move(layout), std::move(bytes)));
-  return scan.is_timed ? Timed(cloud) : cloud;
+  return scan.is_timed ? WithTime(cloud) : cloud;
 }
 
 const char* ShortName(support::Device device) { return device == support::Device::kCpu ? "cpu" : "cuda"; }

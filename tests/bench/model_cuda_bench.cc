@@ -6,13 +6,13 @@
 // searches a plan on that scan first. --kernels adds what ran on the device, by CUPTI, after the times. One row of a
 // Markdown table a call; --header prints its head.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +22,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/bench/cuda_activity.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/real_scans.h"
 
@@ -49,17 +50,10 @@ T OrDie(absl::StatusOr<T> value) {
 }
 
 PointCloud ReadScanNamed(const std::string& name) {
-  for (const support::RealScan& scan :
-       {support::kSemanticKittiScan, support::kNuScenesSweeps, support::kNuScenesKeyFrame, support::kWaymoFrame}) {
-    if (name == scan.name) return OrDie(support::ReadScan(scan.format, scan.path()));
-  }
+  const std::optional<support::RealScan> scan = support::RealScanNamed(name);
+  if (scan) return OrDie(support::ReadScan(scan->format, scan->path()));
   std::cerr << "no scan is named " << name << std::endl;
   std::exit(2);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void PrintHeader() {
@@ -113,15 +107,14 @@ int Run(const Options& options) {
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     for (const StageTime& time : last.stages) stage_ms[time.stage].push_back(absl::ToDoubleMilliseconds(time.duration));
   }
-  std::sort(ms.begin(), ms.end());
   const InferResult& sample = last.samples[0];
   std::string row =
       absl::StrFormat("| %s | %s | %s | %d | %d | %d | %d | %.3f | %.3f |", model.graph.name, options.scan,
                       options.is_tuned ? "tuned" : "default", options.batch, cloud.num_points(), sample.counts.voxels,
-                      sample.boxes().size(), Median(ms), ms[ms.size() * 99 / 100]);
+                      sample.boxes().size(), Percentile(ms, 0.5), Percentile(ms, 0.99));
   for (const Stage stage : kStages) {
     const std::vector<double>& times = stage_ms[stage];
-    row += times.empty() ? " |" : absl::StrFormat(" %.3f |", Median(times));
+    row += times.empty() ? " |" : absl::StrFormat(" %.3f |", Percentile(times, 0.5));
   }
   std::puts(row.c_str());
   std::fflush(stdout);

@@ -1,17 +1,14 @@
 // Whole networks on a GPU, from points in host memory to labels in host memory.
 //
 //   network_cuda_bench                                    time, then count, each in a process of its own
-//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached; then how far
-//   a trained network's logits are from the golden ones
+//   network_cuda_bench time  [--runs N] [--filter TEXT]   latencies by the host's clock, nothing attached
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
 //   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
 //
 // Weights are random (only shapes matter for time), scans are real. Tables are Markdown. What these networks answer is
-// digest_bench's.
+// digest_bench's, how far a trained one is from golden answers accuracy_bench's.
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,8 +25,8 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
-#include "tests/engine/golden_scan.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
@@ -102,11 +99,6 @@ class Prepared {
   std::vector<const PointCloud*> clouds_;
 };
 
-double Percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];
-}
-
 std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::StrFormat("%.2fx", theirs / ours); }
 std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
 
@@ -148,50 +140,6 @@ void Time(const std::vector<NetworkCase>& cases, int num_runs) {
   std::puts(
       "\ndevice MiB: all that our memory pool holds of the device. CUDA's context and what cuBLAS keeps of its own are "
       "not in it.");
-}
-
-// The trained network on a golden scan, by precision.
-void Accuracy() {
-  constexpr const char* kScan = "pandaset_070";  // the one with all logits
-  const LoadedModel model = OrDie(LoadMinkUNetModel());
-  const GoldenScan scan = OrDie(LoadGoldenScan(kScan));
-  const std::vector<int64_t> voxels = scan.PointToVoxel();
-  const auto classes = static_cast<size_t>(scan.num_classes);
-  std::printf("\nThe trained MinkUNet on %s against the golden logits and labels:\n\n", kScan);
-  std::puts("| precision | largest error of a logit | labels equal | of points | |\n|---|--:|--:|--:|--:|");
-  for (const Precision precision :
-       {Precision::kFloat32, Precision::kTfloat32, Precision::kFloat16, Precision::kBfloat16}) {
-    const std::unique_ptr<DeviceRunner> runner = OrDie(DeviceRunner::Create({.device = support::Device::kCuda}));
-    const ConvPlan plan =
-        DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(), precision == Precision::kTfloat32);
-    const Program program =
-        OrDie(runner->Compile(model.graph, {.device = support::Device::kCuda, .precision = precision, .plan = plan}));
-    const BatchOutput output = runner->Run(program, {&scan.cloud}, /*return_scores=*/true);
-    if (!output.status.ok() || !output.samples[0].status.ok()) {
-      std::cerr << (output.status.ok() ? output.samples[0].status : output.status) << std::endl;
-      std::exit(1);
-    }
-    const InferResult& sample = output.samples[0];
-    if (sample.labels().size() != voxels.size() || sample.scores().size() != voxels.size() * classes) {
-      std::cerr << kScan << ": other sizes than the golden ones" << std::endl;
-      std::exit(1);
-    }
-    float largest_error = 0;
-    int64_t num_equal = 0;
-    for (size_t i = 0; i < voxels.size(); ++i) {
-      const float* const golden = scan.LogitsOf(voxels[i]);
-      for (size_t c = 0; c < classes; ++c) {
-        const float error = std::abs(sample.scores()[i * classes + c] - golden[c]);
-        largest_error = std::isnan(error) ? INFINITY : std::max(largest_error, error);
-      }
-      num_equal += sample.labels()[i] == scan.labels[i] ? 1 : 0;
-    }
-    std::puts(absl::StrFormat("| %s | %.2g | %d | %d | %.3f%% |", NameOf(precision), largest_error, num_equal,
-                              scan.num_points(),
-                              100 * static_cast<double>(num_equal) / static_cast<double>(scan.num_points()))
-                  .c_str());
-    std::fflush(stdout);
-  }
 }
 
 void Count(const std::vector<NetworkCase>& cases, int num_runs) {
@@ -296,7 +244,6 @@ int Main(int argc, char** argv) {
               kernels::ThreadPool::AvailableCpus(), num_runs);
   if (mode == "time") {
     Time(cases, num_runs);
-    Accuracy();
   } else if (mode == "count") {
     Count(cases, num_runs);
   } else if (mode == "groupings") {

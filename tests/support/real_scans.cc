@@ -61,4 +61,26 @@ std::vector<std::string> FeaturesOf(ScanFormat format) {
 
 std::string RealScan::path() const { return absl::StrCat(SharedData(), "/", file); }
 
+std::optional<RealScan> RealScanNamed(const std::string& name) {
+  for (const RealScan& scan : {kSemanticKittiScan, kNuScenesSweeps, kNuScenesKeyFrame, kWaymoFrame}) {
+    if (name == scan.name) return scan;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> LaterFramesOf(const RealScan& scan) {
+  switch (scan.format) {
+    case ScanFormat::kKitti:
+      return {"semantickitti-00/000001.bin", "semantickitti-00/000002.bin"};
+    case ScanFormat::kWaymo:
+      return {"waymo/seq_0_frame_101.bin", "waymo/seq_0_frame_102.bin"};
+    case ScanFormat::kNuScenes:
+      return {"nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611896734.pcd.bin",
+              "nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151612397179.pcd.bin"};
+    case ScanFormat::kNuScenesSweeps:
+      break;
+  }
+  return {};
+}
+
 }  // namespace voxserve::support

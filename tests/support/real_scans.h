@@ -3,6 +3,7 @@
 // Real scans as clouds, each in the layout of its files. Where they lie: paths.h.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,11 @@ inline constexpr RealScan kNuScenesKeyFrame = {
     "nuscenes/keyframe", ScanFormat::kNuScenes,
     "nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611446636.pcd.bin", 34720};
 inline constexpr RealScan kWaymoFrame = {"waymo/frame_100", ScanFormat::kWaymo, "waymo/seq_0_frame_100.bin", 177125};
+
+// The scan of that name, or nothing.
+std::optional<RealScan> RealScanNamed(const std::string& name);
+
+// The files, under SharedData(), of the frames that follow the scan in its drive.
+std::vector<std::string> LaterFramesOf(const RealScan& scan);
 
 }  // namespace voxserve::support

@@ -1,0 +1,41 @@
+#pragma once
+
+// Inputs that differ, made of real scans: a benchmark that repeats one input measures full caches and sizes that were
+// guessed right. The same arguments give the same bytes on every machine.
+//
+// Every function takes packed clouds, as ReadScan and FromFloats make them. Errors end the program.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/tensor/point_cloud.h"
+#include "tests/support/real_scans.h"
+
+namespace voxserve::bench {
+
+// The scan turned about z by any angle, thinned to 80% to 100% of its points, and shifted by up to 2 m along x and y
+// and 0.1 m along z. The fields keep their types: float16 coordinates are rounded to float16 again.
+PointCloud VariedScan(const PointCloud& scan, uint32_t seed);
+
+// `count` varied scans. Those of index i come from frame i modulo the number of frames.
+std::vector<PointCloud> VariedScans(const std::vector<PointCloud>& frames, int count, uint32_t seed);
+
+// The first `share` (0 to 1) of the points by their direction from the origin: a sector about z. Unlike a thinned scan
+// it keeps the density of the scan, and so the number of a voxel's neighbours.
+PointCloud Sector(const PointCloud& scan, double share);
+
+// The clouds side by side, `spacing_m` apart, in rows and columns. All of one layout; one or more.
+PointCloud SideBySide(const std::vector<PointCloud>& clouds, float spacing_m);
+
+// With one field more, t in s, as if three sweeps took turns: -0.05, 0.05 and 0.15. Every field is float32 afterwards.
+PointCloud WithTime(const PointCloud& cloud);
+
+// The frames of the drive that the scan belongs to, the scan first; those that are not there are left out.
+std::vector<PointCloud> DriveOf(const support::RealScan& scan);
+
+// Writes the named fields of every point as float32, in their canonical units, one point after the other.
+absl::Status WriteFloats(const PointCloud& cloud, const std::vector<std::string>& fields, const std::string& path);
+
+}  // namespace voxserve::bench
