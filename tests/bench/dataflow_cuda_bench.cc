@@ -2,29 +2,36 @@
 // (engine/ops/conv/dataflow.h), in every block that it has, beside the first of them. fp16, summed in fp32, with bias
 // and ReLU. Results are compared, and the program fails where they differ by more than rounding.
 //
-//   dataflow_cuda_bench [layers]     layers: one table more a network, by convolution
+//   dataflow_cuda_bench [layers [WIDTH]]    layers: two tables more a network, by convolution
+//   dataflow_cuda_bench profile [WIDTH]     every convolution once by the default plan, for a profiler: in an NVTX
+//   range
+//                                           "layer=<name>", between cudaProfilerStart and cudaProfilerStop
 //
-// Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the small levels find them in
-// the second-level cache, as they do in the network.
+// WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). layer_profile.py runs both
+// and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
+// small levels find them in the second-level cache, as they do in the network.
 
 #include <cuda_fp16.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/compiler/plan.h"
 #include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
+#include "nvtx3/nvToolsExt.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/test_device.h"
@@ -68,6 +75,14 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   return plans;
 }
 
+// What the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not serve
+// that.
+ConvPlan DefaultPlan(const ScanConvolution& conv) {
+  const std::vector<ConvPlan> plans = PlansOf(conv);
+  const auto found = std::find(plans.begin(), plans.end(), kDefaultCudaConvPlan);
+  return found == plans.end() ? plans.front() : *found;
+}
+
 std::string NameOf(Dataflow dataflow) { return absl::AsciiStrToLower(DataflowOf(dataflow).name()); }
 
 std::string NameOf(const ConvPlan& plan) {
@@ -103,20 +118,43 @@ class Bench {
 
   void Run(double width, bool by_layer) {
     ScanConvolutions convs(width);
-    int64_t in_values = 0, out_values = 0;
-    for (const ScanConvolution& conv : convs.all()) {
-      const ConvShape& shape = conv.shape;
-      in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(shape.in_channels));
-      out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(shape.out_channels));
-    }
-    in_ = RandomHalves(in_values, 0.5f);
-    out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
+    Allocate(convs);
     std::vector<Times> times;
     for (const ScanConvolution& conv : convs.all()) times.push_back(Measure(conv, convs.context()));
     std::printf("\n### MinkUNet %.1fx, sums over its convolutions\n\n", width);
     PrintSums(convs.all(), times);
-    if (by_layer) PrintLayers(convs.all(), times);
+    if (by_layer) {
+      PrintLayers(convs.all(), times);
+      PrintRates(convs, times);
+    }
     std::fflush(stdout);
+  }
+
+  // Every convolution twice, the second time for a profiler.
+  void Profile(double width) {
+    ScanConvolutions convs(width);
+    Allocate(convs);
+    for (const ScanConvolution& conv : convs.all()) {
+      const ConvPlan plan = DefaultPlan(conv);
+      const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
+      const std::unique_ptr<DeviceArray<__half>> weights = PackedWeights(conv, dataflow);
+      StepContext context = convs.context();
+      const ConvRun run{.context = context,
+                        .plan = plan,
+                        .shape = conv.shape,
+                        .rulebook = conv.rulebook,
+                        .operands = Operands(conv, weights->data())};
+      const DeviceArray<char> scratch(Device::kCuda, dataflow.WorkspaceBytes(run));
+      context.scratch = scratch.data();
+      ExpectOk(dataflow.Launch(run));
+      support::Synchronize();
+      ExpectCudaSuccess(cudaProfilerStart());
+      nvtxRangePushA(absl::StrCat("layer=", conv.name).c_str());
+      ExpectOk(dataflow.Launch(run));
+      nvtxRangePop();
+      support::Synchronize();
+      ExpectCudaSuccess(cudaProfilerStop());
+    }
   }
 
   // Whether all gave the same, up to rounding.
@@ -126,6 +164,16 @@ class Bench {
   // Gather-GEMM-scatter rounds products to fp16 between its passes.
   static constexpr float kTolerance = 0.01f;
   static constexpr int32_t kMaxChannels = 512;
+
+  void Allocate(const ScanConvolutions& convs) {
+    int64_t in_values = 0, out_values = 0;
+    for (const ScanConvolution& conv : convs.all()) {
+      in_values = std::max(in_values, conv.tables.num_in_rows * Pitch(conv.shape.in_channels));
+      out_values = std::max(out_values, conv.tables.num_out_rows * Pitch(conv.shape.out_channels));
+    }
+    in_ = RandomHalves(in_values, 0.5f);
+    out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
+  }
 
   static std::unique_ptr<DeviceArray<__half>> PackedWeights(const ScanConvolution& conv, const ConvDataflow& dataflow) {
     const ConvShape& shape = conv.shape;
@@ -275,15 +323,57 @@ class Bench {
     }
   }
 
+  // The rows that an implicit GEMM multiplies: every tile of 64 rows has each offset that one of its rows has.
+  static int64_t IssuedRows(const ScanConvolution& conv, const StepContext& context) {
+    const kernels::TilesView tiles = context.device_geometry->tiles(conv.rulebook);
+    const int64_t num_tiles = (conv.tables.num_out_rows + kernels::kMaskTileRows - 1) / kernels::kMaskTileRows;
+    std::vector<uint32_t> masks(static_cast<size_t>(num_tiles * kernels::MaskWords(tiles.num_offsets)));
+    support::CopyFromDevice(Device::kCuda, masks.data(), tiles.masks, masks.size() * sizeof(uint32_t));
+    int64_t offsets = 0;
+    for (const uint32_t word : masks) offsets += std::popcount(word);
+    return offsets * kernels::kMaskTileRows;
+  }
+
+  // Products a second of the default plan: of the pairs alone, and of all that tiles hold.
+  static void PrintRates(ScanConvolutions& convs, const std::vector<Times>& times) {
+    std::puts(
+        "\nThe default plan's products. issued: with the zeros of tiles of 64 rows; a kernel that takes more rows at "
+        "once"
+        " or pads channels multiplies more.\n\n"
+        "| first of | times | in | out | us | best block us | useful GFLOP | issued GFLOP | issued / useful |"
+        " useful TFLOP/s | issued TFLOP/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    const StepContext context = convs.context();
+    for (size_t i = 0; i < convs.all().size(); ++i) {
+      const ScanConvolution& conv = convs.all()[i];
+      const ConvPlan plan = DefaultPlan(conv);
+      const Dataflow id = plan.dataflow;
+      if (id != Dataflow::kImplicitGemm) continue;
+      const double us =
+          Best(times[i], [&](const ConvPlan& other) { return other == plan; })->times.back_to_back_ms * 1e3;
+      const double best_us =
+          Best(times[i], [id](const ConvPlan& plan) { return plan.dataflow == id; })->times.back_to_back_ms * 1e3;
+      const double flop_a_row = 2.0 * conv.shape.in_channels * conv.shape.out_channels;
+      const double useful = static_cast<double>(conv.num_pairs()) * flop_a_row * 1e-9;
+      const double issued = static_cast<double>(IssuedRows(conv, context)) * flop_a_row * 1e-9;
+      std::puts(absl::StrFormat("| %s | %d | %d | %d | %.1f | %.1f | %.3f | %.3f | %.2f | %.0f | %.0f |", conv.name,
+                                conv.count, conv.shape.in_channels, conv.shape.out_channels, us, best_us, useful,
+                                issued, issued / useful, useful / us * 1e3, issued / us * 1e3)
+                    .c_str());
+    }
+  }
+
   const DeviceArray<float> bias_{Device::kCuda, std::vector<float>(kMaxChannels, 0.125f)};
   std::unique_ptr<DeviceArray<__half>> in_, out_;
   bool are_equal_ = true;
 };
 
 int Main(int argc, char** argv) {
-  const bool by_layer = argc == 2 && std::strcmp(argv[1], "layers") == 0;
-  if (argc > 1 && !by_layer) {
-    std::fprintf(stderr, "usage: %s [layers]\n", argv[0]);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  double width = 0;
+  const bool is_right = mode.empty() || ((mode == "layers" || mode == "profile") && argc <= 3 &&
+                                         (argc < 3 || (absl::SimpleAtod(argv[2], &width) && width > 0)));
+  if (!is_right) {
+    std::fprintf(stderr, "usage: %s [layers [WIDTH] | profile [WIDTH]]\n", argv[0]);
     return 2;
   }
   if (!support::HasDevice(Device::kCuda)) {
@@ -293,7 +383,12 @@ int Main(int argc, char** argv) {
   std::printf("%s, CUDA %s, medians of %d runs, semantickitti-00/000000, 5 cm, batch 1, fp16\n",
               ListCudaDevices().front().name.c_str(), CudaVersion().c_str(), kNumRuns);
   Bench bench;
-  for (const double width : {0.5, 1.0}) bench.Run(width, by_layer);
+  if (mode == "profile") {
+    bench.Profile(width == 0 ? 1.0 : width);
+    return 0;
+  }
+  const std::vector<double> widths = width == 0 ? std::vector<double>{0.5, 1.0} : std::vector<double>{width};
+  for (const double of_network : widths) bench.Run(of_network, mode == "layers");
   return bench.are_equal() ? 0 : 1;
 }
 
