@@ -351,7 +351,7 @@ class Bench {
       const double us =
           Best(times[i], [&](const ConvPlan& other) { return other == plan; })->times.back_to_back_ms * 1e3;
       const double best_us =
-          Best(times[i], [id](const ConvPlan& plan) { return plan.dataflow == id; })->times.back_to_back_ms * 1e3;
+          Best(times[i], [id](const ConvPlan& other) { return other.dataflow == id; })->times.back_to_back_ms * 1e3;
       const double flop_a_row = 2.0 * conv.shape.in_channels * conv.shape.out_channels;
       const double useful = static_cast<double>(conv.num_pairs()) * flop_a_row * 1e-9;
       const double issued = static_cast<double>(IssuedRows(conv, context)) * flop_a_row * 1e-9;

@@ -79,7 +79,7 @@ class Spconv:
     """spconv's layers. Each convolution names its map, so that the layers of a level share one."""
 
     def __init__(self, on_cuda: bool) -> None:
-        import spconv.pytorch as spconv  # noqa: PLC0415
+        import spconv.pytorch as spconv
 
         self._spconv = spconv
         self._algorithm = spconv.ConvAlgo.MaskImplicitGemm if on_cuda else spconv.ConvAlgo.Native
@@ -117,9 +117,9 @@ class TorchSparse:
     def __init__(self, on_cuda: bool) -> None:
         if not on_cuda:
             raise ImportError("TorchSparse++ runs on a GPU alone")
-        import torchsparse  # noqa: PLC0415
-        import torchsparse.nn as layers  # noqa: PLC0415
-        from torchsparse.nn.utils import fapply  # noqa: PLC0415
+        import torchsparse
+        import torchsparse.nn as layers
+        from torchsparse.nn.utils import fapply
 
         self._torchsparse, self._layers, self._fapply = torchsparse, layers, fapply
 
@@ -146,7 +146,7 @@ class TorchSparse:
         return self._fapply(x, lambda _: features)
 
     def tune(self, network: Any, inputs: Sequence[Any]) -> None:
-        from torchsparse.nn import functional  # noqa: PLC0415
+        from torchsparse.nn import functional
 
         flows = [functional.Dataflow.ImplicitGEMM, functional.Dataflow.FetchOnDemand]
         with tempfile.TemporaryDirectory() as folder:
@@ -168,8 +168,8 @@ PEERS: dict[str, Callable[[bool], Any]] = {"spconv": Spconv, "torchsparse": Torc
 
 def minkunet(peer: Any, width: float, in_channels: int, has_norms: bool) -> Any:
     """MinkUNet (C. Choy et al., CVPR 2019, as in spvnas) of a peer's layers: voxels to a score a voxel and class."""
-    import torch  # noqa: PLC0415
-    from torch import nn  # noqa: PLC0415
+    import torch
+    from torch import nn
 
     widths = [int(width * channels) for channels in BASE_WIDTHS]
 
@@ -241,7 +241,7 @@ def initialise(network: Any) -> None:
 
     Zeros and small numbers would let a GPU run at higher clocks.
     """
-    from torch import nn  # noqa: PLC0415
+    from torch import nn
 
     neighbours = {27: 7, 8: 2}  # by the kernel's volume
     is_first = True
@@ -257,8 +257,8 @@ def initialise(network: Any) -> None:
 
 def busy_ms(run: Callable[[int], None], num_runs: int) -> float:
     """The time a run in which the GPU did anything, by torch.profiler."""
-    import torch  # noqa: PLC0415
-    from torch.autograd import DeviceType  # noqa: PLC0415
+    import torch
+    from torch.autograd import DeviceType
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for i in range(num_runs):
@@ -273,7 +273,7 @@ def busy_ms(run: Callable[[int], None], num_runs: int) -> float:
 
 def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> None:
     """Prints the rows of one scan's inputs."""
-    import torch  # noqa: PLC0415
+    import torch
 
     on_cuda = options.device == "cuda"
     device = torch.device("cuda:0" if on_cuda else "cpu")
@@ -340,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{folder} has no inputs.json; varied_inputs_cuda_bench --save_points writes it", file=sys.stderr)
             return 1
     try:
-        import torch  # noqa: PLC0415
+        import torch
     except ImportError as error:
         print(f"torch is not installed: {error}", file=sys.stderr)
         return 1

@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import numpy as np
+import peer_bench
 import pytest
-
-from bench import peer_bench
 
 SCRIPT = pathlib.Path(peer_bench.__file__)
 
