@@ -77,9 +77,9 @@ def read_profile(text: str) -> dict[str, dict[str, float]]:
             value = (row.get(metric) or "").replace(",", "")
             if not re.fullmatch(r"[\d.]+(e[+-]?\d+)?", value):
                 continue
-            # A share is of the kernel that took longest, which is nearly all of it.
-            sums = metric != TENSOR_SHARE
-            layer[metric] = layer.get(metric, 0.0) + float(value) if sums else max(layer.get(metric, 0.0), float(value))
+            before = layer.get(metric, 0.0)
+            # Shares cannot be added: that of the busiest kernel stands for the layer.
+            layer[metric] = max(before, float(value)) if metric == TENSOR_SHARE else before + float(value)
     return layers
 
 
@@ -96,8 +96,9 @@ def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str,
            options: argparse.Namespace) -> list[str]:
     """The table, line by line."""
     lines = [
-        "| first of | times | in | out | us | best block us | useful TFLOP/s | issued TFLOP/s | L2 MB | read by SMs MB |"
-        " memory MB | tensor cores work % | ncu us | ceiling us | share of the ceiling | bound by | estimate us | ratio |",
+        "| first of | times | in | out | us | best block us | useful TFLOP/s | issued TFLOP/s | L2 MB |"
+        " read by SMs MB | memory MB | tensor cores work % | ncu us | ceiling us | share of the ceiling | bound by |"
+        " estimate us | ratio |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|",
     ]
     sums = {"us": 0.0, "best": 0.0, "ceiling": 0.0, "estimate": 0.0, "useful": 0.0, "issued": 0.0}
@@ -181,8 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not profile:
         print("**No bytes: ncu gave none. The ceiling is that of products alone.**\n")
     print("\n".join(joined(rows, profile, options)))
-    print("\nissued: with the zeros of tiles of 64 rows. share of the ceiling: ceiling us over us. L2: all traffic of the"
-          " second-level cache, between its halves too.")
+    print("\nissued: with the zeros of tiles of 64 rows. share of the ceiling: ceiling us over us. L2: all traffic of"
+          " the second-level cache, between its halves too.")
     return 0
 
 

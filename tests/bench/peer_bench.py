@@ -12,8 +12,8 @@ counted once. Norms are taken as folded into the convolutions' weights, so that 
   spconv       2.3: the mask implicit GEMM, which is its default
   torchsparse  2.1 (TorchSparse++): implicit GEMM and fetch-on-demand, tuned by its own tuner on three of the inputs
 
-Needs torch with CUDA and the library; --device cpu --batch_norm tries spconv's CPU build, which has no bias, in float32. Exits with 1 and says so where
-one of them is missing.
+Needs torch with CUDA and the library; exits with 1 and says so where one of them is missing. spconv's CPU build can be
+tried in float32 by --device cpu --batch_norm, since it has no bias.
 """
 
 from __future__ import annotations
@@ -289,7 +289,8 @@ def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> 
         for i in range(len(voxels)):
             coordinates, features = batch_of(voxels, [(i + sample) % len(voxels) for sample in range(batch)])
             size = (coordinates[:, 1:].max(axis=0) + 1).tolist()
-            batches.append((torch.from_numpy(coordinates).to(device), torch.from_numpy(features).to(device, dtype), size))
+            rows = torch.from_numpy(features).to(device, dtype)
+            batches.append((torch.from_numpy(coordinates).to(device), rows, size))
 
         def tensor(i: int, batches: list[Any] = batches, batch: int = batch) -> Any:
             coordinates, features, size = batches[i % len(batches)]

@@ -69,7 +69,8 @@ def picture(series: Sequence[Series], title: str) -> str:
         begin, end = place(voxels, 10.0**y_low), place(voxels, 10.0**y_high)
         rule(begin, end, "#bbb" if step % 9 == 0 else "#eee")
         if step % 9 == 0:
-            lines.append(f'<text x="{begin[0]:.1f}" y="{begin[1] + 18:.1f}" text-anchor="middle">{number(voxels)}</text>')
+            x, y = begin[0], begin[1] + 18
+            lines.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(voxels)}</text>')
     for step in range(9 * (y_high - y_low) + 1):
         ms = (step % 9 + 1) * 10.0 ** (y_low + step // 9)
         begin, end = place(10.0**x_low, ms), place(10.0**x_high, ms)

@@ -3,6 +3,8 @@
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
+# shellcheck source=tests/gpu/carried_build.sh
+source "$ROOT/tests/gpu/carried_build.sh"
 
 usage() {
   cat <<'HELP'
@@ -77,19 +79,8 @@ mkdir -p "$logs"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What the programs were told when they were built may not be true here.
-export VOXSERVE_SOURCE_DIR=$ROOT VOXSERVE_BINARY_DIR=$build
-if [[ -z ${VOXSERVE_SHARED_DATA:-} ]]; then
-  VOXSERVE_SHARED_DATA=$ROOT/../shared/data
-  [[ -d $VOXSERVE_SHARED_DATA ]] || VOXSERVE_SHARED_DATA=$ROOT/shared/data
-  export VOXSERVE_SHARED_DATA
-fi
+use_carried_build "$build"
 convert_spconv_outputs python3 "$build" || warn "the outputs of spconv were not converted: their tests skip"
-libraries=${LD_LIBRARY_PATH:-}
-for folder in "$build/lib" "$CUBLAS/nvidia/cu13/lib" /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64; do
-  if [[ -d $folder ]]; then libraries+=${libraries:+:}$folder; fi
-done
-export LD_LIBRARY_PATH=$libraries
 
 num_failures=0
 fail() { num_failures=$((num_failures + 1)); }

@@ -3,6 +3,8 @@
 set -euo pipefail
 # shellcheck source=deploy/steps.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
+# shellcheck source=tests/gpu/carried_build.sh
+source "$ROOT/tests/gpu/carried_build.sh"
 
 usage() {
   cat <<'HELP'
@@ -99,11 +101,7 @@ out=$(realpath -m "${out:-$build/gpu/serving.md}")
 logs=$(dirname "$out")/serving
 mkdir -p "$logs"
 work=$(mktemp -d)
-libraries=${LD_LIBRARY_PATH:-}
-for folder in "$build/lib" "$CUBLAS/nvidia/cu13/lib" /usr/local/cuda/lib64; do
-  if [[ -d $folder ]]; then libraries+=${libraries:+:}$folder; fi
-done
-export LD_LIBRARY_PATH=$libraries
+use_carried_build "$build"
 
 # What runs beside the script, by process id.
 running=()

@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# Measures what convolutions cost on a GPU, and peers beside them, in one run. Run it with --help.
+set -euo pipefail
+# shellcheck source=deploy/steps.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
+# shellcheck source=tests/gpu/carried_build.sh
+source "$ROOT/tests/gpu/carried_build.sh"
+
+usage() {
+  cat <<'HELP'
+tests/gpu/fast_path.sh [BUILD] [--out FOLDER] [--only STEP]... [--peers "NAME..."] [--filter TEXT] [--commit ID]
+
+Runs, on a machine with an NVIDIA GPU, the tables of networks and layers. Each step ends within its limit and writes a
+file of its own, STEP.md, beside STEP.log:
+
+  accuracy  accuracy_bench: errors, labels and mIoU of the demo's network by precision             (60 s)
+  networks  varied_inputs_cuda_bench networks: MinkUNet, and the models that voxserve.export writes with random
+            weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism  (180 s)
+  voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
+  layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
+  peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (120 s each)
+
+Nothing is built: BUILD (default build/dev) may have been carried here. Libraries that this machine lacks are found in
+BUILD/lib. Models need Python with NumPy, grpcio and protobuf, peers need torch; without them the report says so.
+
+  --out FOLDER        where files go (default: BUILD/gpu/fast_path); report.md there has all of them
+  --only STEP         this step alone; may be given several times
+  --peers "NAME..."   these alone (default: those of spconv and torchsparse that Python finds)
+  --filter TEXT       of `networks`: only cases whose name has this text
+  --commit ID         what was built, where git cannot tell
+
+Exits with 0 where everything ran, with 1 where a step failed or ran out of time, and with 77 where there is no GPU.
+HELP
+}
+
+build=$BUILD/dev out='' commit='' filter='' peers='' steps=()
+while (($# > 0)); do
+  case $1 in
+    --out | --only | --commit | --filter | --peers)
+      (($# > 1)) || die "$1 needs a value; see --help"
+      case $1 in
+        --out) out=$2 ;;
+        --only) steps+=("$2") ;;
+        --commit) commit=$2 ;;
+        --filter) filter=$2 ;;
+        --peers) peers=$2 ;;
+      esac
+      shift
+      ;;
+    -h | --help) usage && exit ;;
+    -*) die "unknown option $1; see --help" ;;
+    *) build=$1 ;;
+  esac
+  shift
+done
+all=(accuracy networks voxels layers peers)
+((${#steps[@]} > 0)) || steps=("${all[@]}")
+for name in "${steps[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || die "--only takes one of ${all[*]}, not '$name'"
+done
+
+gpu=$(gpus | head -n 1)
+if [[ -z $gpu ]]; then
+  warn "There is no NVIDIA GPU on this machine: nothing was run."
+  exit 77
+fi
+bench=$build/tests/bench
+for program in accuracy_bench varied_inputs_cuda_bench dataflow_cuda_bench; do
+  [[ -x $bench/$program ]] || die "$bench/$program is missing: build it, or name another folder"
+done
+build=$(realpath "$build") bench=$(realpath "$bench")
+out=$(realpath -m "${out:-$build/gpu/fast_path}")
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+own_libraries=${LD_LIBRARY_PATH:-}  # torch brings its own
+use_carried_build "$build"
+
+num_failures=0
+fail() { num_failures=$((num_failures + 1)); }
+
+# measure NAME SECONDS COMMAND...: the command prints out/NAME.md; what it says besides goes to out/NAME.log.
+measure() {
+  local name=$1 limit=$2 begin=$SECONDS status=0
+  shift 2
+  quiet "$name: $*"
+  timeout --kill-after=10 "$limit" "$@" >"$out/$name.md" 2>"$out/$name.log" </dev/null || status=$?
+  if ((status == 0)); then return; fi
+  fail
+  if ((status == 124 || status == 137)); then
+    printf '\n**%s TIMED OUT after %d s**\n' "$name" "$((SECONDS - begin))" >>"$out/$name.md"
+  else
+    # shellcheck disable=SC2016  # Markdown's marks of code
+    printf '\n**%s FAILED with status %d:**\n\n```\n%s\n```\n' "$name" "$status" "$(tail -n 5 "$out/$name.log")" \
+      >>"$out/$name.md"
+  fi
+}
+
+# export_model NAME EXPORTER OPTIONS...: a model with random weights in $work/models/NAME.
+export_model() {
+  local name=$1
+  shift
+  PYTHONPATH=$ROOT/client/python/src${PYTHONPATH:+:$PYTHONPATH} python3 -m voxserve.export "$@" --output "$work/models/$name" \
+    >>"$out/export.log" 2>&1
+}
+
+run_accuracy() { measure accuracy 60 "$bench/accuracy_bench"; }
+
+run_networks() {
+  local options=() missing=() name scan exporter
+  rm -f "$out/export.log"
+  while read -r name scan exporter; do
+    # shellcheck disable=SC2086  # an exporter and its options
+    if export_model "$name" $exporter; then
+      options+=(--model "$work/models/$name" "$scan")
+    else
+      missing+=("$name")
+    fi
+  done <<'MODELS'
+centerpoint-waymo waymo/frame_100 centerpoint --dataset waymo
+centerpoint-nuscenes-0.075 nuscenes/10sweeps centerpoint --dataset nuscenes-0.075
+centerpoint-nuscenes-0.1 nuscenes/10sweeps centerpoint --dataset nuscenes-0.1
+second semantickitti-00/000000 second
+spvcnn semantickitti-00/000000 spvcnn
+minkowski-unet semantickitti-00/000000 minkowski-unet
+minkowski-hypercross semantickitti-00/000000+t minkowski-unet --kernel hypercross --voxel-size 0.05,0.05,0.05,0.1
+MODELS
+  measure networks 180 "$bench/varied_inputs_cuda_bench" networks --seconds 150 --filter "$filter" "${options[@]}"
+  rm -rf "$work/models"
+  if ((${#missing[@]} > 0)); then
+    fail
+    # shellcheck disable=SC2016  # Markdown's marks of code
+    printf '\n**Not exported: %s**\n\n```\n%s\n```\n' "${missing[*]}" "$(tail -n 3 "$out/export.log")" >>"$out/networks.md"
+  fi
+}
+
+run_voxels() {
+  measure voxels 90 "$bench/varied_inputs_cuda_bench" voxels --seconds 75
+  python3 "$ROOT/tests/bench/plot_voxels.py" "$out/voxels.md" --out "$out/voxels.svg" 2>>"$out/voxels.log" || {
+    fail
+    printf '\n**No picture: %s**\n' "$(tail -n 1 "$out/voxels.log")" >>"$out/voxels.md"
+  }
+}
+
+run_layers() {
+  measure layers 150 python3 "$ROOT/tests/bench/layer_profile.py" "$bench/dataflow_cuda_bench" --logs "$out/layers"
+}
+
+run_peers() {
+  local peer scans=()
+  if [[ -z $peers ]]; then
+    for peer in spconv torchsparse; do
+      if python3 -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$peer') is None)"; then
+        peers+="$peer "
+      fi
+    done
+  fi
+  if [[ -z $peers ]]; then
+    printf '**No peer: Python finds neither spconv nor torchsparse.**\n' >"$out/peers.md"
+    return
+  fi
+  measure inputs 60 "$bench/varied_inputs_cuda_bench" --save_points "$work/points" --filter "MinkUNet 1.0x"
+  scans=("$work"/points/*)
+  : >"$out/peers.md"
+  for peer in $peers; do
+    measure "peer-$peer" 120 env "LD_LIBRARY_PATH=$own_libraries" python3 "$ROOT/tests/bench/peer_bench.py" "$peer" "${scans[@]}"
+    printf '\n' | cat "$out/peer-$peer.md" - >>"$out/peers.md"
+  done
+}
+
+if [[ -z $commit ]]; then
+  commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
+  [[ -z $(git -C "$ROOT" status --porcelain 2>/dev/null) ]] || commit+=' and changes'
+fi
+printf '# The fast path on %s\n\n%s, commit %s, %d cores.\n' "$gpu" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$commit" \
+  "$(cores)" >"$out/report.md"
+for name in "${steps[@]}"; do
+  step "$name"
+  "run_$name"
+  printf '\n## %s\n\n' "${name^}" | cat - "$out/$name.md" >>"$out/report.md"
+  cat "$out/$name.md"
+done
+say "written to $out"
+((num_failures == 0))
