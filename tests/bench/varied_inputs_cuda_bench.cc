@@ -76,11 +76,31 @@ T OrDie(absl::StatusOr<T> value) {
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// A value that is made when it is first asked for, once for all copies.
+template <typename T>
+class Lazy {
+ public:
+  Lazy() = default;
+  explicit Lazy(std::function<T()> make) : shared_(std::make_shared<Shared>(Shared{std::move(make), {}})) {}
+
+  const T& operator*() const {
+    if (!shared_->value) shared_->value = shared_->make();
+    return *shared_->value;
+  }
+
+ private:
+  struct Shared {
+    std::function<T()> make;
+    std::optional<T> value;
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
 // A network and the inputs that it runs on.
 struct BenchCase {
   std::string name;
-  std::function<absl::StatusOr<LoadedModel>()> load;
-  std::function<std::vector<PointCloud>()> inputs;
+  Lazy<LoadedModel> model;
+  Lazy<std::vector<PointCloud>> inputs;
   std::vector<int> batches = {1, 2, 4, 8};
   bool is_deterministic = false;
 };
@@ -98,7 +118,7 @@ struct Row {
 // A case on the device, ready to run.
 class Prepared {
  public:
-  Prepared(const BenchCase& c, support::Device device) : case_(c), model_(OrDie(c.load())), inputs_(c.inputs()) {
+  Prepared(const BenchCase& c, support::Device device) : case_(c), model_(*c.model), inputs_(*c.inputs) {
     runner_ = OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
     const bool on_cuda = device == support::Device::kCuda;
     const bool allow_tf32 = model_.config.precision == Precision::kTfloat32;
@@ -170,8 +190,8 @@ class Prepared {
 
  private:
   const BenchCase& case_;
-  const LoadedModel model_;
-  const std::vector<PointCloud> inputs_;
+  const LoadedModel& model_;
+  const std::vector<PointCloud>& inputs_;
   std::unique_ptr<DeviceRunner> runner_;
   Program program_;
 };
@@ -184,22 +204,26 @@ const std::vector<PointCloud>& FramesOf(const support::RealScan& scan) {
   return drive->second;
 }
 
-std::vector<PointCloud> InputsOf(const support::RealScan& scan, bool has_time) {
-  std::vector<PointCloud> inputs = VariedScans(FramesOf(scan), kNumInputs, kSeed);
-  if (has_time) std::transform(inputs.begin(), inputs.end(), inputs.begin(), WithTime);
-  return inputs;
+// The inputs of a scan, which all its cases share.
+Lazy<std::vector<PointCloud>> InputsOf(const support::RealScan& scan, bool has_time) {
+  static auto* const inputs = new std::map<std::pair<std::string, bool>, Lazy<std::vector<PointCloud>>>();
+  const auto make = [scan, has_time] {
+    std::vector<PointCloud> varied = VariedScans(FramesOf(scan), kNumInputs, kSeed);
+    if (has_time) std::transform(varied.begin(), varied.end(), varied.begin(), WithTime);
+    return varied;
+  };
+  return inputs->try_emplace({scan.name, has_time}, make).first->second;
 }
 
 BenchCase CaseOf(const NetworkCase& network) {
+  const auto load = [network] {
+    LoadedModel model{.graph = OrDie(LoadNetwork(network))};
+    model.config.precision = network.precision;
+    return model;
+  };
   return {.name = absl::StrFormat("MinkUNet %.1fx, %s", network.width, network.scan.name),
-          .load = [network]() -> absl::StatusOr<LoadedModel> {
-            absl::StatusOr<Graph> graph = LoadNetwork(network);
-            if (!graph.ok()) return graph.status();
-            LoadedModel model{.graph = *std::move(graph)};
-            model.config.precision = network.precision;
-            return model;
-          },
-          .inputs = [network] { return InputsOf(network.scan, /*has_time=*/false); }};
+          .model = Lazy<LoadedModel>(load),
+          .inputs = InputsOf(network.scan, /*has_time=*/false)};
 }
 
 std::vector<NetworkCase> MinkUNetScans(double width) {
@@ -220,8 +244,8 @@ BenchCase CaseOf(const std::string& folder, const std::string& scan_name) {
     std::exit(2);
   }
   return {.name = absl::StrCat(std::filesystem::weakly_canonical(folder).filename().string(), ", ", scan->name),
-          .load = [folder] { return LoadModelVersion(folder, 1); },
-          .inputs = [scan = *scan, has_time] { return InputsOf(scan, has_time); }};
+          .model = Lazy<LoadedModel>([folder] { return OrDie(LoadModelVersion(folder, 1)); }),
+          .inputs = InputsOf(*scan, has_time)};
 }
 
 std::vector<BenchCase> NetworkCases(const Options& options) {
@@ -261,11 +285,12 @@ std::vector<PointCloud> InputsOfVoxels(double num_voxels) {
 
 std::vector<BenchCase> VoxelCases() {
   std::vector<BenchCase> cases;
+  const BenchCase network = CaseOf(NetworkCase{.network = "minkunet"});
   for (const int num_voxels :
        {1'000, 2'000, 5'000, 10'000, 20'000, 50'000, 100'000, 200'000, 350'000, 500'000, 700'000, 1'000'000}) {
-    BenchCase c = CaseOf(NetworkCase{.network = "minkunet"});
+    BenchCase c = network;
     c.name = absl::StrFormat("MinkUNet 1.0x, about %d voxels", num_voxels);
-    c.inputs = [num_voxels] { return InputsOfVoxels(num_voxels); };
+    c.inputs = Lazy<std::vector<PointCloud>>([num_voxels] { return InputsOfVoxels(num_voxels); });
     c.batches = {1};
     cases.push_back(std::move(c));
   }
@@ -341,7 +366,7 @@ int SavePoints(const Options& options) {
         std::filesystem::path(options.save_points) / absl::StrReplaceAll(network.scan.name, {{"/", "_"}});
     std::filesystem::create_directories(folder);
     const std::vector<std::string> fields = support::FeaturesOf(network.scan.format);
-    const std::vector<PointCloud> inputs = InputsOf(network.scan, /*has_time=*/false);
+    const std::vector<PointCloud>& inputs = *InputsOf(network.scan, /*has_time=*/false);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const absl::Status status = WriteFloats(inputs[i], fields, folder / absl::StrFormat("%02d.bin", i));
       if (status.ok()) continue;

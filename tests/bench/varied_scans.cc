@@ -43,34 +43,39 @@ uint16_t FloatToFloat16(float value) {
 // Uniform in [0, 1). Distributions of the standard library differ between implementations; its engines do not.
 double Uniform(std::mt19937& engine) { return engine() * 0x1p-32; }
 
-std::vector<Position> PositionsOf(const PointCloud& cloud) {
-  std::vector<Position> positions(cloud.num_points());
-  for (size_t axis = 0; axis < kAxes.size(); ++axis) {
+// x, y and z.
+std::array<PointField, 3> AxesOf(const PointCloud& cloud) {
+  std::array<PointField, 3> axes;
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
     const PointField* const field = cloud.FindField(kAxes[axis]);
     if (field == nullptr || field->scale != 1 || field->shift != 0 ||
         (field->type != PointFieldType::kFloat32 && field->type != PointFieldType::kFloat16)) {
       std::cerr << "the cloud has no " << kAxes[axis] << " in float32 or float16 metres" << std::endl;
       std::exit(1);
     }
-    if (!positions.empty()) {
-      cloud.ReadField(*field, 0, cloud.num_points(), positions.data()->data() + axis, /*out_step=*/kAxes.size());
-    }
+    axes[axis] = *field;
+  }
+  return axes;
+}
+
+std::vector<Position> PositionsOf(const PointCloud& cloud) {
+  std::vector<Position> positions(cloud.num_points());
+  const std::array<PointField, 3> axes = AxesOf(cloud);
+  for (size_t axis = 0; axis < axes.size() && !positions.empty(); ++axis) {
+    cloud.ReadField(*cloud.FindField(kAxes[axis]), 0, cloud.num_points(), positions.data()->data() + axis,
+                    /*out_step=*/kAxes.size());
   }
   return positions;
 }
 
-// Appends point i of the cloud to `bytes`, at another position.
-void AppendPoint(const PointCloud& cloud, size_t i, const Position& position, std::string& bytes) {
-  const size_t begin = bytes.size();
-  bytes += cloud.bytes().substr(i * cloud.layout().point_step, cloud.layout().point_step);
-  for (size_t axis = 0; axis < kAxes.size(); ++axis) {
-    const PointField& field = *cloud.FindField(kAxes[axis]);
-    char* const out = bytes.data() + begin + field.offset;
-    if (field.type == PointFieldType::kFloat16) {
+// point: the bytes of one point.
+void Write(const Position& position, const std::array<PointField, 3>& axes, char* point) {
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    if (axes[axis].type == PointFieldType::kFloat16) {
       const uint16_t half = FloatToFloat16(position[axis]);
-      std::memcpy(out, &half, sizeof(half));
+      std::memcpy(point + axes[axis].offset, &half, sizeof(half));
     } else {
-      std::memcpy(out, &position[axis], sizeof(float));
+      std::memcpy(point + axes[axis].offset, &position[axis], sizeof(float));
     }
   }
 }
@@ -84,10 +89,14 @@ PointCloud WithPoints(const PointCloud& like, std::string bytes) {
 // The points for which `move` returns true, at the position that it leaves them.
 PointCloud Moved(const PointCloud& cloud, const std::function<bool(Position&)>& move) {
   std::vector<Position> positions = PositionsOf(cloud);
+  const std::array<PointField, 3> axes = AxesOf(cloud);
+  const size_t step = cloud.layout().point_step;
   std::string bytes;
   bytes.reserve(cloud.bytes().size());
   for (size_t i = 0; i < positions.size(); ++i) {
-    if (move(positions[i])) AppendPoint(cloud, i, positions[i], bytes);
+    if (!move(positions[i])) continue;
+    bytes += cloud.bytes().substr(i * step, step);
+    Write(positions[i], axes, bytes.data() + bytes.size() - step);
   }
   return WithPoints(cloud, std::move(bytes));
 }

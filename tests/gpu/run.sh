@@ -15,8 +15,8 @@ Runs, on a machine with an NVIDIA GPU, what a build holds for it, and prints one
   tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and of the
              others the tests that name CUDA
   sanitizer  compute-sanitizer's memcheck and racecheck over the tests of the kernels
-  bench      the benchmarks whose names have "cuda" in them, and the digests of what networks answer on a GPU, which two
-             processes have to agree on (bench/digest_bench)
+  bench      the benchmarks whose names have "cuda" in them, bench/accuracy_bench, and the digests of what networks
+             answer on a GPU, which two processes have to agree on (bench/digest_bench)
 
 Nothing is built: BUILD (default build/dev) may have been carried here. Neither CMake nor a compiler is needed, and the
 tests read the scans and models of this checkout. Libraries that this machine lacks are found in BUILD/lib.
@@ -223,7 +223,7 @@ run_bench() {
       report '```' "$(<"$work/last")" '```'
     fi
     report ""
-  done < <(matching bench '*cuda*_bench' && matching bench digest_bench)
+  done < <(matching bench '*cuda*_bench' && matching bench accuracy_bench && matching bench digest_bench)
   ((found > 0)) || { fail && report "**no benchmark**" ""; }
 }
 
