@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,6 @@
 #include "engine/compiler/plan.h"
 #include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
-#include "nvtx3/nvToolsExt.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/test_device.h"

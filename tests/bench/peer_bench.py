@@ -10,7 +10,7 @@ the host waits for the device at its end. GPU busy is a run's kernels, copies an
 counted once. Norms are taken as folded into the convolutions' weights, so that each has a bias; --batch_norm runs them.
 
   spconv       2.3: the mask implicit GEMM, which is its default
-  torchsparse  2.1 (TorchSparse++): implicit GEMM and fetch-on-demand, tuned by its own tuner on three of the inputs
+  torchsparse  2.1 (TorchSparse++): implicit GEMM and fetch-on-demand, tuned by its own tuner on two of the inputs
 
 Needs torch with CUDA and the library; exits with 1 and says so where one of them is missing. spconv's CPU build can be
 tried in float32 by --device cpu --batch_norm, since it has no bias.
@@ -301,7 +301,7 @@ def measure(peer: Any, name: str, folder: Path, options: argparse.Namespace) -> 
             if on_cuda:
                 torch.cuda.synchronize()
 
-        peer.tune(network, [tensor(i) for i in range(3)])
+        peer.tune(network, [tensor(i) for i in range(2)])
         for i in range(2 * len(batches) if on_cuda else 0):
             run(i)
         times_ms: list[float] = []

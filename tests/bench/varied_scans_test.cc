@@ -106,6 +106,16 @@ TEST(SideBySideTest, MakesRowsAndColumns) {
   EXPECT_THAT(Column(five, "y"), ElementsAre(0, 0, 0, 10, 10));
 }
 
+TEST(VariedScanDeathTest, NeedsEveryAxisInMetres) {
+  const float flat[] = {1, 2};
+  const PointCloud no_z = *PointCloud::FromFloats({"x", "y"}, flat, 1);
+  EXPECT_EXIT(VariedScan(no_z, 1), ::testing::ExitedWithCode(1), "no z in float32 or float16 metres");
+  PointCloudLayout layout = Halves().layout();
+  layout.fields[1].scale = 0.01;
+  const PointCloud scaled = *PointCloud::Create(layout, std::string(Halves().bytes()));
+  EXPECT_EXIT(Sector(scaled, 0.5), ::testing::ExitedWithCode(1), "no y in float32 or float16 metres");
+}
+
 TEST(SectorTest, KeepsAShareOfThePointsByDirection) {
   const PointCloud scan = Circles(1000), half = Sector(scan, 0.5);
   EXPECT_EQ(half.num_points(), 500u);

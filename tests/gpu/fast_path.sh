@@ -18,7 +18,7 @@ file of its own, STEP.md, beside STEP.log:
             weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism  (180 s)
   voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
   layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
-  peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (120 s each)
+  peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
 
 Nothing is built: BUILD (default build/dev) may have been carried here. Libraries that this machine lacks are found in
 BUILD/lib. Models need Python with NumPy, grpcio and protobuf, peers need torch; without them the report says so.
@@ -91,8 +91,8 @@ measure() {
     printf '\n**%s TIMED OUT after %d s**\n' "$name" "$((SECONDS - begin))" >>"$out/$name.md"
   else
     # shellcheck disable=SC2016  # Markdown's marks of code
-    printf '\n**%s FAILED with status %d:**\n\n```\n%s\n```\n' "$name" "$status" "$(tail -n 5 "$out/$name.log")" \
-      >>"$out/$name.md"
+    printf '\n**%s FAILED with status %d:**\n\n```\n%s\n```\n' "$name" "$status" \
+      "$(tail -n 5 "$out/$name.log")" >>"$out/$name.md"
   fi
 }
 
@@ -100,8 +100,8 @@ measure() {
 export_model() {
   local name=$1
   shift
-  PYTHONPATH=$ROOT/client/python/src${PYTHONPATH:+:$PYTHONPATH} python3 -m voxserve.export "$@" --output "$work/models/$name" \
-    >>"$out/export.log" 2>&1
+  PYTHONPATH=$ROOT/client/python/src${PYTHONPATH:+:$PYTHONPATH} python3 -m voxserve.export "$@" \
+    --output "$work/models/$name" >>"$out/export.log" 2>&1
 }
 
 run_accuracy() { measure accuracy 60 "$bench/accuracy_bench"; }
@@ -130,7 +130,8 @@ MODELS
   if ((${#missing[@]} > 0)); then
     fail
     # shellcheck disable=SC2016  # Markdown's marks of code
-    printf '\n**Not exported: %s**\n\n```\n%s\n```\n' "${missing[*]}" "$(tail -n 3 "$out/export.log")" >>"$out/networks.md"
+    printf '\n**Not exported: %s**\n\n```\n%s\n```\n' "${missing[*]}" "$(tail -n 3 "$out/export.log")" \
+      >>"$out/networks.md"
   fi
 }
 
@@ -163,7 +164,8 @@ run_peers() {
   scans=("$work"/points/*)
   : >"$out/peers.md"
   for peer in $peers; do
-    measure "peer-$peer" 120 env "LD_LIBRARY_PATH=$own_libraries" python3 "$ROOT/tests/bench/peer_bench.py" "$peer" "${scans[@]}"
+    measure "peer-$peer" 180 env "LD_LIBRARY_PATH=$own_libraries" \
+      python3 "$ROOT/tests/bench/peer_bench.py" "$peer" "${scans[@]}"
     printf '\n' | cat "$out/peer-$peer.md" - >>"$out/peers.md"
   done
 }
