@@ -47,6 +47,7 @@ struct CudaContext {
   bool is_grid_clean = true;                     // false where a batch failed meanwhile
   DeviceArena features;                          // the feature pass's buffers and scratch
   PinnedBuffer upload;                           // what goes to the device
+  PinnedBuffer sizes;                            // numbers of rows, which come back before the results
   PinnedBuffer download;                         // what comes back
   std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
 
