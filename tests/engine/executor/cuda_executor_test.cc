@@ -192,7 +192,7 @@ TEST_F(CudaExecutorTest, WhatDoesNotFitFailsAloneAndTheNextRequestSucceeds) {
   EXPECT_LE(runner_->device().pool->used_bytes(), 192 * kMiB);
 }
 
-// Maps are made for what the points could become; a cloud of many points a voxel then fits by its exact sizes alone.
+// Levels have room for what the points could become; a cloud of many points a voxel then fits by its exact sizes alone.
 TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   const auto scan = LoadGoldenScan("pandaset_063");
   ASSERT_TRUE(scan.ok()) << scan.status();
@@ -206,7 +206,7 @@ TEST_F(CudaExecutorTest, MapsThatDoNotFitAreMadeOnTheCpuWithTheSameLabels) {
   ASSERT_TRUE(expected.status.ok()) << expected.status;
   EXPECT_FALSE(expected.geometry_on_cpu);
   bool fell_back = false;
-  for (int64_t limit = 128 * kMiB; limit < 8192 * kMiB && !fell_back; limit += limit / 4) {
+  for (int64_t limit = 128 * kMiB; limit < 8192 * kMiB && !fell_back; limit += limit / 8) {
     Start(limit);
     if (HasFatalFailure()) return;
     const BatchOutput output = run();
