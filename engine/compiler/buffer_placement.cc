@@ -5,6 +5,13 @@
 #include "engine/runtime/aligned_bytes.h"
 
 namespace voxserve {
+namespace {
+
+bool AreBothAlive(const Buffer& a, const Buffer& b) {
+  return a.first_step <= b.last_step && b.first_step <= a.last_step;
+}
+
+}  // namespace
 
 void BufferPlaces::SetData(char* block, std::vector<char*>& buffer_data) const {
   for (size_t i = 0; i < buffers.size(); ++i) buffer_data[buffers[i]] = block + begin[i];
@@ -12,32 +19,31 @@ void BufferPlaces::SetData(char* block, std::vector<char*>& buffer_data) const {
 
 BufferPlaces PlaceBuffers(const Program& program, const ProgramSegment& segment, const std::vector<int64_t>& num_sites,
                           int64_t num_samples, int64_t num_points) {
-  // First fit by first use: 60 buffers or so, so the square of it is nothing.
   BufferPlaces places;
+  std::vector<int64_t> bytes(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const int first_step = program.buffers[i].first_step;
-    if (first_step >= segment.first_step && first_step < segment.end_step) places.buffers.push_back(i);
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.first_step < segment.first_step || buffer.first_step >= segment.end_step) continue;
+    places.buffers.push_back(i);
+    bytes[i] = AlignedBytes(buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype));
   }
   std::stable_sort(places.buffers.begin(), places.buffers.end(),
-                   [&](size_t a, size_t b) { return program.buffers[a].first_step < program.buffers[b].first_step; });
-  std::vector<int64_t> bytes(places.buffers.size());
-  places.begin.assign(places.buffers.size(), 0);
+                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  // 60 buffers or so, so the square of it is nothing.
   std::vector<size_t> placed;  // ascending by begin
-  for (size_t i = 0; i < places.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[places.buffers[i]];
-    const int64_t wanted = buffer.NumRows(num_sites, num_samples, num_points) * buffer.pitch * SizeOf(buffer.dtype);
-    bytes[i] = AlignedBytes(wanted);
+  std::vector<int64_t> begin(program.buffers.size());
+  for (const size_t i : places.buffers) {
     int64_t at = 0;
     for (const size_t other : placed) {
-      if (program.buffers[places.buffers[other]].last_step < buffer.first_step) continue;
-      if (at + bytes[i] <= places.begin[other]) break;
-      at = std::max(at, places.begin[other] + bytes[other]);
+      if (!AreBothAlive(program.buffers[i], program.buffers[other])) continue;
+      if (at + bytes[i] <= begin[other]) break;
+      at = std::max(at, begin[other] + bytes[other]);
     }
-    places.begin[i] = at;
+    begin[i] = at;
+    places.begin.push_back(at);
     places.bytes = std::max(places.bytes, at + bytes[i]);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](size_t a, size_t b) { return places.begin[a] < places.begin[b]; }),
-                  i);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), i, [&](size_t a, size_t b) { return begin[a] < begin[b]; }), i);
   }
   return places;
 }

@@ -1,13 +1,14 @@
 #pragma once
 
 // Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
-// there (device_points.h). The host waits once for the sizes of levels and rulebooks, from which it groups the matrix
-// products, and once for the result; between the two it only launches. A network that prunes has one segment more
-// for every prune in a row (those side by side share one), and the host waits once more for the sizes of each.
+// there (device_points.h). The host waits once for the sizes of levels and rulebooks, by which it lays out memory and
+// groups matrix products, and once for the result; between the two it only launches. A network that prunes has one
+// segment more for every prune in a row (those side by side share one), and the host waits once more for the sizes of
+// each.
 //
-// Where the device has no room for a batch's maps they are made on the CPU, which knows exact sizes, and uploaded
-// (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit even so
-// fails with RESOURCE_EXHAUSTED, and the context gives the memory of batches back.
+// Where the device has no room for a batch's levels and maps they are made on the CPU, which knows exact sizes, and
+// uploaded (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit
+// even so fails with RESOURCE_EXHAUSTED, and the context gives the memory of batches back.
 
 #include <cstdint>
 #include <vector>
@@ -47,14 +48,14 @@ class CudaExecutor final : public Executor {
                                  const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
   // Makes the only segment's on the CPU, after the device's memory has been given back.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                 BatchOutput& output);
+                                 const PlanTable& plans, BatchOutput& output);
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
   absl::Status EndStage(Stage stage);
-  // Reads the times of stages [first, last], whose ends have been waited for.
-  void TakeStageTimes(Stage first, Stage last, BatchOutput& output) const;
+  // Reads the times of the stages up to `last`, whose end has been waited for.
+  void TakeStageTimes(Stage last, BatchOutput& output) const;
 
   ExecutionContext* const context_;
   DeviceGeometry geometry_;

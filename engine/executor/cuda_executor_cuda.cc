@@ -73,7 +73,6 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
        {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
     arena->Reset();
     arena->Reserve(expected);
-    arena->ResetPeak();
   }
   RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
   RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
@@ -85,27 +84,29 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   absl::Status made = MakeGeometry(program, limits, plans);
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
-    RETURN_IF_ERROR(cuda.stream.view().Synchronize());
-    made = geometry_.TakeSizes();
+    made = geometry_.WaitForSizes();
   }
   const bool may_make_maps_on_cpu = options.may_make_maps_on_cpu && program.segments.size() == 1;
   if (IsOutOfMemory(made) && may_make_maps_on_cpu) {
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
   } else {
     RETURN_IF_ERROR(made);
   }
-  TakeStageTimes(Stage::kCopyIn, Stage::kGeometry, output);
-  output.grid_fallbacks = geometry_.num_grid_fallbacks();
   TakeVoxelCounts(geometry_, point_begin_, limits, output);
   TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
   RefuseBeyondLimits(geometry_, program.dimension, output);
-  if (!HasGoodSample(output)) return absl::OkStatus();
+  if (!HasGoodSample(output)) {
+    RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+    TakeStageTimes(Stage::kGeometry, output);
+    output.grid_fallbacks = geometry_.TakeGridFallbacks();
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
   absl::Status ran = RunSteps(program, tasks, limits, options, output);
   const bool is_host_full = !context_->memory->refusal().ok();
   if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
-    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, output));
+    RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
     ran = RunSteps(program, tasks, limits, options, output);
   }
   return ran;
@@ -150,15 +151,13 @@ absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const Progr
       program, segment, &context,
       {.plans = &plans, .num_voxels = geometry_.num_sites()[0], .max_grid_bytes = limits.max_grid_bytes}, geometry_));
   RETURN_IF_ERROR(geometry_.QueueSizes());
-  RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
-  RETURN_IF_ERROR(geometry_.TakeSizes());
-  output.grid_fallbacks = geometry_.num_grid_fallbacks();
+  RETURN_IF_ERROR(geometry_.WaitForSizes());
   RefuseBeyondLimits(geometry_, program.dimension, output);
   return absl::OkStatus();
 }
 
 absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                             BatchOutput& output) {
+                                             const PlanTable& plans, BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
   if (!std::exchange(logged_cpu_fallback_, true)) {
     Log(LogLevel::kWarning, "maps that do not fit the GPU are made on the CPU, here for the first time",
@@ -183,11 +182,10 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
   RETURN_IF_ERROR(BeginGeometry(program));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  // The forms that RunSteps's universal plans read.
-  const PlanTable plans(program,
-                        UniversalPlans(program, std::vector<ConvPlan>(program.convs.size(), kDefaultCudaConvPlan)));
+  // The forms that a batch of so many voxels reads, and no other bucket's.
+  const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &plans, .max_grid_bytes = limits.max_grid_bytes}, maker));
+                           {.plans = &wanted, .max_grid_bytes = limits.max_grid_bytes}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
@@ -198,16 +196,13 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   CudaContext& cuda = *context_->cuda;
   const int64_t num_voxels = geometry_.num_sites()[0];
   voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
-  const std::vector<ConvPlan>& wanted = PlansOf(program, options).ForVoxels(num_voxels);
-  // What the CPU made are the forms of these plans alone.
-  const std::vector<ConvPlan> plans = output.geometry_on_cpu ? UniversalPlans(program, wanted) : wanted;
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
-                      .plans = &plans,
+                      .plans = &PlansOf(program, options).ForVoxels(num_voxels),
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
@@ -216,7 +211,6 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
   const bool wants_scores = WantsScores(tasks);
-  cuda.features.Reset();
   cuda.gemm->set_allow_tf32(program.allow_tf32);
   cuda.gemm->set_deterministic(program.is_deterministic);
   for (const ProgramSegment& segment : program.segments) {
@@ -234,6 +228,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
       scratch_bytes = std::max(scratch_bytes, program.steps[i]->ScratchBytes(context));
       output_bytes += program.steps[i]->OutputBytes(context);
     }
+    geometry_.ReleaseScratch();
     ASSIGN_OR_RETURN(char* const block, cuda.features.Take(places.bytes));
     ASSIGN_OR_RETURN(context.scratch, cuda.features.Take(static_cast<int64_t>(scratch_bytes)));
     if (is_last) {
@@ -267,7 +262,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
       output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
     }
   }
-  TakeStageTimes(Stage::kFeatures, Stage::kHead, output);
+  TakeStageTimes(Stage::kHead, output);
+  output.grid_fallbacks = geometry_.TakeGridFallbacks();
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
   return outputs.Distribute();
@@ -285,9 +281,9 @@ absl::Status CudaExecutor::EndStage(Stage stage) {
   return context_->cuda->stage_ends[EndOf(stage)].Record(context_->cuda->stream.view());
 }
 
-void CudaExecutor::TakeStageTimes(Stage first, Stage last, BatchOutput& output) const {
+void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
   const auto& ends = context_->cuda->stage_ends;
-  for (Stage stage = first; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
+  for (Stage stage = Stage::kCopyIn; stage <= last; stage = static_cast<Stage>(static_cast<int>(stage) + 1)) {
     if (stage == Stage::kSample && sampling_.is_empty()) continue;
     const absl::StatusOr<absl::Duration> duration = ends[EndOf(stage)].Since(ends[EndOf(stage) - 1]);
     if (duration.ok()) output.stages.push_back({stage, *duration});

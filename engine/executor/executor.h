@@ -35,8 +35,8 @@ struct RunLimits {
 // The memory of a GPU that one batch takes; on the CPU, that of the host.
 struct BatchBytes {
   int64_t fixed = 0;     // whatever its size
-  int64_t points = 0;    // grows with its points: clouds, levels, maps
-  int64_t features = 0;  // grows with its voxels: features, scratch
+  int64_t points = 0;    // grows with its points: clouds, levels, and maps that are made before the host knows sizes
+  int64_t features = 0;  // grows with its voxels: other maps, features, scratch
 
   int64_t total() const { return fixed + points + features; }
 };

@@ -4,8 +4,10 @@
 // rows in Morton order.
 //
 // A network's levels and rulebooks are asked for first, and Finish makes them: levels one after the other, as each
-// follows from its parent, then all rulebooks together. Nothing comes back to the host while that is done. Sizes stay
-// on the device, and QueueSizes brings all of them over in one copy, with the one wait before the result.
+// follows from its parent, then all rulebooks together. The host waits once for the sizes, which come in one copy:
+// - after the levels, in Finish, where nobody asks for pairs: rulebooks then take memory for their sites alone;
+// - after the rulebooks, in WaitForSizes, where somebody does, since the host must know their numbers too. Rulebooks
+//   then take memory for as many sites as the points can make.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
@@ -51,6 +53,7 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   absl::Status FilterLevel(int level, int parent, kernels::SiteFilterParams filter) override;
   absl::Status MakeRulebook(int index, const RulebookRequest& request) override;
   absl::Status SwapRulebook(int index, int of) override;
+  // May wait for the stream.
   absl::Status Finish() override;
   absl::Status MakeSampleBegin(int level) override;
 
@@ -58,10 +61,14 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // is asked for from now on is made beside the features, which keep their memory.
   void BeginNextSegment();
 
-  // Starts the copy of all sizes. After the stream has been waited for, TakeSizes makes what follows valid.
-  absl::Status QueueSizes() { return sizes_.QueueCopy(); }
-  // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
-  absl::Status TakeSizes();
+  // Starts the copy of the sizes that the host does not know yet.
+  absl::Status QueueSizes();
+  // After QueueSizes: makes what follows valid. Waits for the stream where Finish has not. RESOURCE_EXHAUSTED where a
+  // rulebook has 2^31 pairs or more, which is what a pair's number can hold.
+  absl::Status WaitForSizes();
+
+  // The steps may use the memory of scratch from now on.
+  void ReleaseScratch() { memory_.ReleaseScratch(); }
 
   // Take what the CPU has made of the same points, instead of all that (uploaded_geometry.h). Each waits for the
   // stream. UploadVoxels brings the numbers of all levels' sites too.
@@ -88,13 +95,17 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
   // Levels whose rulebooks asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
-  int64_t num_grid_fallbacks() const { return rulebooks_.num_grid_fallbacks(); }
+  // Known when the stream has been waited for after QueueSizes.
+  int64_t TakeGridFallbacks();
 
  private:
+  absl::Status TakeSizes();
+
   GeometryMemory memory_;
   DeviceSizes sizes_;
   DeviceLevels levels_;
   DeviceRulebooks rulebooks_;
+  bool has_sizes_ = false;  // of the segment under way: Finish has waited for them
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;

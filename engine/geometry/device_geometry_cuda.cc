@@ -12,6 +12,7 @@ namespace voxserve {
 
 absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, CudaContext& context) {
   memory_.Begin(context);
+  has_sizes_ = false;
   RETURN_IF_ERROR(sizes_.Begin(shape, memory_));
   levels_.Begin(sizes_, memory_);
   return rulebooks_.Begin(sizes_, levels_, memory_);
@@ -80,7 +81,8 @@ absl::Status DeviceGeometry::FilterLevel(int level, int parent, kernels::SiteFil
 }
 
 absl::Status DeviceGeometry::MakeRulebook(int index, const RulebookRequest& request) {
-  return rulebooks_.Add(index, request);
+  rulebooks_.Add(index, request);
+  return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::SwapRulebook(int index, int of) {
@@ -90,7 +92,14 @@ absl::Status DeviceGeometry::SwapRulebook(int index, int of) {
 
 absl::Status DeviceGeometry::Finish() {
   RETURN_IF_ERROR(levels_.Make());
-  return rulebooks_.Make();
+  if (!rulebooks_.AsksForPairs()) {
+    RETURN_IF_ERROR(sizes_.QueueCopy());
+    RETURN_IF_ERROR(memory_.stream().Synchronize());
+    RETURN_IF_ERROR(TakeSizes());
+    levels_.ShrinkToSites();
+    has_sizes_ = true;
+  }
+  return rulebooks_.Make(has_sizes_);
 }
 
 absl::Status DeviceGeometry::MakeSampleBegin(int level) { return levels_.MakeSampleBegin(level); }
@@ -98,6 +107,24 @@ absl::Status DeviceGeometry::MakeSampleBegin(int level) { return levels_.MakeSam
 void DeviceGeometry::BeginNextSegment() {
   memory_.KeepFeatures();
   levels_.ShrinkToSites();
+  has_sizes_ = false;
+}
+
+absl::Status DeviceGeometry::QueueSizes() {
+  // Which grids were taken is decided while rulebooks are made.
+  return has_sizes_ && rulebooks_.num_grids() == 0 ? absl::OkStatus() : sizes_.QueueCopy();
+}
+
+absl::Status DeviceGeometry::WaitForSizes() {
+  if (has_sizes_) return absl::OkStatus();
+  RETURN_IF_ERROR(memory_.stream().Synchronize());
+  return TakeSizes();
+}
+
+int64_t DeviceGeometry::TakeGridFallbacks() {
+  if (rulebooks_.num_grids() == 0) return 0;
+  sizes_.TakeCopy();
+  return rulebooks_.num_grid_fallbacks();
 }
 
 absl::Status DeviceGeometry::TakeSizes() {

@@ -3,7 +3,9 @@
 // DeviceRulebooks makes the rulebooks of a batch on a GPU, in the forms that its convolutions and pools read.
 //
 // Rulebooks are added first and made together, when their levels have been made: all tables, all searches, all pair
-// tables at once, since few of them alone fill a GPU. Memory is taken for their levels' capacities.
+// tables at once, since few of them alone fill a GPU. Memory is taken for their levels' capacities: the numbers of
+// sites where the host knows them, else what the points bound. Neighbour tables that no step reads live only until the
+// other forms are made of them.
 //
 // A DeviceGeometry has one and begins it anew for every batch. RESOURCE_EXHAUSTED for memory. Not thread-safe.
 
@@ -32,10 +34,12 @@ class DeviceRulebooks {
   absl::Status Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
 
   // Add a rulebook as GeometryMaker describes.
-  absl::Status Add(int index, const RulebookRequest& request);
+  void Add(int index, const RulebookRequest& request) { searches_.push_back({.index = index, .request = request}); }
   void Swap(int index, int of) { At(index).swap_of = of; }
-  // Makes what has been added.
-  absl::Status Make();
+  // True where the host must learn how many pairs what has been added has.
+  bool AsksForPairs() const;
+  // Makes what has been added. has_sizes: the levels' capacities are their numbers of sites.
+  absl::Status Make(bool has_sizes);
 
   // Uploads what has been made elsewhere, in the forms that are asked for. Waits for the stream.
   absl::Status Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made);
@@ -44,7 +48,9 @@ class DeviceRulebooks {
 
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
   absl::Status CheckNumPairs() const;
-  // Searches of levels that asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
+  // Levels that asked for a grid.
+  int64_t num_grids() const { return static_cast<int64_t>(grid_levels_.size()); }
+  // Those of them that got a hash table, because the grid would have passed max_grid_bytes.
   int64_t num_grid_fallbacks() const;
   // Where the form was asked for; pairs that were not have null tables.
   kernels::PairTablesView pairs(int index) const;
@@ -55,15 +61,15 @@ class DeviceRulebooks {
   struct Rulebook {
     int32_t num_offsets = 0;
     RulebookForms forms;
-    int32_t* neighbours = nullptr;          // [K, out_capacity]; the pairs' own memory where nobody reads it later
-    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]
+    int32_t* neighbours = nullptr;          // [K, out_capacity]; null where no step reads it
+    int32_t* swapped_neighbours = nullptr;  // [K, in_capacity]; likewise
     int32_t* in_pairs = nullptr;
     int64_t in_capacity = 0;
     int32_t* out_pairs = nullptr;
     int64_t out_capacity = 0;
     uint32_t* in_masks = nullptr;
     uint32_t* out_masks = nullptr;
-    kernels::TilesParams tiles;
+    kernels::TilesParams tiles;  // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
@@ -73,9 +79,8 @@ class DeviceRulebooks {
   // A map search that was added, and what it is made of.
   struct Search {
     int index = 0;  // of the rulebook
-    kernels::ConvGeometry geometry;
-    kernels::MapSearch strategy = kernels::MapSearch::kHash;  // kGrid or kHash
-    int64_t max_grid_bytes = 0;
+    RulebookRequest request;
+    kernels::MapSearch strategy = kernels::MapSearch::kHash;  // kGrid or kHash; once tables are taken
   };
 
   Rulebook& At(int index) { return rulebooks_[static_cast<size_t>(index)]; }
@@ -88,7 +93,21 @@ class DeviceRulebooks {
   absl::Status SearchByGrid();
   absl::Status SwapNeighbours();
   absl::Status MakePairTables();
-  absl::Status TakeTiles(const RulebookRequest& request, Rulebook& rulebook);
+  // Take memory for what steps read.
+  absl::Status TakeTables(int index, const RulebookRequest& request, int64_t in_capacity, int64_t out_capacity,
+                          bool has_sizes);
+  absl::Status TakeTiles(const RulebookRequest& request, bool has_sizes, Rulebook& rulebook);
+  template <typename T>
+  absl::StatusOr<T*> TakeTable(int64_t count, bool has_sizes) {
+    return has_sizes ? memory_->TakeSized<T>(count) : memory_->Take<T>(count);
+  }
+  // Takes memory for the neighbour tables that the other forms are made of, where no step reads them.
+  absl::Status TakePassingTables(Rulebook& rulebook);
+  // The way back from TakePassingTables; the memory is given back by the caller.
+  static void ForgetPassingTables(Rulebook& rulebook);
+  // Adds what the rulebook's tiles are made of, once its neighbours are there.
+  static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
+                        std::vector<kernels::TilesParams>& tiles);
   absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);
   // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
   absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
@@ -96,7 +115,7 @@ class DeviceRulebooks {
   absl::Status CleanGrid();
   absl::Status ReserveGrid(int64_t max_grid_bytes);
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
-  absl::Status TakeTables(int index, const RulebookRequest& request, int64_t in_capacity, int64_t out_capacity);
+  absl::Status MakeForms();
 
   const DeviceSizes* sizes_ = nullptr;
   const DeviceLevels* levels_ = nullptr;

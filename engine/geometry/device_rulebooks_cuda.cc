@@ -41,7 +41,7 @@ absl::Status DeviceRulebooks::Begin(const DeviceSizes& sizes, const DeviceLevels
 }
 
 absl::Status DeviceRulebooks::TakeTables(int index, const RulebookRequest& request, int64_t in_capacity,
-                                         int64_t out_capacity) {
+                                         int64_t out_capacity, bool has_sizes) {
   Rulebook& rulebook = At(index);
   rulebook = {.num_offsets = request.geometry.NumOffsets(),
               .forms = request.forms,
@@ -52,46 +52,71 @@ absl::Status DeviceRulebooks::TakeTables(int index, const RulebookRequest& reque
               .has_identity = request.in_level == request.out_level && request.geometry.IsSymmetric()};
   const int64_t num_in = rulebook.num_offsets * in_capacity, num_out = rulebook.num_offsets * out_capacity;
   if (request.forms.pairs) {
-    ASSIGN_OR_RETURN(rulebook.in_pairs, memory_->Take<int32_t>(num_in));
-    ASSIGN_OR_RETURN(rulebook.out_pairs, memory_->Take<int32_t>(num_out));
+    ASSIGN_OR_RETURN(rulebook.in_pairs, TakeTable<int32_t>(num_in, has_sizes));
+    ASSIGN_OR_RETURN(rulebook.out_pairs, TakeTable<int32_t>(num_out, has_sizes));
     const int64_t mask_words = kernels::MaskWords(rulebook.num_offsets);
-    ASSIGN_OR_RETURN(rulebook.in_masks, memory_->Take<uint32_t>(mask_words * in_capacity));
-    ASSIGN_OR_RETURN(rulebook.out_masks, memory_->Take<uint32_t>(mask_words * out_capacity));
+    ASSIGN_OR_RETURN(rulebook.in_masks, TakeTable<uint32_t>(mask_words * in_capacity, has_sizes));
+    ASSIGN_OR_RETURN(rulebook.out_masks, TakeTable<uint32_t>(mask_words * out_capacity, has_sizes));
   }
-  rulebook.neighbours = rulebook.out_pairs;
-  const bool reads_swapped = request.forms.swapped_neighbours || request.forms.swapped_tiles;
-  if (request.forms.neighbours || !request.forms.pairs) {
-    ASSIGN_OR_RETURN(rulebook.neighbours, memory_->Take<int32_t>(num_out));
+  if (request.forms.neighbours) {
+    ASSIGN_OR_RETURN(rulebook.neighbours, TakeTable<int32_t>(num_out, has_sizes));
   }
-  if (reads_swapped) {
-    ASSIGN_OR_RETURN(rulebook.swapped_neighbours, memory_->Take<int32_t>(num_in));
+  if (request.forms.swapped_neighbours) {
+    ASSIGN_OR_RETURN(rulebook.swapped_neighbours, TakeTable<int32_t>(num_in, has_sizes));
   }
-  return TakeTiles(request, rulebook);
+  return TakeTiles(request, has_sizes, rulebook);
 }
 
-absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, Rulebook& rulebook) {
-  const auto take = [&](const int32_t* neighbours, int64_t capacity, int level,
-                        kernels::TilesParams& tiles) -> absl::Status {
+absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has_sizes, Rulebook& rulebook) {
+  const auto take = [&](int64_t capacity, int level, kernels::TilesParams& tiles) -> absl::Status {
     tiles = {.num_offsets = rulebook.num_offsets,
-             .neighbours = neighbours,
              .pitch = capacity,
              .out_capacity = capacity,
-             .num_out = levels_->at(level).num_sites,
-             .order = kernels::OffsetsByDistance(request.geometry)};
+             .num_out = levels_->at(level).num_sites};
     const int64_t places = kernels::NumTilePlaces(capacity);
     const int64_t num_tiles = places / kernels::kMaskTileRows;
-    ASSIGN_OR_RETURN(tiles.out_rows, memory_->Take<int32_t>(places));
-    ASSIGN_OR_RETURN(tiles.masks, memory_->Take<uint32_t>(num_tiles * kernels::MaskWords(rulebook.num_offsets)));
-    ASSIGN_OR_RETURN(tiles.in_rows, memory_->Take<int32_t>(places * rulebook.num_offsets));
+    ASSIGN_OR_RETURN(tiles.out_rows, TakeTable<int32_t>(places, has_sizes));
+    const int64_t mask_words = num_tiles * kernels::MaskWords(rulebook.num_offsets);
+    ASSIGN_OR_RETURN(tiles.masks, TakeTable<uint32_t>(mask_words, has_sizes));
+    ASSIGN_OR_RETURN(tiles.in_rows, TakeTable<int32_t>(places * rulebook.num_offsets, has_sizes));
     return absl::OkStatus();
   };
-  if (request.forms.tiles) {
-    RETURN_IF_ERROR(take(rulebook.neighbours, rulebook.out_capacity, rulebook.out_level, rulebook.tiles));
-  }
+  if (request.forms.tiles) RETURN_IF_ERROR(take(rulebook.out_capacity, rulebook.out_level, rulebook.tiles));
   if (request.forms.swapped_tiles) {
-    RETURN_IF_ERROR(take(rulebook.swapped_neighbours, rulebook.in_capacity, rulebook.in_level, rulebook.swapped_tiles));
+    RETURN_IF_ERROR(take(rulebook.in_capacity, rulebook.in_level, rulebook.swapped_tiles));
   }
   return absl::OkStatus();
+}
+
+absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
+  // Pairs are made last, so that their memory serves until then.
+  if (rulebook.neighbours == nullptr) rulebook.neighbours = rulebook.out_pairs;
+  if (rulebook.neighbours == nullptr) {
+    ASSIGN_OR_RETURN(rulebook.neighbours, memory_->TakeSized<int32_t>(rulebook.num_offsets * rulebook.out_capacity));
+  }
+  if (rulebook.forms.swapped_tiles && rulebook.swapped_neighbours == nullptr) {
+    ASSIGN_OR_RETURN(rulebook.swapped_neighbours,
+                     memory_->TakeSized<int32_t>(rulebook.num_offsets * rulebook.in_capacity));
+  }
+  return absl::OkStatus();
+}
+
+void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
+  if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
+  if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
+}
+
+void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
+                                std::vector<kernels::TilesParams>& tiles) {
+  if (!request.forms.tiles && !request.forms.swapped_tiles) return;
+  const kernels::SortOrder order = kernels::OffsetsByDistance(request.geometry);
+  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours) {
+    params.neighbours = neighbours;
+    params.order = order;
+    tiles.push_back(params);
+  };
+  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours);
+  if (request.forms.swapped_tiles) add(rulebook.swapped_tiles, rulebook.swapped_neighbours);
 }
 
 absl::Status DeviceRulebooks::MakeTiles(absl::Span<const kernels::TilesParams> params) {
@@ -101,38 +126,47 @@ absl::Status DeviceRulebooks::MakeTiles(absl::Span<const kernels::TilesParams> p
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::Add(int index, const RulebookRequest& request) {
-  RETURN_IF_ERROR(
-      TakeTables(index, request, levels_->at(request.in_level).capacity, levels_->at(request.out_level).capacity));
-  searches_.push_back({.index = index, .geometry = request.geometry, .max_grid_bytes = request.max_grid_bytes});
-  Search& added = searches_.back();
-  // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
-  const bool is_grid = request.search == kernels::MapSearch::kGrid && SearchParams(added).first_in_rows == nullptr;
-  added.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
+bool DeviceRulebooks::AsksForPairs() const {
+  return std::any_of(searches_.begin(), searches_.end(), [](const Search& s) { return s.request.forms.pairs; });
+}
+
+absl::Status DeviceRulebooks::Make(bool has_sizes) {
+  for (const Search& search : searches_) {
+    const RulebookRequest& request = search.request;
+    RETURN_IF_ERROR(TakeTables(search.index, request, levels_->at(request.in_level).capacity,
+                               levels_->at(request.out_level).capacity, has_sizes));
+  }
+  const DeviceArena::Mark kept = memory_->sized_end();
+  for (Search& search : searches_) {
+    RETURN_IF_ERROR(TakePassingTables(At(search.index)));
+    // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
+    const bool is_grid =
+        search.request.search == kernels::MapSearch::kGrid && SearchParams(search).first_in_rows == nullptr;
+    search.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
+  }
+  RETURN_IF_ERROR(MakeForms());
+  for (const Search& search : searches_) ForgetPassingTables(At(search.index));
+  memory_->ReturnTo(kept);
+  searches_.clear();
   return absl::OkStatus();
 }
 
-absl::Status DeviceRulebooks::Make() {
+absl::Status DeviceRulebooks::MakeForms() {
   RETURN_IF_ERROR(SearchByHash());
   RETURN_IF_ERROR(SearchByGrid());
   RETURN_IF_ERROR(SwapNeighbours());
   std::vector<kernels::TilesParams> tiles;
-  for (const Search& search : searches_) {
-    const Rulebook& rulebook = RulebookOf(search);
-    if (rulebook.forms.tiles) tiles.push_back(rulebook.tiles);
-    if (rulebook.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
-  }
+  for (const Search& search : searches_) ListTiles(search.request, RulebookOf(search), tiles);
   RETURN_IF_ERROR(MakeTiles(tiles));
-  RETURN_IF_ERROR(MakePairTables());  // the last: they may take the neighbours' memory
-  searches_.clear();
-  return absl::OkStatus();
+  return MakePairTables();  // the last: they may take the neighbours' memory
 }
 
 kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& search) const {
   const Rulebook& rulebook = RulebookOf(search);
   const DeviceLevels::Level& in = levels_->at(rulebook.in_level);
   const DeviceLevels::Level& out = levels_->at(rulebook.out_level);
-  kernels::NeighbourSearchParams params{.geometry = search.geometry,
+  const kernels::ConvGeometry& geometry = search.request.geometry;
+  kernels::NeighbourSearchParams params{.geometry = geometry,
                                         .table = {},
                                         .dimension = sizes_->dimension(),
                                         .out_keys = out.keys,
@@ -141,8 +175,8 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .same_sites = rulebook.in_level == rulebook.out_level,
                                         .neighbours = rulebook.neighbours};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
-  if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(search.geometry) &&
-      search.geometry.stride == rule->geometry.stride) {
+  if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
+      geometry.stride == rule->geometry.stride) {
     params.first_in_rows = rule->first_in_rows;
     params.in_keys = in.keys;
     params.in_capacity = in.capacity;
@@ -233,7 +267,7 @@ absl::Status DeviceRulebooks::SearchByGrid() {
       if (search.strategy != kernels::MapSearch::kGrid) continue;
       if (RulebookOf(search).in_level != index) continue;
       params.push_back(SearchParams(search));
-      max_grid_bytes = search.max_grid_bytes;
+      max_grid_bytes = search.request.max_grid_bytes;
     }
     if (params.empty()) continue;
     RETURN_IF_ERROR(ReserveGrid(max_grid_bytes));
@@ -302,8 +336,11 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
 }
 
 absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, const kernels::RulebookView& made) {
-  RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows));
-  const Rulebook& rulebook = at(index);
+  // In memory of the batch, as all that is uploaded.
+  RETURN_IF_ERROR(TakeTables(index, request, made.num_in_rows, made.num_out_rows, /*has_sizes=*/false));
+  Rulebook& rulebook = At(index);
+  const DeviceArena::Mark kept = memory_->sized_end();
+  RETURN_IF_ERROR(TakePassingTables(rulebook));
   RETURN_IF_ERROR(CheckNumRows(made.num_pairs(), "pairs"));
   const auto list_bytes = static_cast<size_t>(made.num_pairs()) * sizeof(int32_t);
   const auto num_begins = static_cast<size_t>(made.num_offsets) + 1;
@@ -319,10 +356,9 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
     RETURN_IF_ERROR(memory_->Upload(rulebook.swapped_neighbours, swapped.data(), swapped.size() * sizeof(int32_t)));
   }
   // All rows of the capacity are there.
-  At(index).tiles.num_out = At(index).swapped_tiles.num_out = nullptr;
+  rulebook.tiles.num_out = rulebook.swapped_tiles.num_out = nullptr;
   std::vector<kernels::TilesParams> tiles;
-  if (request.forms.tiles) tiles.push_back(rulebook.tiles);
-  if (request.forms.swapped_tiles) tiles.push_back(rulebook.swapped_tiles);
+  ListTiles(request, rulebook, tiles);
   RETURN_IF_ERROR(MakeTiles(tiles));
   if (request.forms.pairs) {  // the last: they may take the neighbours' memory
     const auto second_list = static_cast<size_t>(AlignedBytes(static_cast<int64_t>(list_bytes)));
@@ -344,6 +380,8 @@ absl::Status DeviceRulebooks::Upload(int index, const RulebookRequest& request, 
                                                              .out_masks = rulebook.out_masks},
                                                             memory_->stream().get()));
   }
+  ForgetPassingTables(rulebook);
+  memory_->ReturnTo(kept);
   return memory_->stream().Synchronize();
 }
 
@@ -356,7 +394,7 @@ absl::Status DeviceRulebooks::CheckNumPairs() const {
 
 int64_t DeviceRulebooks::num_grid_fallbacks() const {
   const int64_t* const uses_grid = sizes_->on_host().uses_grid;
-  return static_cast<int64_t>(grid_levels_.size()) - std::count(uses_grid, uses_grid + sizes_->num_levels(), 1);
+  return num_grids() - std::count(uses_grid, uses_grid + sizes_->num_levels(), 1);
 }
 
 kernels::NeighboursView DeviceRulebooks::neighbours(int index) const {

@@ -4,7 +4,7 @@
 // which one copy brings to the host.
 //
 // A DeviceGeometry has one and begins it anew for every batch. The block is in the context's `batch` arena, its copy
-// goes through the context's `download`. Not thread-safe.
+// goes through the context's `sizes`. Not thread-safe.
 
 #include <cstdint>
 #include <vector>
@@ -48,7 +48,8 @@ class DeviceSizes {
   // Begins a batch: sets all sizes to 0 in both memories. A size stays 0 where the kernel that counts it does not run.
   absl::Status Begin(const Shape& shape, GeometryMemory& memory);
 
-  // Starts the copy of all sizes. TakeCopy follows when the stream has been waited for.
+  // Starts the copy of all sizes. TakeCopy follows when the stream has been waited for. Both may be called again, when
+  // more has been counted.
   absl::Status QueueCopy();
   void TakeCopy();
 

@@ -51,7 +51,7 @@ absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
   const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
   host_.assign(static_cast<size_t>(count), 0);
   Cut(host_.data(), on_host_);
-  RETURN_IF_ERROR(memory.context().download.Reserve(static_cast<int64_t>(bytes)));
+  RETURN_IF_ERROR(memory.context().sizes.Reserve(static_cast<int64_t>(bytes)));
   ASSIGN_OR_RETURN(int64_t * block, memory.Take<int64_t>(count));
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(block, 0, bytes, memory.stream().get()));
   Cut(block, on_device_);
@@ -59,14 +59,14 @@ absl::Status DeviceSizes::Begin(const Shape& shape, GeometryMemory& memory) {
 }
 
 absl::Status DeviceSizes::QueueCopy() {
-  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(memory_->context().download.data(), on_device_.sample_begin,
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(memory_->context().sizes.data(), on_device_.sample_begin,
                                        host_.size() * sizeof(int64_t), cudaMemcpyDeviceToHost,
                                        memory_->stream().get()));
   return absl::OkStatus();
 }
 
 void DeviceSizes::TakeCopy() {
-  std::memcpy(host_.data(), memory_->context().download.data(), host_.size() * sizeof(int64_t));
+  std::memcpy(host_.data(), memory_->context().sizes.data(), host_.size() * sizeof(int64_t));
 }
 
 }  // namespace voxserve

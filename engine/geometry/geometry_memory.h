@@ -1,7 +1,10 @@
 #pragma once
 
-// GeometryMemory hands out the memory of a batch's geometry on a GPU. Arrays that steps read later lie in the context's
-// `batch` arena. Scratch lies in its `features` arena, which is free until the feature pass begins.
+// GeometryMemory hands out the memory of a batch's geometry on a GPU:
+// - arrays that the batch's points bound, since nobody knows how many sites there will be: in the context's `batch`
+//   arena;
+// - arrays of known numbers of sites: at the bottom of its `features` arena, below the features;
+// - scratch: in the `features` arena above those, where the features will lie.
 //
 // A DeviceGeometry has one. All copies go on the context's stream. RESOURCE_EXHAUSTED for memory. Not thread-safe.
 
@@ -18,19 +21,30 @@ namespace voxserve {
 class GeometryMemory {
  public:
   // Begins a batch.
-  void Begin(CudaContext& context) {
-    context_ = &context;
-    keeps_features_ = false;
-  }
-  // The feature pass has begun: from now on scratch stands beside the features.
-  void KeepFeatures() { keeps_features_ = true; }
+  void Begin(CudaContext& context);
+  // The feature pass has begun: what it has taken stays, and from now on sized arrays and scratch stand above it.
+  void KeepFeatures() { sized_end_ = context_->features.Top(); }
 
+  // For arrays that the batch's points bound.
   template <typename T>
   absl::StatusOr<T*> Take(int64_t count) {
     return context_->batch.TakeArray<T>(count);
   }
-  // For one kernel: the next call takes it back. The stream keeps the order.
+  // For arrays of known numbers of sites. Takes scratch back.
+  template <typename T>
+  absl::StatusOr<T*> TakeSized(int64_t count) {
+    ReleaseScratch();
+    ASSIGN_OR_RETURN(T * taken, context_->features.TakeArray<T>(count));
+    sized_end_ = context_->features.Top();
+    return taken;
+  }
+  // The end of the sized arrays, and the way back to an earlier one: the arrays behind it are given back, in the order
+  // of the stream, and so is scratch.
+  DeviceArena::Mark sized_end() const { return sized_end_; }
+  void ReturnTo(const DeviceArena::Mark& sized_end);
+  // For one kernel: the next call of this, or of another that says so, takes it back. The stream keeps the order.
   absl::StatusOr<void*> TakeScratch(size_t bytes);
+  void ReleaseScratch() { context_->features.ReturnTo(sized_end_); }
 
   // Starts a copy from host memory, which stays as it is until the stream has been waited for.
   absl::Status Upload(void* to, const void* from, size_t bytes);
@@ -46,7 +60,7 @@ class GeometryMemory {
 
  private:
   CudaContext* context_ = nullptr;
-  bool keeps_features_ = false;
+  DeviceArena::Mark sized_end_;
 };
 
 }  // namespace voxserve

@@ -5,8 +5,19 @@
 
 namespace voxserve {
 
+void GeometryMemory::Begin(CudaContext& context) {
+  context_ = &context;
+  context.features.Reset();
+  sized_end_ = {};
+}
+
+void GeometryMemory::ReturnTo(const DeviceArena::Mark& sized_end) {
+  sized_end_ = sized_end;
+  ReleaseScratch();
+}
+
 absl::StatusOr<void*> GeometryMemory::TakeScratch(size_t bytes) {
-  if (!keeps_features_) context_->features.Reset();
+  ReleaseScratch();
   ASSIGN_OR_RETURN(char* data, context_->features.Take(static_cast<int64_t>(bytes)));
   return data;
 }

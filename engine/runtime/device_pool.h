@@ -72,8 +72,8 @@ class DeviceBuffer {
   int64_t bytes_ = 0;
 };
 
-// Memory that is handed out piece by piece and taken back all at once, batch after batch. Once it has seen the largest
-// batch it allocates nothing any more.
+// Memory that is handed out piece by piece and taken back all at once, batch after batch. Within a batch it is a stack:
+// what was taken last can go back first. Once the arena has seen the largest batch it allocates nothing any more.
 //
 // Belongs to an execution context. Not thread-safe.
 class DeviceArena {
@@ -81,7 +81,15 @@ class DeviceArena {
   DeviceArena() = default;
   DeviceArena(DevicePool* pool, StreamView stream) : pool_(pool), stream_(stream) {}
 
-  // 256-byte aligned, contents free, valid until Reset. RESOURCE_EXHAUSTED as in DevicePool.
+  // The end of what is taken.
+  struct Mark {
+    size_t num_blocks = 0;
+    int64_t used = 0;
+    int64_t taken = 0;
+  };
+
+  // 256-byte aligned, contents free, valid until Reset, or until ReturnTo an earlier mark. RESOURCE_EXHAUSTED as in
+  // DevicePool.
   absl::StatusOr<char*> Take(int64_t bytes);
   template <typename T>
   absl::StatusOr<T*> TakeArray(int64_t count) {
@@ -90,8 +98,12 @@ class DeviceArena {
     return reinterpret_cast<T*>(*data);
   }
 
-  // Takes everything back, in the order of the stream. Where several blocks were needed they become one, for which the
-  // stream is waited for.
+  Mark Top() const { return {.num_blocks = blocks_.size(), .used = used_, .taken = taken_}; }
+  // Takes back what was taken since the mark, in the order of the stream. The mark is of the time since the last Reset;
+  // a default one stands before everything.
+  void ReturnTo(const Mark& mark);
+  // Takes everything back, in the order of the stream. Where one block was not enough there is one afterwards that
+  // would have been, for which the stream is waited for.
   void Reset();
   // Sees to one block of so many bytes, so that they are not taken piece by piece beside a block that is too small.
   // What there was is given back first, and the stream waited for. Does nothing where something is taken. Without room
@@ -101,9 +113,8 @@ class DeviceArena {
   void Release();
 
   int64_t capacity() const;
-  // The most that was handed out at once since the last ResetPeak.
+  // The most that was handed out at once since the last Reset or Release.
   int64_t most_bytes() const { return most_; }
-  void ResetPeak() { most_ = 0; }
 
   // A first block's size, and the granularity of all: small batches then share one block from the start.
   static constexpr int64_t kBlockBytes = int64_t{16} << 20;

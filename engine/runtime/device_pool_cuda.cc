@@ -119,10 +119,19 @@ absl::StatusOr<char*> DeviceArena::Take(int64_t bytes) {
   return data;
 }
 
+void DeviceArena::ReturnTo(const Mark& mark) {
+  // The first block stays, though the mark may be older.
+  const size_t num_blocks = std::max<size_t>(mark.num_blocks, 1);
+  if (blocks_.size() > num_blocks) blocks_.erase(blocks_.begin() + static_cast<int64_t>(num_blocks), blocks_.end());
+  used_ = mark.used;
+  taken_ = mark.taken;
+}
+
 void DeviceArena::Reset() {
-  const int64_t taken = std::exchange(taken_, 0);
-  used_ = 0;
-  if (blocks_.size() > 1) MakeOneBlock(taken);
+  const int64_t most = std::exchange(most_, 0);
+  ReturnTo(Mark());
+  // One block that something did not fit may be all that ReturnTo left.
+  if (most > capacity()) MakeOneBlock(most);
 }
 
 void DeviceArena::Reserve(int64_t bytes) {
@@ -143,7 +152,7 @@ void DeviceArena::MakeOneBlock(int64_t bytes) {
 
 void DeviceArena::Release() {
   blocks_.clear();
-  used_ = taken_ = 0;
+  used_ = taken_ = most_ = 0;
 }
 
 int64_t DeviceArena::capacity() const {

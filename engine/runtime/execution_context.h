@@ -32,6 +32,10 @@ struct CudaContext {
   // Makes the device the calling thread's; before a thread's first use of the context.
   absl::Status MakeCurrent() const;
 
+  // Takes the workspace of `gemm` where it has none; before each use of it. Networks of 16 bits seldom use it.
+  // RESOURCE_EXHAUSTED as in DevicePool.
+  absl::Status PrepareGemm();
+
   // Gives the arenas' memory back to the pool. No batch runs.
   void ReleaseArenas();
   // The same with all memory of batches, and that of the device's copies, which are made again where need be.
@@ -40,13 +44,14 @@ struct CudaContext {
   DevicePool* pool = nullptr;      // the device's; outlives the context, as does the next
   DeviceCopies* copies = nullptr;  // likewise; null: none are kept
   Stream stream;
-  DeviceBuffer gemm_workspace;
+  DeviceBuffer gemm_workspace;  // empty until PrepareGemm
   std::unique_ptr<kernels::cuda::Gemm> gemm;
   DeviceArena batch;                             // points and geometry of the batch under way
   DeviceBuffer grid_cells;                       // the coordinate grid: all -1 but while it is searched
   bool is_grid_clean = true;                     // false where a batch failed meanwhile
   DeviceArena features;                          // the feature pass's buffers and scratch
   PinnedBuffer upload;                           // what goes to the device
+  PinnedBuffer sizes;                            // numbers of rows, which come back before the results
   PinnedBuffer download;                         // what comes back
   std::array<Event, kNumStages + 1> stage_ends;  // the start, and the end of each stage
 

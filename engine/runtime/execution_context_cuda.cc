@@ -15,9 +15,7 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(DevicePool* poo
   auto context = std::unique_ptr<CudaContext>(new CudaContext(std::move(stream)));
   const StreamView view = context->stream.view();
   context->pool = pool;
-  ASSIGN_OR_RETURN(context->gemm_workspace,
-                   DeviceBuffer::Create(*pool, static_cast<int64_t>(kernels::cuda::Gemm::kWorkspaceBytes), view));
-  RETURN_IF_CUDA_ERROR(kernels::cuda::Gemm::Create(view.get(), context->gemm_workspace.data(), &context->gemm));
+  RETURN_IF_CUDA_ERROR(kernels::cuda::Gemm::Create(view.get(), /*workspace=*/nullptr, &context->gemm));
   context->batch = DeviceArena(pool, view);
   context->features = DeviceArena(pool, view);
   for (Event& event : context->stage_ends) {
@@ -34,6 +32,14 @@ CudaContext::~CudaContext() {
 }
 
 absl::Status CudaContext::MakeCurrent() const { return pool->MakeCurrent(); }
+
+absl::Status CudaContext::PrepareGemm() {
+  if (gemm_workspace.data() != nullptr) return absl::OkStatus();
+  constexpr auto kBytes = static_cast<int64_t>(kernels::cuda::Gemm::kWorkspaceBytes);
+  ASSIGN_OR_RETURN(gemm_workspace, DeviceBuffer::Create(*pool, kBytes, stream.view()));
+  RETURN_IF_CUDA_ERROR(gemm->SetWorkspace(gemm_workspace.data()));
+  return absl::OkStatus();
+}
 
 void CudaContext::ReleaseArenas() {
   batch.Release();

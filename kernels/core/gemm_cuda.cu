@@ -343,16 +343,21 @@ cudaError_t Gemm::Create(cudaStream_t stream, void* workspace, std::unique_ptr<G
   auto created = std::unique_ptr<Gemm>(new Gemm(new Impl));
   Impl& impl = *created->impl_;
   impl.stream = stream;
-  impl.workspace = workspace;
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&impl.device));
   VOXSERVE_RETURN_IF_CUBLAS(cublasCreate(&impl.cublas));
   VOXSERVE_RETURN_IF_CUBLAS(cublasLtCreate(&impl.cublaslt));
   // In this order: setting the stream takes a workspace away.
   VOXSERVE_RETURN_IF_CUBLAS(cublasSetStream(impl.cublas, stream));
-  VOXSERVE_RETURN_IF_CUBLAS(cublasSetWorkspace(impl.cublas, workspace, kWorkspaceBytes));
+  if (workspace != nullptr) VOXSERVE_RETURN_IF_CUDA(created->SetWorkspace(workspace));
   VOXSERVE_RETURN_IF_CUBLAS(cublasSetMathMode(
       impl.cublas, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
   *gemm = std::move(created);
+  return cudaSuccess;
+}
+
+cudaError_t Gemm::SetWorkspace(void* workspace) {
+  VOXSERVE_RETURN_IF_CUBLAS(cublasSetWorkspace(impl_->cublas, workspace, kWorkspaceBytes));
+  impl_->workspace = workspace;
   return cudaSuccess;
 }
 

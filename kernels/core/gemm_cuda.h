@@ -47,12 +47,15 @@ class Gemm {
  public:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-  // workspace: kWorkspaceBytes on the stream's device, 256-byte aligned; it and the stream outlive the Gemm. Allocates
-  // what the libraries keep for a handle, and may wait for the device.
+  // workspace: as SetWorkspace has it; null: SetWorkspace follows before the first product. The stream outlives the
+  // Gemm. Allocates what the libraries keep for a handle, and may wait for the device.
   static cudaError_t Create(cudaStream_t stream, void* workspace, std::unique_ptr<Gemm>* gemm);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
+
+  // workspace: kWorkspaceBytes on the stream's device, 256-byte aligned; it outlives the Gemm.
+  cudaError_t SetWorkspace(void* workspace);
 
   // Whether float32 products may round their factors to TensorFloat-32. False at first.
   void set_allow_tf32(bool allow);

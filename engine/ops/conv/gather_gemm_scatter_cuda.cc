@@ -28,6 +28,7 @@ size_t GatherGemmScatterDataflow::WorkspaceBytesOnCuda(const ConvRun& run) {
 }
 
 absl::Status GatherGemmScatterDataflow::LaunchOnCuda(const ConvRun& run) {
+  RETURN_IF_ERROR(run.context.cuda()->PrepareGemm());
   RETURN_IF_CUDA_ERROR(
       kernels::cuda::GatherGemmScatter(ParamsOf(run), *run.context.cuda()->gemm, run.context.stream()));
   return absl::OkStatus();

@@ -44,7 +44,7 @@ absl::StatusOr<BatchCounts> SelectOnCuda(absl::Span<const float> points, absl::S
   // Whatever came of it: nothing of these clouds may still run when the memory is used again.
   RETURN_IF_ERROR(context.stream.view().Synchronize());
   RETURN_IF_ERROR(queued);
-  RETURN_IF_ERROR(geometry.TakeSizes());
+  RETURN_IF_ERROR(geometry.WaitForSizes());
   return BatchCounts(std::move(geometry));
 }
 

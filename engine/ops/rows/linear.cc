@@ -21,6 +21,7 @@ absl::Status LinearStep::Run(const StepContext& context) const {
       return absl::OkStatus();
     }
     if (context.cuda() != nullptr) {
+      RETURN_IF_ERROR(context.cuda()->PrepareGemm());
       RETURN_IF_CUDA_ERROR(kernels::cuda::Linear(params, *context.cuda()->gemm, context.stream()));
       return absl::OkStatus();
     }

@@ -3,9 +3,9 @@
 // MemoryModel predicts whether a batch fits a device's memory; for the CPU, what the process's budget leaves of the
 // host's. Each model version has one per device (ServedModel::memory), which learns from what ran there.
 //
-// - Bytes of a batch: some whatever its size; some per point, since clouds, levels and maps are laid out before the
-//   number of voxels is known; some per voxel; and for a network with dense results some per sample, which the program
-//   knows (the results, and scratch of the steps that make them).
+// - Bytes of a batch: some whatever its size; some per point, since clouds and levels, and maps where the host must
+//   know their pairs, are laid out before the number of voxels is known; some per voxel; and for a network with dense
+//   results some per sample, which the program knows (the results, and scratch of the steps that make them).
 // - Learning: bytes are proportional to points and to voxels, each by the largest ratio among the last 32 runs. Only
 //   the runs count that had at least half as many points (or voxels) as the largest of them: rounding makes small runs
 //   take more per point, and they need no bound because larger ones fit. So one large run corrects what small ones

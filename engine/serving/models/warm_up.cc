@@ -78,6 +78,7 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
     RETURN_IF_ERROR(cuda.MakeCurrent());
     cuda.features.Reset();
     ASSIGN_OR_RETURN(char* memory, cuda.features.Take(kProductBytes));
+    RETURN_IF_ERROR(cuda.PrepareGemm());
     cuda.gemm->set_allow_tf32(program.allow_tf32);
     cuda.gemm->set_deterministic(program.is_deterministic);
     std::set<std::tuple<kernels::DType, int32_t, int32_t, int32_t>> seen;

@@ -298,7 +298,7 @@ TEST(EngineMemoryCudaTest, RequestBeyondTheDevicesLimitFailsAlone) {
   const auto engine = MakeEngine({.model_repository = Models(),
                                   .devices = "cuda:0",
                                   .streams_per_device = 1,
-                                  .device_memory_limit = int64_t{128} << 20});
+                                  .device_memory_limit = int64_t{80} << 20});
   const auto scan = LoadGoldenScan("pandaset_070");
   ASSERT_TRUE(scan.ok());
   const auto refused = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
