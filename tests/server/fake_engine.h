@@ -85,6 +85,7 @@ class FakeEngine final : public Engine {
   bool AwaitModelCalls(int64_t count);
   ModelCall last_model_call() const;
 
+  absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) override;
   uint64_t Submit(InferTask task) override;
   bool Cancel(uint64_t ticket, DropReason reason) override;
   uint64_t Tune(TuneTask task) override;
