@@ -41,7 +41,8 @@ constexpr int64_t kPinnedShare = 16;
 constexpr int64_t kMaxPinnedBytes = int64_t{1} << 30;
 
 // Null on a CPU, which reads clouds from any memory.
-std::shared_ptr<PinnedPool> MakePinnedPool(const std::vector<Device>& devices, MemoryBudget* budget) {
+std::shared_ptr<PinnedPool> MakePinnedPool([[maybe_unused]] const std::vector<Device>& devices,
+                                           [[maybe_unused]] MemoryBudget* budget) {
   if constexpr (kernels::kHasCuda) {
     if (!devices.front().is_cuda()) return nullptr;
     PinnedPool::Options options{
