@@ -1,8 +1,9 @@
 #pragma once
 
 // A batch's points on a GPU: the clouds' bytes go there as they came, and are decoded there into the matrix that the
-// network reads. A cloud in page-locked memory is copied from where it lies; others go through the context's. Bytes of sweeps stay there for the frames to come, where the context keeps copies
-// (runtime/device_copies.h) and there is room; that saves the way over the bus and changes no result.
+// network reads. A cloud in page-locked memory is copied from where it lies; others go through the context's. Bytes of
+// sweeps stay there for the frames to come, where the context keeps copies (runtime/device_copies.h) and there is room;
+// that saves the way over the bus and changes no result.
 //
 // Belongs to an executor; called from its thread alone.
 

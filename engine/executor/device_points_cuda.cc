@@ -71,8 +71,8 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// One copy brings point_begin, the words, and what is neither pinned nor kept. Each pinned cloud goes from where it lies,
-// and each sweep to be kept by itself.
+// One copy brings point_begin, the words, and what is neither pinned nor kept. Each pinned cloud goes from where it
+// lies, and each sweep to be kept by itself.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;

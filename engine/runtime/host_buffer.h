@@ -1,14 +1,15 @@
 #pragma once
 
-// HostBuffer is a block of host memory for a cloud's bytes: ordinary memory, or page-locked memory of a PinnedPool, from
-// which a GPU copies without a detour.
+// HostBuffer is a block of host memory for a cloud's bytes: ordinary memory, or page-locked memory of a PinnedPool,
+// from which a GPU copies without a detour.
 //
 //   ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::Create(bytes));
 //   for (slice : slices) buffer.Write(begin, slice);
 //   buffer.FinishWrites();
 //
-// - Ownership: it owns its memory, or has it of a pool, which gets it back when the buffer ends and lives as long as any
-//   of its buffers. Moves, does not copy. A default one is empty.
+// - Ownership: it owns its memory, or has it of a pool, which gets it back when the buffer ends. Moves, does not copy.
+// A
+//   default one is empty.
 // - Threads: not thread-safe while it is written; any thread may read it, or end it, after that.
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Page-locked host memory from CUDA. Every GPU of the process may copy from it and to it. Allocating takes milliseconds,
-// and freeing waits for what the GPUs do.
+// Page-locked host memory from CUDA. Every GPU of the process may copy from it and to it. Allocating takes
+// milliseconds, and freeing waits for what the GPUs do.
 //
 // Threads: any.
 

@@ -4,11 +4,12 @@
 // received. Page-locking takes milliseconds and holds up the GPU's driver, so no request waits for it:
 //
 // - Take hands out a buffer that is ready, else ordinary memory.
-// - Adjust makes and frees buffers, in the background. It is called once a second and keeps as many of each size as were
-//   out at once in the last half a minute to a minute.
+// - Adjust makes and frees buffers, in the background. It is called once a second. Of each size it keeps as many as
+// were
+//   out at once in the last half a minute, and forgets that most within a minute.
 // - Sizes are powers of two from 64 KiB to 64 MiB. A smaller or larger cloud gets ordinary memory.
-// - Bounds: max_bytes in all, and what the MemoryBudget grants (Use::kPinned), whether in use or not. What streams keep
-//   takes half of it at most, so that requests always find some.
+// - Bounds: max_bytes in all, and what the MemoryBudget grants (Use::kPinned), in use or not. Whoever holds a cloud for
+//   a client counts its bytes besides. What streams keep takes half at most, so that requests always find some.
 // - A buffer that comes back is handed out again at once: whoever copies from it asynchronously keeps it until the copy
 //   has ended.
 // - Threads: thread-safe, but that calls of Adjust do not overlap. Nothing waits but Adjust and the destructor.
@@ -73,11 +74,11 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // The buffers of one size.
   struct Shelf {
     int64_t buffer_bytes = 0;
-    int64_t num_buffers = 0;        // page-locked ones, in use or not
-    std::vector<char*> ready;       // those not in use; it has room for all of them
-    int64_t num_out = 0;            // in use, those in ordinary memory included
-    int64_t most_out = 0;           // since the last turn of the memory
-    int64_t most_out_before = 0;    // in the turn before that
+    int64_t num_buffers = 0;      // page-locked ones, in use or not
+    std::vector<char*> ready;     // those not in use; it has room for all of them
+    int64_t num_out = 0;          // in use, those in ordinary memory included
+    int64_t most_out = 0;         // since the last turn of the memory
+    int64_t most_out_before = 0;  // in the turn before that
 
     int64_t num_wanted() const { return std::max(most_out, most_out_before); }
   };
@@ -89,8 +90,8 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   void TakeBack(const HostBuffer& buffer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes out buffers that are no longer wanted, for the caller to free.
   std::vector<char*> RemoveUnwanted() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes one buffer that is wanted, of no more than so many bytes. Returns its bytes; 0 where none is wanted, or may be
-  // made.
+  // Makes one buffer that is wanted, of no more than so many bytes. Returns its bytes; 0 where none is wanted, or may
+  // be made.
   absl::StatusOr<int64_t> AddWanted(int64_t most_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
@@ -98,8 +99,8 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   mutable absl::Mutex mutex_;
   std::array<Shelf, kNumSizes> shelves_ ABSL_GUARDED_BY(mutex_);
   int64_t pinned_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t stream_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // page-locked ones that streams keep
-  int num_adjusts_ ABSL_GUARDED_BY(mutex_) = 0;       // in this turn
+  int64_t stream_bytes_ ABSL_GUARDED_BY(mutex_) = 0;               // page-locked ones that streams keep
+  int num_adjusts_ ABSL_GUARDED_BY(mutex_) = 0;                    // in this turn
   MemoryBudget::Reservation reservation_ ABSL_GUARDED_BY(mutex_);  // of pinned_bytes_
 };
 

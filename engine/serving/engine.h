@@ -42,8 +42,8 @@ class Engine {
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
-    // Counts the host's memory: weights, what batches compute with and page-locked memory are reserved in it. Outlives the engine, its
-    // results and its clients' answers. Null: without a limit.
+    // Counts the host's memory: weights, what batches compute with and page-locked memory are reserved in it. Outlives
+    // the engine, its results and its clients' answers. Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
     std::string plan_dir;                // folder of tuned plans; "": the models' own
     std::string engine_version;          // tuned plans of another are not used
@@ -66,8 +66,8 @@ class Engine {
   // Drains.
   virtual ~Engine() = default;
 
-  // Memory for a cloud's bytes, from which the devices read it with as few copies as can be: page-locked where GPUs serve
-  // and some is ready, else ordinary. Never blocks. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has none.
+  // Memory for a cloud's bytes, from which the devices read it with as few copies as can be: page-locked where GPUs
+  // serve and some is ready, else ordinary. Never blocks. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has none.
   // The buffer may outlive the engine, but not Options::memory_budget.
   virtual absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) = 0;
 

@@ -354,8 +354,8 @@ absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator all
   return ParseWithin(bytes, allocate, message, data);
 }
 
-absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
-                                v1::InferStreamRequest* message, HostBuffer* data) {
+absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
+                                HostBuffer* data) {
   const absl::Status status = ParseWithin(bytes, allocate, message, data);
   if (status.ok()) return status;
   try {

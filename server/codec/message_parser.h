@@ -53,8 +53,8 @@ absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator all
 // - request_case() is kFrame or kConfig where the bytes hold the one or the other last, else REQUEST_NOT_SET;
 // - frame().frame_id() is the frame's id, whether it stands before or after the bad part, unless the length of what
 //   stands before it is itself wrong; 0 where it cannot be read. Nothing else of the message is set.
-absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
-                                v1::InferStreamRequest* message, HostBuffer* data);
+absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
+                                HostBuffer* data);
 
 // Returns the id of the frame in a stream's message that nobody parses, as far as it can be read; else 0.
 uint64_t FrameIdOf(const grpc::ByteBuffer& bytes);

@@ -17,54 +17,59 @@
 
 namespace voxserve::support {
 
-// Thread-safe. It outlives its pools.
+// Thread-safe. Its pools may outlive it.
 class FakePinnedMemory {
  public:
   PinnedPool::Source Source() {
-    return {.allocate = [this](int64_t bytes) { return Allocate(bytes); }, .free = [this](char* data) { Free(data); }};
+    return {.allocate = [state = state_](int64_t bytes) { return state->Allocate(bytes); },
+            .free = [state = state_](char* data) { state->Free(data); }};
   }
 
   // From now on allocations fail, or succeed again.
   void set_is_full(bool is_full) {
-    absl::MutexLock lock(&mutex_);
-    is_full_ = is_full;
+    absl::MutexLock lock(&state_->mutex);
+    state_->is_full = is_full;
   }
 
   int64_t num_blocks() const {
-    absl::MutexLock lock(&mutex_);
-    return static_cast<int64_t>(blocks_.size());
+    absl::MutexLock lock(&state_->mutex);
+    return static_cast<int64_t>(state_->blocks.size());
   }
   int64_t num_allocations() const {
-    absl::MutexLock lock(&mutex_);
-    return num_allocations_;
+    absl::MutexLock lock(&state_->mutex);
+    return state_->num_allocations;
   }
   // Returns true where the bytes lie within one block.
   bool Holds(const char* data, int64_t bytes) const {
-    absl::MutexLock lock(&mutex_);
-    return std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {
-      return data >= block.first && data + bytes <= block.first + block.second.second;
+    absl::MutexLock lock(&state_->mutex);
+    return std::any_of(state_->blocks.begin(), state_->blocks.end(), [&](const auto& block) {
+      return data >= block.first && data + bytes <= block.first + block.second.size();
     });
   }
 
  private:
-  absl::StatusOr<char*> Allocate(int64_t bytes) {
-    absl::MutexLock lock(&mutex_);
-    if (is_full_) return absl::ResourceExhaustedError("the fake memory is full");
-    ++num_allocations_;
-    auto block = std::make_unique<char[]>(static_cast<size_t>(bytes));
-    char* const data = block.get();
-    blocks_.emplace(data, std::pair(std::move(block), bytes));
-    return data;
-  }
-  void Free(char* data) {
-    absl::MutexLock lock(&mutex_);
-    blocks_.erase(data);
-  }
+  struct State {
+    absl::StatusOr<char*> Allocate(int64_t bytes) {
+      absl::MutexLock lock(&mutex);
+      if (is_full) return absl::ResourceExhaustedError("the fake memory is full");
+      ++num_allocations;
+      std::vector<char> block(static_cast<size_t>(bytes));
+      char* const data = block.data();
+      blocks.emplace(data, std::move(block));
+      return data;
+    }
+    void Free(char* data) {
+      absl::MutexLock lock(&mutex);
+      blocks.erase(data);
+    }
 
-  mutable absl::Mutex mutex_;
-  bool is_full_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t num_allocations_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<const char*, std::pair<std::unique_ptr<char[]>, int64_t>> blocks_ ABSL_GUARDED_BY(mutex_);
+    absl::Mutex mutex;
+    bool is_full ABSL_GUARDED_BY(mutex) = false;
+    int64_t num_allocations ABSL_GUARDED_BY(mutex) = 0;
+    std::map<const char*, std::vector<char>> blocks ABSL_GUARDED_BY(mutex);
+  };
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // Makes so many buffers of the pool ready for clouds of so many bytes.

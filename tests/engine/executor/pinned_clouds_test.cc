@@ -1,5 +1,7 @@
 // Where a cloud's bytes lie changes no answer: page-locked, ordinary, and both in one batch.
 
+#include "tests/engine/pinned_clouds.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "tests/engine/device_runner.h"
-#include "tests/engine/pinned_clouds.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve {

@@ -78,7 +78,8 @@ TEST(HostBufferTest, PinnedMemoryHoldsWhatIsWrittenInPiecesOfAnySize) {
   const auto pool = PinnedPool::Create({.source = memory.Source()});
   const std::string bytes = RandomBytes(200'003);
   support::MakeReady(*pool, static_cast<int64_t>(bytes.size()), 1);
-  for (const size_t piece : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{1000}, size_t{16'384}, bytes.size()}) {
+  for (const size_t piece :
+       {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{1000}, size_t{16'384}, bytes.size()}) {
     HostBuffer buffer = *pool->Take(static_cast<int64_t>(bytes.size()), BufferLife::kRequest);
     ASSERT_TRUE(buffer.is_pinned());
     for (size_t begin = 0; begin < bytes.size(); begin += piece) {

@@ -1,7 +1,5 @@
 // Page-locked memory from CUDA: a pool's buffers are copied from asynchronously, whole, and used again.
 
-#include "engine/runtime/pinned_memory.h"
-
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <string_view>
 
 #include "engine/runtime/device_pool.h"
+#include "engine/runtime/pinned_memory.h"
 #include "engine/runtime/stream.h"
 #include "tests/support/fake_pinned_memory.h"
 #include "tests/support/test_device.h"

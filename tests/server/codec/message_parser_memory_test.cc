@@ -107,7 +107,8 @@ TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
     v1::InferRequest message;
     HostBuffer data;
     absl::Status status;
-    const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
+    const Heap heap =
+        Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
     EXPECT_EQ(ReasonOf(status), error_reason::kMalformed) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
     EXPECT_LE(heap.peak_bytes, 256 << 10);
@@ -160,7 +161,8 @@ TEST(ParserMemoryTest, AMessageTakesNoMoreThanItsDataAndABound) {
       absl::Status status;
       v1::InferRequest message;
       HostBuffer data;
-      const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
+      const Heap heap =
+          Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
       ASSERT_TRUE(status.ok()) << status;
       const int64_t bound = static_cast<int64_t>(data_bytes) + MessageLimits::kMaxBytesBesideData;
       EXPECT_LE(heap.peak_bytes, bound);
@@ -179,7 +181,8 @@ TEST(ParserMemoryTest, DataIsCopiedOnce) {
   v1::InferStreamRequest message;
   HostBuffer data;
   absl::Status status;
-  const Heap heap = Counted(kUnlimited, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
+  const Heap heap =
+      Counted(kUnlimited, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(heap.num_large, 1) << "the place where it stays";
   EXPECT_LT(heap.peak_bytes, 5'010'000);
@@ -191,7 +194,8 @@ TEST(ParserMemoryTest, DataThatComesAgainIsHeldOnce) {
   v1::InferRequest message;
   HostBuffer data;
   absl::Status status;
-  const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
+  const Heap heap =
+      Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_LT(heap.peak_bytes, 5'010'000);
 }
@@ -233,7 +237,8 @@ TEST(ParserMemoryTest, NoFailedAllocationLeavesAnException) {
     v1::InferStreamRequest message;
     HostBuffer data;
     absl::Status status;
-    const Heap heap = Counted(failing, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
+    const Heap heap =
+        Counted(failing, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
     const bool was_reached = heap.allocations_left < 0;
     EXPECT_EQ(status.ok(), !was_reached) << i << ": " << status;
     if (!was_reached) break;
