@@ -439,7 +439,7 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
 // Of two buffers that are ready, what the stream keeps may take one.
 TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
   support::FakePinnedMemory memory;
-  constexpr int64_t kMostBytes = int64_t{512} << 10;
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
   const auto pool = PinnedPool::Create({.source = memory.Source(), .max_bytes = kMostBytes});
   Start({.pinned_pool = pool});
   const v1::InferRequest request = RequestOf("fake", 20'000);
