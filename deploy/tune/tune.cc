@@ -20,6 +20,7 @@
 #include "engine/model/model_version.h"
 #include "engine/model/problems.h"
 #include "engine/runtime/devices.h"
+#include "engine/runtime/host_buffer.h"
 #include "engine/serving/models/device_program.h"
 #include "engine/serving/models/model_repository.h"
 #include "engine/tuner/plan_search.h"
@@ -126,7 +127,8 @@ absl::StatusOr<PointCloud> ReadScan(const std::string& file, const Options& opti
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": it has ", message->num_points(), " points, the model takes at most ", max_points));
   }
-  absl::StatusOr<PointCloud> cloud = DecodeCloud(&*message);
+  ASSIGN_OR_RETURN(HostBuffer data, HostBuffer::CopyOf(message->data()));
+  absl::StatusOr<PointCloud> cloud = DecodeCloud(&*message, std::move(data));
   if (cloud.ok()) return cloud;
   return absl::Status(cloud.status().code(), absl::StrCat(file, ": ", cloud.status().message()));
 }

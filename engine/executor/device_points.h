@@ -1,8 +1,9 @@
 #pragma once
 
-// A batch's points on a GPU: the clouds' bytes go there as they came, through pinned memory, and are decoded there into
-// the matrix that the network reads. Bytes of sweeps stay there for the frames to come, where the context keeps copies
-// (runtime/device_copies.h) and there is room; that saves the way over the bus and changes no result.
+// A batch's points on a GPU: the clouds' bytes go there as they came, and are decoded there into the matrix that the
+// network reads. A cloud in page-locked memory is copied from where it lies; others go through the context's. Bytes of
+// sweeps stay there for the frames to come, where the context keeps copies (runtime/device_copies.h) and there is room;
+// that saves the way over the bus and changes no result.
 //
 // Belongs to an executor; called from its thread alone.
 
@@ -30,7 +31,8 @@ class DevicePoints {
 
   // Queues the copies and the decoding on the context's stream, into its `batch` and out of its `upload`. point_begin:
   // [samples + 1] in host memory; samples without points are passed over. RESOURCE_EXHAUSTED for memory. Whatever comes
-  // of it, the host waits for the stream before the next call, and before ReleaseSweeps.
+  // of it, the host waits for the stream before the next call, before ReleaseSweeps, and before the tasks end: their
+  // clouds are copied from meanwhile.
   absl::Status CopyIn(const VoxelizeOp& op, BatchTasks tasks, const std::vector<int64_t>& point_begin,
                       const Options& options, ExecutionContext& context);
 
@@ -48,8 +50,11 @@ class DevicePoints {
   struct Source {
     const PointCloud* cloud = nullptr;
     std::shared_ptr<const Sweep> sweep;  // whose cloud it is, where its bytes may be kept; else null
-    int64_t pinned_begin = 0;            // where they begin in pinned memory; of one that is not there yet
+    int64_t staged_begin = 0;            // of one that is staged: where they begin in the context's `upload`
     const char* bytes = nullptr;         // on the device; null: not there yet
+
+    // Its bytes have yet to go to the device, and cannot be copied from where they lie.
+    bool is_staged() const { return bytes == nullptr && !cloud->is_pinned(); }
   };
   struct Part {
     CloudPart cloud;

@@ -9,6 +9,7 @@
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/aligned_bytes.h"
 #include "engine/runtime/cuda_status.h"
+#include "engine/runtime/streaming_copy.h"
 #include "kernels/points/decode_points.h"
 
 namespace voxserve {
@@ -70,7 +71,8 @@ absl::Status DevicePoints::FindKept(CudaContext& cuda) {
   return absl::OkStatus();
 }
 
-// One copy brings point_begin, the words and what is not kept; each sweep to be kept goes by itself.
+// One copy brings point_begin, the words, and what is neither pinned nor kept. Each pinned cloud goes from where it
+// lies, and each sweep to be kept by itself.
 absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl::Span<const int64_t> words,
                                   ExecutionContext& context) {
   CudaContext& cuda = *context.cuda;
@@ -79,45 +81,48 @@ absl::Status DevicePoints::Upload(const std::vector<int64_t>& point_begin, absl:
   const auto words_bytes = static_cast<int64_t>(words.size() * sizeof(int64_t));
   int64_t together = AlignedBytes(begin_bytes + words_bytes);
   for (Source& source : sources_) {
-    if (source.bytes != nullptr || source.sweep != nullptr) continue;
-    source.pinned_begin = std::exchange(together, together + AlignedBytes(BytesOf(*source.cloud)));
+    if (!source.is_staged() || source.sweep != nullptr) continue;
+    source.staged_begin = std::exchange(together, together + AlignedBytes(BytesOf(*source.cloud)));
   }
   int64_t total = together;
   for (Source& source : sources_) {
-    if (source.bytes != nullptr || source.sweep == nullptr) continue;
-    source.pinned_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
+    if (!source.is_staged() || source.sweep == nullptr) continue;
+    source.staged_begin = std::exchange(total, total + AlignedBytes(BytesOf(*source.cloud)));
   }
   RETURN_IF_ERROR(cuda.upload.Reserve(total));
-  char* const pinned = cuda.upload.data();
+  char* const staging = cuda.upload.data();
   ASSIGN_OR_RETURN(char* const uploaded, cuda.batch.Take(together));
   point_begin_ = reinterpret_cast<const int64_t*>(uploaded);
   words_ = point_begin_ + point_begin.size();
 
-  std::memcpy(pinned, point_begin.data(), static_cast<size_t>(begin_bytes));
-  if (!words.empty()) std::memcpy(pinned + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
+  std::memcpy(staging, point_begin.data(), static_cast<size_t>(begin_bytes));
+  if (!words.empty()) std::memcpy(staging + begin_bytes, words.data(), static_cast<size_t>(words_bytes));
   for (const Source& source : sources_) {
-    if (source.bytes != nullptr) continue;
+    if (!source.is_staged()) continue;
     const std::string_view bytes = source.cloud->bytes();
-    char* const to = pinned + source.pinned_begin;
+    char* const to = staging + source.staged_begin;
     context.pool->ParallelFor(static_cast<int64_t>(bytes.size()), kCopyGrainBytes, [&](int64_t begin, int64_t end) {
-      std::memcpy(to + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+      StreamingCopy(to + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+      FinishStreaming();
     });
   }
   RETURN_IF_CUDA_ERROR(
-      cudaMemcpyAsync(uploaded, pinned, static_cast<size_t>(together), cudaMemcpyHostToDevice, stream));
+      cudaMemcpyAsync(uploaded, staging, static_cast<size_t>(together), cudaMemcpyHostToDevice, stream));
   for (Source& source : sources_) {
     if (source.bytes != nullptr) continue;
-    if (source.sweep == nullptr) {
-      source.bytes = uploaded + source.pinned_begin;
+    if (source.is_staged() && source.sweep == nullptr) {
+      source.bytes = uploaded + source.staged_begin;
       continue;
     }
     const int64_t num_bytes = BytesOf(*source.cloud);
-    const char* const from = pinned + source.pinned_begin;
-    ASSIGN_OR_RETURN(DeviceCopies::Lease lease, cuda.copies->Add(source.sweep, from, num_bytes, cuda.stream.view()));
-    if (lease != nullptr) {
-      source.bytes = lease->data();
-      leases_.push_back(std::move(lease));
-      continue;
+    const char* const from = source.is_staged() ? staging + source.staged_begin : source.cloud->bytes().data();
+    if (source.sweep != nullptr) {
+      ASSIGN_OR_RETURN(DeviceCopies::Lease lease, cuda.copies->Add(source.sweep, from, num_bytes, cuda.stream.view()));
+      if (lease != nullptr) {
+        source.bytes = lease->data();
+        leases_.push_back(std::move(lease));
+        continue;
+      }
     }
     ASSIGN_OR_RETURN(char* const data, cuda.batch.Take(num_bytes));
     RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(data, from, static_cast<size_t>(num_bytes), cudaMemcpyHostToDevice, stream));

@@ -18,6 +18,7 @@ bool Waits(MemoryBudget::Use use) {
       return true;
     case MemoryBudget::Use::kScratch:
     case MemoryBudget::Use::kModels:
+    case MemoryBudget::Use::kPinned:
       break;
   }
   return false;
@@ -102,9 +103,11 @@ std::string_view NameOf(MemoryBudget::Use use) {
     case MemoryBudget::Use::kScratch:
       return "scratch";
     case MemoryBudget::Use::kModels:
+      return "models";
+    case MemoryBudget::Use::kPinned:
       break;
   }
-  return "models";
+  return "pinned";
 }
 
 }  // namespace voxserve

@@ -29,8 +29,9 @@ class MemoryBudget {
     kTuning,    // scans that a search of a plan keeps
     kScratch,   // what batches compute with
     kModels,    // weights
+    kPinned,    // page-locked memory that a GPU copies clouds from, with clouds in it or not
   };
-  static constexpr size_t kNumUses = 6;
+  static constexpr size_t kNumUses = 7;
 
   // Gives its bytes back when it ends. Moves, does not copy. A default one holds nothing.
   class Reservation {

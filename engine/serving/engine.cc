@@ -14,6 +14,8 @@
 #include "engine/executor/point_reader.h"
 #include "engine/runtime/available_memory.h"
 #include "engine/runtime/devices.h"
+#include "engine/runtime/pinned_memory.h"
+#include "engine/runtime/pinned_pool.h"
 #include "engine/serving/admission/batcher.h"
 #include "engine/serving/memory_trimmer.h"
 #include "engine/serving/models/model_manager.h"
@@ -34,6 +36,25 @@ std::vector<int> NumWorkers(const std::vector<Device>& devices, int streams_per_
   return num_workers;
 }
 
+// Clouds may take one part in so many of the process's memory limit as page-locked memory, and no more than the bytes.
+constexpr int64_t kPinnedShare = 16;
+constexpr int64_t kMaxPinnedBytes = int64_t{1} << 30;
+
+// Null on a CPU, which reads clouds from any memory.
+std::shared_ptr<PinnedPool> MakePinnedPool([[maybe_unused]] const std::vector<Device>& devices,
+                                           [[maybe_unused]] MemoryBudget* budget) {
+  if constexpr (kernels::kHasCuda) {
+    if (!devices.front().is_cuda()) return nullptr;
+    PinnedPool::Options options{
+        .source = PinnedSource(devices.front().pool->device()), .max_bytes = kMaxPinnedBytes, .budget = budget};
+    if (budget != nullptr && budget->limit_bytes() > 0) {
+      options.max_bytes = std::min(options.max_bytes, budget->limit_bytes() / kPinnedShare);
+    }
+    return PinnedPool::Create(std::move(options));
+  }
+  return nullptr;
+}
+
 class EngineImpl final : public Engine {
  public:
   // device_memory: of the host's, that the devices' libraries took.
@@ -41,6 +62,7 @@ class EngineImpl final : public Engine {
       : options_(std::move(options)),
         device_memory_(std::move(device_memory)),
         devices_(std::move(devices)),
+        pinned_pool_(MakePinnedPool(devices_, options_.memory_budget)),
         pool_(options_.ResolvedThreads()),
         batch_bytes_(devices_.size()),
         plan_store_(options_.plan_dir),
@@ -83,7 +105,7 @@ class EngineImpl final : public Engine {
                                                    .on_device_failed = options_.on_device_failed},
                                    std::move(context)));
     }
-    memory_trimmer_ = std::make_unique<MemoryTrimmer>(&devices_, &workers_, options_.observer);
+    memory_trimmer_ = std::make_unique<MemoryTrimmer>(&devices_, &workers_, pinned_pool_.get(), options_.observer);
     return absl::OkStatus();
   }
 
@@ -109,6 +131,10 @@ class EngineImpl final : public Engine {
             .on_ready = [this](const ModelVersionInfo& model, bool has_plans) { TuneWhereWanted(model, has_plans); },
             .on_retired = [this](const ModelHandle& model) { tuner_->CancelAllOf(model); }},
         std::move(listing));
+  }
+
+  absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) override {
+    return pinned_pool_ == nullptr ? HostBuffer::Create(bytes) : pinned_pool_->Take(bytes, life);
   }
 
   uint64_t Submit(InferTask task) override {
@@ -227,6 +253,7 @@ class EngineImpl final : public Engine {
   const MemoryBudget::Reservation device_memory_;
   // Declared before their users, so they are destroyed after them: models and workers hold memory of the devices.
   const std::vector<Device> devices_;
+  const std::shared_ptr<PinnedPool> pinned_pool_;  // where GPUs copy clouds from; null on a CPU
   kernels::ThreadPool pool_;
   std::vector<std::atomic<int64_t>> batch_bytes_;         // by device
   std::vector<std::unique_ptr<DeviceArbiter>> arbiters_;  // by device

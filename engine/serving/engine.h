@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/runtime/host_buffer.h"
 #include "engine/runtime/memory_budget.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
@@ -41,8 +42,8 @@ class Engine {
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all
-    // Counts the host's memory: weights and what batches compute with are reserved in it. Outlives the engine, its
-    // results and its clients' answers. Null: without a limit.
+    // Counts the host's memory: weights, what batches compute with and page-locked memory are reserved in it. Outlives
+    // the engine, its results and its clients' answers. Null: without a limit.
     MemoryBudget* memory_budget = nullptr;
     std::string plan_dir;                // folder of tuned plans; "": the models' own
     std::string engine_version;          // tuned plans of another are not used
@@ -64,6 +65,11 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Options options);
   // Drains.
   virtual ~Engine() = default;
+
+  // Memory for a cloud's bytes, from which the devices read it with as few copies as can be: page-locked where GPUs
+  // serve and some is ready, else ordinary. Never blocks. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) where the system has none.
+  // The buffer may outlive the engine, but not Options::memory_budget.
+  virtual absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) = 0;
 
   // Never blocks. task.done gets: NOT_FOUND (unknown model or version, naming what is there), UNAVAILABLE (still
   // loading, failed, draining), INVALID_ARGUMENT (missing field, too many points or voxels, no such

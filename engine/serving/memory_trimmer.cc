@@ -18,10 +18,13 @@ constexpr absl::Duration kBusyTrimPeriod = absl::Seconds(30);
 }  // namespace
 
 MemoryTrimmer::MemoryTrimmer(const std::vector<Device>* devices, const std::vector<std::unique_ptr<Worker>>* workers,
-                             EngineObserver* observer)
-    : devices_(*devices), workers_(*workers), observer_(observer), is_broken_(devices_.size()), thread_([this] {
-        Loop();
-      }) {}
+                             PinnedPool* pinned_pool, EngineObserver* observer)
+    : devices_(*devices),
+      workers_(*workers),
+      pinned_pool_(pinned_pool),
+      observer_(observer),
+      is_broken_(devices_.size()),
+      thread_([this] { Loop(); }) {}
 
 MemoryTrimmer::~MemoryTrimmer() {
   {
@@ -39,6 +42,7 @@ void MemoryTrimmer::Loop() {
     }
     TrimHeap(TrimContexts());
     TrimSweeps();
+    if (pinned_pool_ != nullptr) pinned_pool_->Adjust();
   }
 }
 

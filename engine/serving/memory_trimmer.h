@@ -4,7 +4,9 @@
 // - what contexts, a GPU's too, keep of the host's memory from batch to batch, once they have run none for 5 seconds;
 // - free pages of the heap: every 5 seconds while the engine is idle, and every 30 seconds while batches run, which
 //   will want many of them again;
-// - on a GPU, the copies of sweeps of streams that have ended or fallen silent.
+// - on a GPU, the copies of sweeps of streams that have ended or fallen silent;
+// - page-locked memory that clouds needed no more for a while. It also sees to it that there is as much as they need
+//   (PinnedPool::Adjust).
 //
 // - Threads: one thread of its own, which looks once a second. No request waits for it, but for the moments in which
 //   the heap's free pages are listed.
@@ -17,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "engine/runtime/devices.h"
+#include "engine/runtime/pinned_pool.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/worker.h"
 
@@ -24,9 +27,9 @@ namespace voxserve {
 
 class MemoryTrimmer {
  public:
-  // All outlive it, and the workers stay the same; observer may be null.
+  // All outlive it, and the workers stay the same; pinned_pool and observer may be null.
   MemoryTrimmer(const std::vector<Device>* devices, const std::vector<std::unique_ptr<Worker>>* workers,
-                EngineObserver* observer);
+                PinnedPool* pinned_pool, EngineObserver* observer);
   ~MemoryTrimmer();
   MemoryTrimmer(const MemoryTrimmer&) = delete;
   MemoryTrimmer& operator=(const MemoryTrimmer&) = delete;
@@ -40,6 +43,7 @@ class MemoryTrimmer {
 
   const std::vector<Device>& devices_;
   const std::vector<std::unique_ptr<Worker>>& workers_;
+  PinnedPool* const pinned_pool_;
   EngineObserver* const observer_;
   std::vector<bool> is_broken_;  // by device: it does not answer any more, which others will notice too
   absl::Time trimmed_heap_ = absl::InfinitePast();

@@ -169,16 +169,21 @@ void ReadAs(const PointField& field, const FieldRange& range) {
 
 }  // namespace
 
-absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, std::string bytes) {
+absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, HostBuffer bytes) {
   layout.height = std::max(layout.height, 1u);
   for (PointField& field : layout.fields) field.count = std::max(field.count, 1u);
   RETURN_IF_ERROR(CheckFields(layout));
   RETURN_IF_ERROR(CheckOverlaps(layout));
-  RETURN_IF_ERROR(CheckBytes(layout, bytes.size()));
+  RETURN_IF_ERROR(CheckBytes(layout, static_cast<uint64_t>(bytes.size())));
   PointCloud cloud;
   cloud.layout_ = std::move(layout);
-  cloud.bytes_ = std::make_shared<const std::string>(std::move(bytes));
+  cloud.bytes_ = std::make_shared<const HostBuffer>(std::move(bytes));
   return cloud;
+}
+
+absl::StatusOr<PointCloud> PointCloud::Create(PointCloudLayout layout, std::string_view bytes) {
+  ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::CopyOf(bytes));
+  return Create(std::move(layout), std::move(buffer));
 }
 
 absl::StatusOr<PointCloud> PointCloud::FromFloats(const std::vector<std::string>& names, const float* points,
@@ -191,7 +196,16 @@ absl::StatusOr<PointCloud> PointCloud::FromFloats(const std::vector<std::string>
     layout.fields.push_back({.name = name, .offset = offset});
   }
   return Create(std::move(layout),
-                std::string(reinterpret_cast<const char*>(points), num_points * names.size() * sizeof(float)));
+                std::string_view(reinterpret_cast<const char*>(points), num_points * names.size() * sizeof(float)));
+}
+
+absl::StatusOr<PointCloud> PointCloud::InOrdinaryMemory() const {
+  if (!is_pinned()) return *this;
+  ASSIGN_OR_RETURN(HostBuffer copy, HostBuffer::CopyOf(bytes()));
+  PointCloud cloud;
+  cloud.layout_ = layout_;
+  cloud.bytes_ = std::make_shared<const HostBuffer>(std::move(copy));
+  return cloud;
 }
 
 const PointField* PointCloud::FindField(std::string_view name) const {

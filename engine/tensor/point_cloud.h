@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/runtime/host_buffer.h"
 #include "kernels/points/point_field_type.h"
 
 namespace voxserve {
@@ -45,7 +46,9 @@ class PointCloud {
   // bytes are too few or too many, a field does not fit its point, two fields overlap, a name stands twice, a type,
   // scale or shift is not valid, or height does not divide num_points. The last row may come without its padding.
   // A height or count of 0 means 1.
-  static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string bytes);
+  static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, HostBuffer bytes);
+  // The same with a copy of the bytes. RESOURCE_EXHAUSTED (OUT_OF_MEMORY) too.
+  static absl::StatusOr<PointCloud> Create(PointCloudLayout layout, std::string_view bytes);
 
   // Packed float32 fields named as given: points is [num_points, names.size()], row after row.
   static absl::StatusOr<PointCloud> FromFloats(const std::vector<std::string>& names, const float* points,
@@ -53,7 +56,12 @@ class PointCloud {
 
   uint64_t num_points() const { return layout_.num_points; }
   const PointCloudLayout& layout() const { return layout_; }
-  std::string_view bytes() const { return bytes_ ? std::string_view(*bytes_) : std::string_view(); }
+  std::string_view bytes() const { return bytes_ ? bytes_->bytes() : std::string_view(); }
+  // True where a GPU may copy the bytes from where they lie.
+  bool is_pinned() const { return bytes_ && bytes_->is_pinned(); }
+  // The same cloud in ordinary memory, for those who keep it long: page-locked memory is scarce. Copies the bytes where
+  // they are page-locked. RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+  absl::StatusOr<PointCloud> InOrdinaryMemory() const;
 
   // nullptr where the cloud has no such field.
   const PointField* FindField(std::string_view name) const;
@@ -64,7 +72,7 @@ class PointCloud {
 
  private:
   PointCloudLayout layout_;
-  std::shared_ptr<const std::string> bytes_;
+  std::shared_ptr<const HostBuffer> bytes_;
 };
 
 }  // namespace voxserve

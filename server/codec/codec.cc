@@ -94,7 +94,7 @@ void EncodeDetections(const InferResult& result, const NamedOutput& boxes, v1::D
 
 }  // namespace
 
-absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message) {
+absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data) {
   PointCloudLayout layout;
   layout.num_points = message->num_points();
   layout.point_step = message->point_step();
@@ -112,7 +112,7 @@ absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message) {
          .scale = field.has_scale() ? field.scale() : 1.0,
          .shift = field.shift()});
   }
-  return PointCloud::Create(std::move(layout), std::move(*message->mutable_data()));
+  return PointCloud::Create(std::move(layout), std::move(data));
 }
 
 absl::StatusOr<absl::Time> StampOf(const v1::PointCloud& message) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/runtime/host_buffer.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/streams/stream_session.h"
 #include "engine/tensor/infer_result.h"
@@ -18,9 +19,9 @@
 
 namespace voxserve {
 
-// Takes the points out of the message (its `data` is empty afterwards), so that they are not copied. INVALID_ARGUMENT
-// with the reasons of PointCloud::Create.
-absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message);
+// data: the points, as the parser put them beside the message. Takes the fields' names out of the message.
+// INVALID_ARGUMENT with the reasons of PointCloud::Create.
+absl::StatusOr<PointCloud> DecodeCloud(v1::PointCloud* message, HostBuffer data);
 
 // When the sensor took the cloud; InfinitePast where the message does not say (no stamp, or time zero, which ROS sends
 // for "unknown"). INVALID_ARGUMENT (BAD_STAMP) for a stamp that is no valid google.protobuf.Timestamp: it would reach

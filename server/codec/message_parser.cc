@@ -10,6 +10,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,9 +66,9 @@ void AppendVarint(uint64_t value, std::string* out) {
 // Walks one message's bytes.
 class Walk {
  public:
-  // The bytes outlive it.
-  explicit Walk(const grpc::ByteBuffer& bytes)
-      : reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
+  // Both outlive it.
+  Walk(const grpc::ByteBuffer& bytes, CloudAllocator allocate)
+      : allocate_(allocate), reader_(ReaderArgument(bytes)), input_(&reader_), num_bytes_(bytes.Length()) {}
 
   // Gathers the skeleton of a message of the type.
   absl::Status Gather(const Descriptor& type) {
@@ -82,8 +83,8 @@ class Walk {
   }
 
   const std::string& skeleton() const { return skeleton_; }
-  // The data of the message's cloud; "" where it has none.
-  std::string& data() { return data_; }
+  // The data of the message's cloud; empty where it has none.
+  HostBuffer& data() { return data_; }
 
  private:
   // Up to the limit.
@@ -170,7 +171,7 @@ class Walk {
                                     MessageLimits::kMaxCloudFields, " are allowed"));
     }
     // A stream's config takes the place of the frame before it.
-    if (&field == ConfigField()) std::string().swap(data_);
+    if (&field == ConfigField()) data_ = HostBuffer();
     RETURN_IF_ERROR(EnterLevel());
     const CodedInputStream::Limit outer = input_.PushLimit(num_bytes);
     std::string body;
@@ -184,14 +185,20 @@ class Walk {
 
   // The one copy of the points.
   absl::Status TakeData(int num_bytes) {
-    std::string().swap(data_);  // the last one counts, and none is held beside it
-    data_.reserve(num_bytes);
-    return Append(num_bytes, DataField()->full_name(), &data_);
+    data_ = HostBuffer();  // the last one counts, and none is held beside it
+    ASSIGN_OR_RETURN(data_, allocate_(num_bytes));
+    int64_t begin = 0;
+    RETURN_IF_ERROR(ForEachSlice(num_bytes, DataField()->full_name(), [&](std::string_view slice) {
+      data_.Write(begin, slice);
+      begin += static_cast<int64_t>(slice.size());
+    }));
+    data_.FinishWrites();
+    return absl::OkStatus();
   }
 
   absl::Status GatherBytes(int num_bytes, absl::string_view name, std::string* out) {
     RETURN_IF_ERROR(Count(num_bytes));
-    return Append(num_bytes, name, out);
+    return ForEachSlice(num_bytes, name, [out](std::string_view slice) { out->append(slice); });
   }
 
   absl::Status GatherVarint(uint64_t value, std::string* out) {
@@ -215,14 +222,15 @@ class Walk {
                                       MessageLimits::kMaxDepth, " are allowed"));
   }
 
-  // Slice by slice, so that `out` is written once.
-  absl::Status Append(int num_bytes, absl::string_view name, std::string* out) {
+  // Calls take(std::string_view) for each slice of the next bytes.
+  template <typename Take>
+  absl::Status ForEachSlice(int num_bytes, absl::string_view name, Take take) {
     while (num_bytes > 0) {
       const void* slice = nullptr;
       int size = 0;
       if (!input_.GetDirectBufferPointer(&slice, &size)) return Truncated(name, num_bytes);
       size = std::min(size, num_bytes);
-      out->append(static_cast<const char*>(slice), size);
+      take(std::string_view(static_cast<const char*>(slice), static_cast<size_t>(size)));
       input_.Skip(size);
       num_bytes -= size;
     }
@@ -270,34 +278,35 @@ class Walk {
     return field;
   }
 
+  const CloudAllocator allocate_;
   grpc::ProtoBufferReader reader_;
   CodedInputStream input_;
   const size_t num_bytes_;
   std::string skeleton_;
-  std::string data_;
+  HostBuffer data_;
   int64_t num_skeleton_bytes_ = 0;
   int num_values_ = 0;
   int num_cloud_fields_ = 0;
   int depth_ = 0;
 };
 
-// cloud_of: where the data of the parsed message's cloud goes; never called where there is none.
-template <typename Request, typename CloudOf>
-absl::Status ParseWithin(const grpc::ByteBuffer& bytes, Request* message, CloudOf cloud_of) {
+absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate, Message* message, HostBuffer* data) {
   absl::Status status;
   try {
-    Walk walk(bytes);
+    Walk walk(bytes, allocate);
     status = walk.Gather(*message->GetDescriptor());
     if (status.ok() && !message->ParsePartialFromString(walk.skeleton())) {
       status = Malformed(absl::StrCat("the bytes are no ", message->GetTypeName()));
     }
-    if (status.ok() && !walk.data().empty()) *cloud_of(message)->mutable_data() = std::move(walk.data());
+    *data = std::move(walk.data());
   } catch (const std::bad_alloc&) {
     status =
         WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for a message of ", bytes.Length(), " bytes")),
                    error_reason::kOutOfMemory);
   }
-  if (!status.ok()) message->Clear();
+  if (status.ok()) return status;
+  message->Clear();
+  *data = HostBuffer();
   return status;
 }
 
@@ -340,13 +349,14 @@ void ReadFrameId(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message)
 
 }  // namespace
 
-absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, v1::InferRequest* message) {
-  return ParseWithin(bytes, message, [](v1::InferRequest* request) { return request->mutable_cloud(); });
+absl::Status ParseInferRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferRequest* message,
+                               HostBuffer* data) {
+  return ParseWithin(bytes, allocate, message, data);
 }
 
-absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, v1::InferStreamRequest* message) {
-  const absl::Status status = ParseWithin(
-      bytes, message, [](v1::InferStreamRequest* request) { return request->mutable_frame()->mutable_cloud(); });
+absl::Status ParseStreamRequest(const grpc::ByteBuffer& bytes, CloudAllocator allocate, v1::InferStreamRequest* message,
+                                HostBuffer* data) {
+  const absl::Status status = ParseWithin(bytes, allocate, message, data);
   if (status.ok()) return status;
   try {
     ReadFrameId(bytes, message);
@@ -372,7 +382,8 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes, Mess
     message->Clear();
     return Malformed(absl::StrCat("the message has ", num_bytes, " bytes, at most ", max_bytes, " are allowed"));
   }
-  return ParseWithin(bytes, message, [](Message*) -> v1::PointCloud* { return nullptr; });
+  HostBuffer data;
+  return ParseWithin(bytes, HostBuffer::Create, message, &data);
 }
 
 absl::StatusOr<grpc::ByteBuffer> Serialize(const Message& message) {

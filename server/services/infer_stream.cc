@@ -147,10 +147,14 @@ class InferStreamCall final : public Call {
     absl::StatusOr<HeldBytes> held = HoldMessage(static_cast<int64_t>(request_.Length()), 0);
     if (!held.ok()) return OnBadMessage(held.status(), FrameIdOf(request_));
     v1::InferStreamRequest message;
-    absl::Status status = ParseStreamRequest(request_, &message);
+    HostBuffer data;
+    const BufferLife life = has_sweeps_ ? BufferLife::kStream : BufferLife::kRequest;
+    const auto allocate = [this, life](int64_t size) { return parts().engine->AllocateCloud(size, life); };
+    absl::Status status = ParseStreamRequest(request_, allocate, &message, &data);
     request_.Clear();
     if (status.ok()) {
-      absl::StatusOr<HeldBytes> parsed = HoldMessage(static_cast<int64_t>(message.SpaceUsedLong()), held->bytes());
+      const int64_t bytes = static_cast<int64_t>(message.SpaceUsedLong()) + data.size();
+      absl::StatusOr<HeldBytes> parsed = HoldMessage(bytes, held->bytes());
       status = parsed.status();
       held = std::move(parsed);
     }
@@ -159,7 +163,7 @@ class InferStreamCall final : public Call {
       case v1::InferStreamRequest::kConfig:
         return OnConfig(message.config());
       case v1::InferStreamRequest::kFrame:
-        return OnFrame(std::move(*message.mutable_frame()), *std::move(held));
+        return OnFrame(std::move(*message.mutable_frame()), std::move(data), *std::move(held));
       case v1::InferStreamRequest::REQUEST_NOT_SET:
         return Fail(BadStream("a message has neither a config nor a frame"));
     }
@@ -212,14 +216,14 @@ class InferStreamCall final : public Call {
     if (is_draining) session_of_reader_->StartDraining();
   }
 
-  void OnFrame(v1::StreamFrame message, HeldBytes held) {
+  void OnFrame(v1::StreamFrame message, HostBuffer data, HeldBytes held) {
     if (session_of_reader_ == nullptr) return Fail(BadStream("the first message must be the stream's config"));
     RequestTelemetry telemetry = TelemetryOf(absl::StrCat(message.frame_id()));
     StreamFrame frame;
     frame.reset_sweeps = message.reset_sweeps();
     if (message.has_pose()) frame.pose = DecodePose(message.pose());
     if (message.has_cloud()) {
-      frame.cloud = telemetry.Decode(message.mutable_cloud());
+      frame.cloud = telemetry.Decode(message.mutable_cloud(), std::move(data));
     } else {
       frame.cloud = WithReason(absl::InvalidArgumentError("the frame has no cloud"), error_reason::kMissingCloud);
     }

@@ -44,13 +44,15 @@ class InferCall final : public RequestCall {
   absl::Status Submit(const grpc::ByteBuffer& bytes) {
     RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(bytes.Length())));
     v1::InferRequest request;
-    RETURN_IF_ERROR(ParseInferRequest(bytes, &request));
-    RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong())));
+    HostBuffer data;
+    const auto allocate = [this](int64_t size) { return parts().engine->AllocateCloud(size, BufferLife::kRequest); };
+    RETURN_IF_ERROR(ParseInferRequest(bytes, allocate, &request, &data));
+    RETURN_IF_ERROR(HoldRequest(static_cast<int64_t>(request.SpaceUsedLong()) + data.size()));
     SetTelemetry(request);
     if (!request.has_cloud()) {
       return WithReason(absl::InvalidArgumentError("the request has no cloud"), error_reason::kMissingCloud);
     }
-    ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud()));
+    ASSIGN_OR_RETURN(PointCloud cloud, telemetry_->Decode(request.mutable_cloud(), std::move(data)));
     ASSIGN_OR_RETURN(InferTask task, DecodeRequest(request, std::move(cloud)));
     request_id_ = request.request_id();
     task.client = client();

@@ -1,6 +1,7 @@
 #include "server/services/request_telemetry.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
@@ -34,12 +35,12 @@ LogLevel LevelOf(absl::StatusCode code) {
 
 }  // namespace
 
-absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message) {
+absl::StatusOr<PointCloud> RequestTelemetry::Decode(v1::PointCloud* message, HostBuffer data) {
   const absl::Time start = absl::Now();
   num_points_ = message->num_points();
   sensor_frame_ = message->frame_id();
   ASSIGN_OR_RETURN(stamp_, StampOf(*message));
-  absl::StatusOr<PointCloud> cloud = DecodeCloud(message);
+  absl::StatusOr<PointCloud> cloud = DecodeCloud(message, std::move(data));
   decode_time_ = absl::Now() - start;
   return cloud;
 }

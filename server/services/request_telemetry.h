@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/runtime/host_buffer.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
 #include "server/services/byte_limits.h"
@@ -34,8 +35,8 @@ class RequestTelemetry {
   // The request has arrived now.
   RequestTelemetry(Names names, const ServiceParts& parts) : names_(std::move(names)), parts_(&parts) {}
 
-  // Takes the points out of the message, as DecodeCloud does. INVALID_ARGUMENT.
-  absl::StatusOr<PointCloud> Decode(v1::PointCloud* message);
+  // DecodeCloud, with its time. INVALID_ARGUMENT, for the cloud's stamp too.
+  absl::StatusOr<PointCloud> Decode(v1::PointCloud* message, HostBuffer data);
 
   // Fills the response, but for request_id, and holds its bytes; the caller gives them back when the answer has left.
   // Fails where the response is too large, or too many bytes are held, and returns that error.

@@ -1,10 +1,11 @@
 // Any model folder on a GPU, from points in host memory to labels or boxes there, by stage.
 //
-//   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--kernels]
+//   model_cuda_bench MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--pinned] [--kernels]
 //
 // MODEL is a model's folder; SCAN one of the scans of tests/support/real_scans.h by its name in their tables. --tuned
-// searches a plan on that scan first. --kernels adds what ran on the device, by CUPTI, after the times. One row of a
-// Markdown table a call; --header prints its head.
+// searches a plan on that scan first. --pinned has the points in page-locked memory, as the server has those of
+// requests; else they lie in ordinary memory, which is copied once more. --kernels adds what ran on the device, by
+// CUPTI, after the times. One row of a Markdown table a call; --header prints its head.
 
 #include <chrono>
 #include <cstdio>
@@ -24,6 +25,7 @@
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/pinned_clouds.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
@@ -39,6 +41,7 @@ struct Options {
   int batch = 1;
   int runs = 200;
   bool is_tuned = false;
+  bool is_pinned = false;
   bool counts_kernels = false;
 };
 
@@ -88,7 +91,8 @@ int Run(const Options& options) {
                                            .precision = model.config.precision,
                                            .plan = DefaultCudaConvPlan(model.config.gpu_dtype(), allow_tf32)},
                                           model.config.bytes_per_label()));
-  const PointCloud cloud = ReadScanNamed(options.scan);
+  PointCloud cloud = ReadScanNamed(options.scan);
+  if (options.is_pinned) cloud = PinnedClouds(support::Device::kCuda).Copy(cloud);
   const std::vector<const PointCloud*> clouds(static_cast<size_t>(options.batch), &cloud);
   const PlanTable plans = options.is_tuned ? TunedPlans(program, cloud, *runner) : program.default_plans;
   const auto run = [&] {
@@ -143,6 +147,8 @@ int Main(int argc, char** argv) {
     }
     if (argument == "--tuned") {
       options.is_tuned = true;
+    } else if (argument == "--pinned") {
+      options.is_pinned = true;
     } else if (argument == "--kernels") {
       options.counts_kernels = true;
     } else if (const auto number = numbers.find(argument); number != numbers.end()) {
@@ -152,8 +158,10 @@ int Main(int argc, char** argv) {
     }
   }
   if (is_usage || names.size() != 2) {
-    std::fprintf(stderr, "usage: %s MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--kernels] | --header\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s MODEL SCAN [--version N] [--batch N] [--runs N] [--tuned] [--pinned] [--kernels] | --header\n",
+        argv[0]);
     return 2;
   }
   if (!support::HasDevice(support::Device::kCuda)) {

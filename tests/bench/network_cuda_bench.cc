@@ -5,13 +5,15 @@
 //   network_cuda_bench count [--runs N] [--filter TEXT]   kernels, copies, waits, allocations and busy time, by CUPTI
 //   network_cuda_bench groupings [--filter TEXT]          the same by how matrix products are grouped
 //
+// Each takes --pinned too: the points then lie in page-locked memory, as the server has those of requests; else in
+// ordinary memory, which is copied once more.
+//
 // Weights are random (only shapes matter for time), scans are real. Tables are Markdown. What these networks answer is
 // digest_bench's, how far a trained one is from golden answers accuracy_bench's.
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -27,6 +29,7 @@
 #include "tests/bench/network_cases.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
+#include "tests/engine/pinned_clouds.h"
 #include "tests/support/real_scans.h"
 
 namespace voxserve::bench {
@@ -44,16 +47,18 @@ T OrDie(absl::StatusOr<T> value) {
 // A case that is ready to run.
 class Prepared {
  public:
-  explicit Prepared(const NetworkCase& c)
-      : Prepared(c, OrDie(LoadNetwork(c)),
-                 DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(),
-                                     c.precision == Precision::kTfloat32)) {}
-  Prepared(const NetworkCase& c, const Graph& graph, const ConvPlan& plan) : case_(c) {
+  Prepared(const NetworkCase& c, bool is_pinned)
+      : Prepared(
+            c, OrDie(LoadNetwork(c)),
+            DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(), c.precision == Precision::kTfloat32),
+            is_pinned) {}
+  Prepared(const NetworkCase& c, const Graph& graph, const ConvPlan& plan, bool is_pinned) : case_(c) {
     runner_ = OrDie(
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
     program_ =
         OrDie(runner_->Compile(graph, {.device = support::Device::kCuda, .precision = c.precision, .plan = plan}));
     cloud_ = OrDie(support::ReadScan(c.scan.format, c.scan.path()));
+    if (is_pinned) cloud_ = PinnedClouds(support::Device::kCuda).Copy(cloud_);
     for (int i = 0; i < c.batch; ++i) clouds_.push_back(&cloud_);
   }
   ~Prepared() { program_ = Program(); }
@@ -102,13 +107,13 @@ class Prepared {
 std::string Ratio(double theirs, double ours) { return theirs == 0 ? "" : absl::StrFormat("%.2fx", theirs / ours); }
 std::string Ms(double ms) { return ms == 0 ? "" : absl::StrFormat("%g", ms); }
 
-void Time(const std::vector<NetworkCase>& cases, int num_runs) {
+void Time(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
   std::puts(
       "| case | points | voxels | GMAC | p50 ms | p99 ms | a scan ms | copy_in | voxelize | geometry | features | "
       "head | copy_out | device MiB | weights MiB | TorchSparse++ ms | ratio | MLSys ms | ratio |");
   std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const NetworkCase& c : cases) {
-    Prepared prepared(c);
+    Prepared prepared(c, is_pinned);
     for (int i = 0; i < 10; ++i) prepared.Run();
     std::vector<double> ms;
     std::vector<std::vector<double>> stage_ms(6);
@@ -142,7 +147,7 @@ void Time(const std::vector<NetworkCase>& cases, int num_runs) {
       "not in it.");
 }
 
-void Count(const std::vector<NetworkCase>& cases, int num_runs) {
+void Count(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
   const auto created = CudaActivity::Create();
   if (!created.ok()) {
     std::printf("not counted: %s\n", created.status().ToString().c_str());
@@ -158,7 +163,7 @@ void Count(const std::vector<NetworkCase>& cases, int num_runs) {
       absl::StrJoin(stages, " us | ").c_str(), dashes.c_str());
   std::string detail;
   for (const NetworkCase& c : cases) {
-    Prepared prepared(c);
+    Prepared prepared(c, is_pinned);
     for (int i = 0; i < 5; ++i) prepared.Run();
     if (const absl::Status status = activity->Start(); !status.ok()) std::cerr << status << std::endl;
     for (int i = 0; i < num_runs; ++i) prepared.Run();
@@ -180,7 +185,7 @@ void Count(const std::vector<NetworkCase>& cases, int num_runs) {
   std::puts(detail.c_str());
 }
 
-void Groupings(const std::vector<NetworkCase>& cases, int num_runs) {
+void Groupings(const std::vector<NetworkCase>& cases, int num_runs, bool is_pinned) {
   std::vector<std::pair<std::string, kernels::GroupingOptions>> options = {
       {"separate", {.grouping = kernels::Grouping::kSeparate}},
       {"symmetric", {.grouping = kernels::Grouping::kSymmetric}},
@@ -198,7 +203,7 @@ void Groupings(const std::vector<NetworkCase>& cases, int num_runs) {
     for (const auto& [name, grouping] : options) {
       ConvPlan plan = ByDataflow(kDefaultCudaConvPlan, Dataflow::kGatherGemmScatter);
       plan.grouping = grouping;
-      Prepared prepared(c, graph, plan);
+      Prepared prepared(c, graph, plan, is_pinned);
       for (int i = 0; i < 5; ++i) prepared.Run();
       std::vector<double> ms, features_ms;
       for (int i = 0; i < num_runs; ++i) {
@@ -230,9 +235,17 @@ int Main(int argc, char** argv) {
   const std::string mode = argv[1];
   int num_runs = mode == "count" ? 5 : mode == "time" ? 200 : 100;
   std::string filter;
-  for (int i = 2; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--runs") == 0) num_runs = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--filter") == 0) filter = argv[i + 1];
+  bool is_pinned = false;
+  for (int i = 2; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (argument == "--pinned") {
+      is_pinned = true;
+    } else if (argument == "--runs" && has_value) {
+      num_runs = std::atoi(argv[++i]);
+    } else if (argument == "--filter" && has_value) {
+      filter = argv[++i];
+    }
   }
   if (!support::HasDevice(support::Device::kCuda)) {
     std::puts("skipped: no CUDA device here");
@@ -240,16 +253,17 @@ int Main(int argc, char** argv) {
   }
   std::vector<NetworkCase> cases = MinkUNetCudaCases();
   std::erase_if(cases, [&](const NetworkCase& c) { return c.name().find(filter) == std::string::npos; });
-  std::printf("%s, CUDA %s, %d CPU threads, %d runs\n\n", ListCudaDevices().front().name.c_str(), CudaVersion().c_str(),
-              kernels::ThreadPool::AvailableCpus(), num_runs);
+  std::printf("%s, CUDA %s, %d CPU threads, %d runs, points in %s memory\n\n", ListCudaDevices().front().name.c_str(),
+              CudaVersion().c_str(), kernels::ThreadPool::AvailableCpus(), num_runs,
+              is_pinned ? "page-locked" : "ordinary");
   if (mode == "time") {
-    Time(cases, num_runs);
+    Time(cases, num_runs, is_pinned);
   } else if (mode == "count") {
-    Count(cases, num_runs);
+    Count(cases, num_runs, is_pinned);
   } else if (mode == "groupings") {
-    Groupings(cases, num_runs);
+    Groupings(cases, num_runs, is_pinned);
   } else {
-    std::fprintf(stderr, "usage: %s [time|count|groupings [--runs N] [--filter TEXT]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [time|count|groupings [--runs N] [--filter TEXT] [--pinned]]\n", argv[0]);
     return 2;
   }
   return 0;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/infer_stream_fixture.h"
+#include "tests/support/fake_pinned_memory.h"
 
 namespace voxserve {
 namespace {
@@ -433,6 +434,35 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
   ASSERT_TRUE(vehicle.Send(frame_of(2)));
   ASSERT_TRUE(vehicle.AwaitResults(2));
   EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
+}
+
+// Of two buffers that are ready, what the stream keeps may take one.
+TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
+  support::FakePinnedMemory memory;
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
+  const auto pool = PinnedPool::Create({.source = memory.Source(), .max_bytes = kMostBytes});
+  Start({.pinned_pool = pool});
+  const v1::InferRequest request = RequestOf("fake", 20'000);
+  const auto num_bytes = static_cast<int64_t>(request.cloud().data().size());
+  ASSERT_GT(num_bytes, kMostBytes / 4);
+  ASSERT_LE(num_bytes, kMostBytes / 2);
+  support::MakeReady(*pool, num_bytes, 2);
+  v1::StreamConfig config = StreamConfigOf("fake");
+  config.set_policy(v1::STREAM_POLICY_QUEUE);
+  config.mutable_sweeps()->set_num_sweeps(3);
+  Vehicle vehicle(client_.get(), config);
+  for (const uint64_t id : UpTo(3)) {
+    v1::StreamFrame frame = StreamFrameOf(id, 20'000);
+    frame.mutable_cloud()->mutable_stamp()->set_seconds(1'700'000'000);
+    frame.mutable_pose()->set_qw(1);
+    ASSERT_TRUE(vehicle.Send(frame));
+    ASSERT_TRUE(vehicle.AwaitResults(id));
+    EXPECT_EQ(vehicle.results().back().num_sweeps(), id);
+    EXPECT_EQ(engine_->last_started_was_pinned(), id == 1) << "the first one is kept";
+  }
+  v1::InferResponse response;
+  ASSERT_TRUE(client_->Infer(request, &response).ok());
+  EXPECT_TRUE(engine_->last_started_was_pinned());
 }
 
 }  // namespace

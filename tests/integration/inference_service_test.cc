@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
 #include "tests/integration/raw_tcp.h"
+#include "tests/support/fake_pinned_memory.h"
 
 namespace voxserve {
 namespace {
@@ -68,6 +69,45 @@ TEST_F(InferenceServiceTest, AnswersWithTheVersionAndScoresAskedFor) {
   ASSERT_TRUE(client_->Infer(request, &response).ok());
   EXPECT_EQ(response.version(), 1);
   EXPECT_EQ(response.segmentation().scores().size(), 2 * 3 * sizeof(float));
+}
+
+TEST_F(InferenceServiceTest, CloudsLieWhereTheEngineWantsThem) {
+  support::FakePinnedMemory memory;
+  const auto pool = PinnedPool::Create({.source = memory.Source()});
+  Start({.pinned_pool = pool});
+  const v1::InferRequest request = RequestOf("fake", 10'000);
+  const auto num_bytes = static_cast<int64_t>(request.cloud().data().size());
+  const auto infer = [&] {
+    v1::InferResponse response;
+    const grpc::Status status = client_->Infer(request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.segmentation().labels().size(), 10'000u);
+    return engine_->last_started_was_pinned();
+  };
+  EXPECT_FALSE(infer()) << "none is ready";
+  pool->Adjust();
+  // A request gives its memory back before long, whatever becomes of it.
+  const auto await_ready = [&] {
+    for (int i = 0; i < 1000 && !pool->Take(num_bytes, BufferLife::kRequest)->is_pinned(); ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+  };
+  for (int i = 0; i < 3; ++i) {
+    await_ready();
+    EXPECT_TRUE(infer()) << i;
+  }
+  v1::InferRequest bad = request;
+  bad.mutable_cloud()->mutable_data()->pop_back();
+  await_ready();
+  v1::InferResponse response;
+  EXPECT_EQ(client_->Infer(bad, &response).error_code(), StatusCode::INVALID_ARGUMENT);
+  bad = request;
+  bad.set_model("none");
+  await_ready();
+  EXPECT_EQ(client_->Infer(bad, &response).error_code(), StatusCode::NOT_FOUND);
+  await_ready();
+  EXPECT_TRUE(infer());
+  EXPECT_EQ(memory.num_allocations(), 1);
 }
 
 TEST_F(InferenceServiceTest, NoPointsAreNoError) {

@@ -83,6 +83,11 @@ uint64_t FakeEngine::last_started_points() const {
   return last_started_points_;
 }
 
+bool FakeEngine::last_started_was_pinned() const {
+  absl::MutexLock lock(&mutex_);
+  return last_started_was_pinned_;
+}
+
 bool FakeEngine::AwaitLastSweepGone() const {
   for (int i = 0; i < 1000; ++i) {
     {
@@ -137,6 +142,10 @@ absl::Status FakeEngine::Check(const InferTask& task) const {
                           absl::Milliseconds(250));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<HostBuffer> FakeEngine::AllocateCloud(int64_t bytes, BufferLife life) {
+  return options_.pinned_pool == nullptr ? HostBuffer::Create(bytes) : options_.pinned_pool->Take(bytes, life);
 }
 
 uint64_t FakeEngine::Submit(InferTask task) {
@@ -327,6 +336,7 @@ void FakeEngine::Run() {
       num_waiting_ = static_cast<int64_t>(queue_.size());
       ++num_started_;
       last_started_points_ = task.cloud.num_points();
+      last_started_was_pinned_ = task.cloud.is_pinned();
       if (!task.sweeps.empty()) last_sweep_ = task.sweeps[0].sweep;
       const auto may_end = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return pause_ != Pause::kAfterStart || num_ends_ > 0;

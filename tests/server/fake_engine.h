@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "engine/runtime/pinned_pool.h"
 #include "engine/serving/engine.h"
 
 namespace voxserve {
@@ -40,6 +41,8 @@ class FakeEngine final : public Engine {
     Pause pause = Pause::kNever;
     int64_t scores_per_point = 3;
     bool has_boxes = false;
+    // Where clouds lie; null: in ordinary memory.
+    std::shared_ptr<PinnedPool> pinned_pool = nullptr;
     bool ends_cancelled_tunes = true;  // false: a cancelled search goes on until FinishTune
   };
 
@@ -63,6 +66,8 @@ class FakeEngine final : public Engine {
   bool IsIdle() const;
   // Points of the cloud of the task that started last.
   uint64_t last_started_points() const;
+  // True where they lay in memory that is pinned.
+  bool last_started_was_pinned() const;
   // Blocks until nobody holds the newest sweep of the last task with sweeps any more; false after ten seconds.
   bool AwaitLastSweepGone() const;
 
@@ -85,6 +90,7 @@ class FakeEngine final : public Engine {
   bool AwaitModelCalls(int64_t count);
   ModelCall last_model_call() const;
 
+  absl::StatusOr<HostBuffer> AllocateCloud(int64_t bytes, BufferLife life) override;
   uint64_t Submit(InferTask task) override;
   bool Cancel(uint64_t ticket, DropReason reason) override;
   uint64_t Tune(TuneTask task) override;
@@ -127,6 +133,7 @@ class FakeEngine final : public Engine {
   int64_t num_started_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // that EndOne allows
   uint64_t last_started_points_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool last_started_was_pinned_ ABSL_GUARDED_BY(mutex_) = false;
   std::weak_ptr<const Sweep> last_sweep_ ABSL_GUARDED_BY(mutex_);
   int64_t num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_cancel_calls_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -30,6 +30,23 @@ constexpr int kRestShare = 4;
 // Scans may take one part in so many of the process's memory limit.
 constexpr int64_t kMemoryShare = 4;
 
+// The scan in ordinary memory: requests need the page-locked. It has sweeps of its own then, so that what streams hold
+// for theirs is free when they forget them. RESOURCE_EXHAUSTED.
+absl::StatusOr<InferTask> InOrdinaryMemory(InferTask scan) {
+  for (PlacedSweep& placed : scan.sweeps) {
+    if (!placed.sweep->cloud.is_pinned()) continue;
+    ASSIGN_OR_RETURN(PointCloud cloud, placed.sweep->cloud.InOrdinaryMemory());
+    placed.sweep = std::make_shared<const Sweep>(
+        Sweep{.cloud = std::move(cloud), .pose = placed.sweep->pose, .stamp = placed.sweep->stamp});
+  }
+  if (scan.sweeps.empty()) {
+    ASSIGN_OR_RETURN(scan.cloud, scan.cloud.InOrdinaryMemory());
+  } else {
+    scan.cloud = scan.sweeps.front().sweep->cloud;
+  }
+  return scan;
+}
+
 }  // namespace
 
 PlanTuner::PlanTuner(Options options) : options_(options), thread_([this] { Loop(); }) {}
@@ -113,14 +130,15 @@ void PlanTuner::Keep(Search& search, const InferTask& scan) {
     has_room = reserved.ok();
     if (has_room) reservation = *std::move(reserved);
   }
-  if (!has_room) {
+  absl::StatusOr<InferTask> kept = has_room ? InOrdinaryMemory(scan) : absl::ResourceExhaustedError("there is no room");
+  if (!kept.ok()) {
     ++search.num_passed_over;
     if (search.has_enough_scans()) changed_.SignalAll();
     return;
   }
   if (search.scans.empty()) search.deadline = std::min(search.deadline, absl::Now() + options_.max_scan_age);
   search.num_passed_over = 0;
-  search.scans.push_back(scan);
+  search.scans.push_back(*std::move(kept));
   search.reservations.push_back(std::move(reservation));
   search.scan_bytes += bytes;
   ++num_scans_;

@@ -4,6 +4,7 @@
 //
 // - Scans: a search waits until enough requests of its model came by, and keeps their clouds until it ends; where a
 //   stream accumulates sweeps, the clouds of all of them. No other part keeps whole clouds longer than their requests.
+//   They are kept in ordinary memory: those in page-locked memory are copied.
 // - Bounds: all searches together keep at most Options::max_scans scans of max_scan_bytes, and a quarter of the
 //   process's memory limit. A scan that does not fit is passed over. A search that has a scan begins with what it has
 //   when as many in a row as it wants were passed over: it may wait for room that it holds itself. It begins at the

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "engine/base/error_reason.h"
+#include "engine/runtime/pinned_pool.h"
+#include "tests/support/fake_pinned_memory.h"
 
 namespace voxserve {
 namespace {
@@ -289,6 +291,35 @@ TEST(PointCloudTest, FieldsThatAreNotReadMayLieAnywhere) {
 TEST(SizeOfTest, OfNoTypeIsZero) {
   EXPECT_EQ(SizeOf(static_cast<PointFieldType>(0)), 0);
   EXPECT_EQ(SizeOf(static_cast<PointFieldType>(10)), 0);
+}
+
+TEST(PointCloudTest, MovesFromPinnedToOrdinaryMemoryWithAllThatItSays) {
+  support::FakePinnedMemory memory;
+  const auto pool = PinnedPool::Create({.source = memory.Source()});
+  constexpr int64_t kNumPoints = 20'000;
+  support::MakeReady(*pool, 4 * kNumPoints, 1);
+  PointCloudLayout layout{.num_points = kNumPoints, .point_step = 4, .height = 2, .is_bigendian = true};
+  layout.fields.push_back({.name = "x", .scale = 0.5});
+  std::string bytes(4 * kNumPoints, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31);
+  HostBuffer buffer = *pool->Take(4 * kNumPoints, BufferLife::kRequest);
+  buffer.Write(0, bytes);
+  buffer.FinishWrites();
+  absl::StatusOr<PointCloud> cloud = PointCloud::Create(layout, std::move(buffer));
+  ASSERT_TRUE(cloud.ok()) << cloud.status();
+  EXPECT_TRUE(cloud->is_pinned());
+  const absl::StatusOr<PointCloud> ordinary = cloud->InOrdinaryMemory();
+  ASSERT_TRUE(ordinary.ok()) << ordinary.status();
+  cloud = PointCloud();
+  EXPECT_TRUE(pool->Take(4 * kNumPoints, BufferLife::kRequest)->is_pinned()) << "it has its memory back";
+  EXPECT_FALSE(ordinary->is_pinned());
+  EXPECT_TRUE(ordinary->bytes() == bytes);
+  EXPECT_EQ(ordinary->layout().height, 2u);
+  EXPECT_TRUE(ordinary->layout().is_bigendian);
+  EXPECT_EQ(ordinary->FindField("x")->scale, 0.5);
+  EXPECT_EQ(ordinary->InOrdinaryMemory()->bytes().data(), ordinary->bytes().data()) << "nothing is copied again";
+  EXPECT_FALSE(PointCloud().is_pinned());
+  EXPECT_EQ(PointCloud().InOrdinaryMemory()->num_points(), 0u);
 }
 
 }  // namespace

@@ -37,19 +37,27 @@ v1::PointCloud FloatCloud(uint64_t num_points) {
   return cloud;
 }
 
+// The points beside the message, as the parser leaves them.
+absl::StatusOr<PointCloud> Decode(v1::PointCloud* message) {
+  HostBuffer data = *HostBuffer::CopyOf(message->data());
+  message->clear_data();
+  return DecodeCloud(message, std::move(data));
+}
+
 TEST(DecodeCloudTest, TakesTheBytesWithoutCopying) {
   v1::PointCloud message = FloatCloud(100);
-  const char* const bytes = message.data().data();
-  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  HostBuffer data = *HostBuffer::CopyOf(message.data());
+  const char* const bytes = data.data();
+  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message, std::move(data));
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->num_points(), 100u);
   EXPECT_EQ(cloud->bytes().data(), bytes);
-  EXPECT_TRUE(message.data().empty());
+  EXPECT_FALSE(cloud->is_pinned());
 }
 
 TEST(DecodeCloudTest, FillsDefaults) {
   v1::PointCloud message = FloatCloud(2);
-  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  const absl::StatusOr<PointCloud> cloud = Decode(&message);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->layout().height, 1u);
   const PointField* x = cloud->FindField("x");
@@ -67,7 +75,7 @@ TEST(DecodeCloudTest, KeepsWhatTheMessageSays) {
   message.set_is_bigendian(true);
   message.mutable_fields(1)->set_scale(0.5);
   message.mutable_fields(1)->set_shift(-3);
-  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  const absl::StatusOr<PointCloud> cloud = Decode(&message);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->layout().height, 2u);
   EXPECT_EQ(cloud->layout().row_step, 28u);
@@ -88,14 +96,14 @@ TEST(DecodeCloudTest, KnowsEveryTypeOfTheWire) {
     message.set_point_step(size);
     AddField(&message, "x", 0, static_cast<v1::PointFieldType>(number));
     message.set_data(std::string(3 * size, '\0'));
-    EXPECT_TRUE(DecodeCloud(&message).ok()) << types->value(i)->name();
+    EXPECT_TRUE(Decode(&message).ok()) << types->value(i)->name();
   }
 }
 
 TEST(DecodeCloudTest, RefusesWithBothSizes) {
   v1::PointCloud message = FloatCloud(10);
   message.mutable_data()->resize(100);
-  const absl::Status status = DecodeCloud(&message).status();
+  const absl::Status status = Decode(&message).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(status), error_reason::kBadLayout);
   EXPECT_THAT(std::string(status.message()), HasSubstr("100"));
@@ -106,7 +114,7 @@ TEST(DecodeCloudTest, RefusesTypesThatDoNotExist) {
   for (const int type : {0, 10, 256 + 7, -1, std::numeric_limits<int>::max()}) {
     v1::PointCloud message = FloatCloud(1);
     message.mutable_fields(2)->set_type(static_cast<v1::PointFieldType>(type));
-    const absl::Status status = DecodeCloud(&message).status();
+    const absl::Status status = Decode(&message).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << type;
     EXPECT_THAT(std::string(status.message()), HasSubstr("z")) << type;
   }
@@ -115,12 +123,12 @@ TEST(DecodeCloudTest, RefusesTypesThatDoNotExist) {
 TEST(DecodeCloudTest, RefusesAScaleOfZeroThatWasSent) {
   v1::PointCloud message = FloatCloud(1);
   message.mutable_fields(0)->set_scale(0);
-  EXPECT_EQ(DecodeCloud(&message).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Decode(&message).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(DecodeCloudTest, NoPointsAreACloud) {
   v1::PointCloud message = FloatCloud(0);
-  const absl::StatusOr<PointCloud> cloud = DecodeCloud(&message);
+  const absl::StatusOr<PointCloud> cloud = Decode(&message);
   ASSERT_TRUE(cloud.ok()) << cloud.status();
   EXPECT_EQ(cloud->num_points(), 0u);
 }

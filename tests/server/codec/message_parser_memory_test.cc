@@ -105,8 +105,10 @@ TEST(ParserMemoryTest, AFloodOfSmallValuesCostsNoMoreThanTheBound) {
     SCOPED_TRACE(flood.name);
     const grpc::ByteBuffer bytes = OneSlice(flood.bytes);
     v1::InferRequest message;
+    HostBuffer data;
     absl::Status status;
-    const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+    const Heap heap =
+        Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
     EXPECT_EQ(ReasonOf(status), error_reason::kMalformed) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("allowed"));
     EXPECT_LE(heap.peak_bytes, 256 << 10);
@@ -152,17 +154,19 @@ TEST(ParserMemoryTest, AMessageTakesNoMoreThanItsDataAndABound) {
       SCOPED_TRACE(absl::StrCat(largest.name, " and ", data_bytes, " bytes of data"));
       const bool is_full = largest.name.find("unknown") != std::string::npos;
       if (data_bytes > 0 && is_full) continue;
-      const std::string data = DelimitedField(kCloud, DelimitedField(kData, std::string(data_bytes, 'd')));
-      const std::string wire = data_bytes > 0 ? largest.bytes + data : largest.bytes;
+      const std::string cloud = DelimitedField(kCloud, DelimitedField(kData, std::string(data_bytes, 'd')));
+      const std::string wire = data_bytes > 0 ? largest.bytes + cloud : largest.bytes;
       std::mt19937 random(2);
       const grpc::ByteBuffer bytes = RandomSlices(wire, 100'000, &random);
       absl::Status status;
       v1::InferRequest message;
-      const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+      HostBuffer data;
+      const Heap heap =
+          Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
       ASSERT_TRUE(status.ok()) << status;
       const int64_t bound = static_cast<int64_t>(data_bytes) + MessageLimits::kMaxBytesBesideData;
       EXPECT_LE(heap.peak_bytes, bound);
-      EXPECT_LE(static_cast<int64_t>(message.SpaceUsedLong()), bound);
+      EXPECT_LE(static_cast<int64_t>(message.SpaceUsedLong()) + data.size(), bound);
       RecordProperty(absl::StrCat(largest.name, ", ", data_bytes, " bytes of data"), absl::StrCat(heap.peak_bytes));
     }
   }
@@ -175,19 +179,23 @@ TEST(ParserMemoryTest, DataIsCopiedOnce) {
   std::mt19937 random(4);
   const grpc::ByteBuffer bytes = RandomSlices(request.SerializeAsString(), 16'384, &random);
   v1::InferStreamRequest message;
+  HostBuffer data;
   absl::Status status;
-  const Heap heap = Counted(kUnlimited, [&] { status = ParseStreamRequest(bytes, &message); });
+  const Heap heap =
+      Counted(kUnlimited, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(heap.num_large, 1) << "the place where it stays";
   EXPECT_LT(heap.peak_bytes, 5'010'000);
 }
 
 TEST(ParserMemoryTest, DataThatComesAgainIsHeldOnce) {
-  const std::string data = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
-  const grpc::ByteBuffer bytes = OneSlice(data + data + data);
+  const std::string cloud = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
+  const grpc::ByteBuffer bytes = OneSlice(cloud + cloud + cloud);
   v1::InferRequest message;
+  HostBuffer data;
   absl::Status status;
-  const Heap heap = Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, &message); });
+  const Heap heap =
+      Counted(kUnlimited, [&] { status = ParseInferRequest(bytes, HostBuffer::Create, &message, &data); });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_LT(heap.peak_bytes, 5'010'000);
 }
@@ -199,15 +207,16 @@ TEST(ParserMemoryTest, DataWithoutMemoryIsAnError) {
   const grpc::ByteBuffer bytes = OneSlice(request.SerializeAsString());
   Heap limited = kUnlimited;
   limited.max_bytes = size_t{1} << 20;
+  HostBuffer data;
   absl::Status status;
-  Counted(limited, [&] { status = ParseStreamRequest(bytes, &message); });
+  Counted(limited, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
   EXPECT_EQ(message.ShortDebugString(), "frame { frame_id: 3 }") << "what the answer needs";
   const std::string cloud = DelimitedField(kCloud, DelimitedField(kData, std::string(5'000'000, 'd')));
   v1::InferRequest infer;
   const grpc::ByteBuffer infer_bytes = OneSlice(cloud);
-  Counted(limited, [&] { status = ParseInferRequest(infer_bytes, &infer); });
+  Counted(limited, [&] { status = ParseInferRequest(infer_bytes, HostBuffer::Create, &infer, &data); });
   EXPECT_EQ(ReasonOf(status), error_reason::kOutOfMemory);
   EXPECT_EQ(infer.ByteSizeLong(), 0u);
 }
@@ -226,8 +235,10 @@ TEST(ParserMemoryTest, NoFailedAllocationLeavesAnException) {
     Heap failing = kUnlimited;
     failing.allocations_left = i;
     v1::InferStreamRequest message;
+    HostBuffer data;
     absl::Status status;
-    const Heap heap = Counted(failing, [&] { status = ParseStreamRequest(bytes, &message); });
+    const Heap heap =
+        Counted(failing, [&] { status = ParseStreamRequest(bytes, HostBuffer::Create, &message, &data); });
     const bool was_reached = heap.allocations_left < 0;
     EXPECT_EQ(status.ok(), !was_reached) << i << ": " << status;
     if (!was_reached) break;

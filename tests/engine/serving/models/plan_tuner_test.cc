@@ -15,7 +15,9 @@
 
 #include "absl/time/clock.h"
 #include "engine/base/error_reason.h"
+#include "engine/runtime/pinned_pool.h"
 #include "tests/engine/serving/admission/fake_model.h"
+#include "tests/support/fake_pinned_memory.h"
 
 namespace voxserve {
 namespace {
@@ -93,6 +95,37 @@ TEST_F(PlanTunerTest, ScansBeyondTheBytesArePassedOverAndTheOthersStay) {
   tuner.Offer(*model_, Scan(1));
   EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal) << "three are kept";
   EXPECT_EQ(held_at_end_, 0);
+}
+
+// Clouds of 64 KiB, for which the pool has two buffers.
+TEST_F(PlanTunerTest, ScansThatAreKeptLeavePinnedMemoryToRequests) {
+  constexpr int64_t kBytes = int64_t{64} << 10;
+  support::FakePinnedMemory pinned_memory;
+  const auto pool = PinnedPool::Create({.source = pinned_memory.Source()});
+  support::MakeReady(*pool, kBytes, 2);
+  const auto pinned_cloud = [&] {
+    InferTask scan = Scan(kBytes / 4);
+    HostBuffer buffer = *pool->Take(kBytes, BufferLife::kRequest);
+    EXPECT_TRUE(buffer.is_pinned()) << "the scans before have given theirs back";
+    buffer.Write(0, scan.cloud.bytes());
+    buffer.FinishWrites();
+    return *PointCloud::Create(scan.cloud.layout(), std::move(buffer));
+  };
+  PlanTuner& tuner = Start();
+  auto end = Tune(1, model_, 6);
+  for (int i = 0; i < 3; ++i) tuner.Offer(*model_, {.cloud = pinned_cloud()});
+  EXPECT_EQ(held(), 3 * kBytes);
+  for (int i = 0; i < 2; ++i) {
+    InferTask scan;
+    for (int sweep = 0; sweep < 2; ++sweep) {
+      scan.sweeps.push_back({.sweep = std::make_shared<const Sweep>(Sweep{.cloud = pinned_cloud()})});
+    }
+    scan.cloud = scan.sweeps.front().sweep->cloud;
+    tuner.Offer(*model_, scan);
+  }
+  EXPECT_EQ(held(), 7 * kBytes);
+  tuner.Offer(*model_, {.cloud = pinned_cloud()});
+  EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal) << "six are kept";
 }
 
 TEST_F(PlanTunerTest, AllSearchesTogetherHaveTheBytes) {

@@ -1,0 +1,82 @@
+#pragma once
+
+// Memory of the heap that counts as page-locked: a PinnedPool's source where there is no GPU. Its users link the
+// engine's runtime.
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/runtime/pinned_pool.h"
+
+namespace voxserve::support {
+
+// Thread-safe. Its pools may outlive it.
+class FakePinnedMemory {
+ public:
+  PinnedPool::Source Source() {
+    return {.allocate = [state = state_](int64_t bytes) { return state->Allocate(bytes); },
+            .free = [state = state_](char* data) { state->Free(data); }};
+  }
+
+  // From now on allocations fail, or succeed again.
+  void set_is_full(bool is_full) {
+    absl::MutexLock lock(&state_->mutex);
+    state_->is_full = is_full;
+  }
+
+  int64_t num_blocks() const {
+    absl::MutexLock lock(&state_->mutex);
+    return static_cast<int64_t>(state_->blocks.size());
+  }
+  int64_t num_allocations() const {
+    absl::MutexLock lock(&state_->mutex);
+    return state_->num_allocations;
+  }
+  // Returns true where the bytes lie within one block.
+  bool Holds(const char* data, int64_t bytes) const {
+    absl::MutexLock lock(&state_->mutex);
+    return std::any_of(state_->blocks.begin(), state_->blocks.end(), [&](const auto& block) {
+      return data >= block.first && data + bytes <= block.first + block.second.size();
+    });
+  }
+
+ private:
+  struct State {
+    absl::StatusOr<char*> Allocate(int64_t bytes) {
+      absl::MutexLock lock(&mutex);
+      if (is_full) return absl::ResourceExhaustedError("the fake memory is full");
+      ++num_allocations;
+      std::vector<char> block(static_cast<size_t>(bytes));
+      char* const data = block.data();
+      blocks.emplace(data, std::move(block));
+      return data;
+    }
+    void Free(char* data) {
+      absl::MutexLock lock(&mutex);
+      blocks.erase(data);
+    }
+
+    absl::Mutex mutex;
+    bool is_full ABSL_GUARDED_BY(mutex) = false;
+    int64_t num_allocations ABSL_GUARDED_BY(mutex) = 0;
+    std::map<const char*, std::vector<char>> blocks ABSL_GUARDED_BY(mutex);
+  };
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Makes so many buffers of the pool ready for clouds of so many bytes.
+inline void MakeReady(PinnedPool& pool, int64_t bytes, int count, BufferLife life = BufferLife::kRequest) {
+  std::vector<HostBuffer> buffers;
+  for (int i = 0; i < count; ++i) buffers.push_back(*pool.Take(bytes, life));
+  pool.Adjust();
+}
+
+}  // namespace voxserve::support
