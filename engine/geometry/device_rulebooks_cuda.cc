@@ -79,6 +79,7 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
     const int64_t mask_words = num_tiles * kernels::MaskWords(rulebook.num_offsets);
     ASSIGN_OR_RETURN(tiles.masks, TakeTable<uint32_t>(mask_words, has_sizes));
     ASSIGN_OR_RETURN(tiles.in_rows, TakeTable<int32_t>(places * rulebook.num_offsets, has_sizes));
+    ASSIGN_OR_RETURN(tiles.counters, TakeTable<int32_t>(kernels::NumTileCounters(capacity), has_sizes));
     return absl::OkStatus();
   };
   if (request.forms.tiles) RETURN_IF_ERROR(take(rulebook.out_capacity, rulebook.out_level, rulebook.tiles));
@@ -420,6 +421,7 @@ kernels::TilesView DeviceRulebooks::tiles(int index) const {
           .out_rows = tiles.out_rows,
           .masks = tiles.masks,
           .in_rows = tiles.in_rows,
+          .counters = tiles.counters,
           .num_out = tiles.num_out,
           .out_capacity = tiles.out_capacity};
 }

@@ -12,7 +12,7 @@ constexpr int kWordBits = 32;
 constexpr int kMaxRulebooksASort = 31;  // their numbers are the keys' 5 high bits; the last is that of no row
 constexpr int64_t kMaxBlocks = 2048;    // about what is resident at once
 constexpr int kTilesABlock = kBlockThreads / static_cast<int>(kMaskTileRows);
-constexpr int kTileWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
+constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
@@ -83,11 +83,21 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// By the thread that has the place.
+__device__ void ClearCounters(const TilesParams& params, int64_t place) {
+  if (place < kTileCounters) params.counters[place] = 0;
+  constexpr int64_t kCounters = kTileWarps * kMaxSplitColumnTiles;
+  static_assert(kCounters <= kMaskTileRows);
+  if (place % kMaskTileRows < kCounters) {
+    params.counters[kTileCounters + place / kMaskTileRows * kCounters + place % kMaskTileRows] = 0;
+  }
+}
+
 // A thread has a place, a block kTilesABlock tiles of one rulebook.
 __global__ void __launch_bounds__(kBlockThreads)
     FillTilesKernel(const __grid_constant__ TilesBatch batch, const uint32_t* sorted_keys, const int32_t* sorted_rows) {
   __shared__ int64_t first_key[kWarpThreads];
-  __shared__ uint32_t words[kTilesABlock][kTileWarps];
+  __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
     const TilesParams& params = batch.rulebooks[i];
     return NumTilePlaces(NumRows(params.out_capacity, params.num_out)) / kBlockThreads;
@@ -102,7 +112,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int in_block = thread / static_cast<int>(kMaskTileRows);
-  const int warp = thread / kWarpThreads % kTileWarps;
+  const int warp = thread / kWarpThreads % kMaskWarps;
   const int lane = thread % kWarpThreads;
   for (int64_t i = blockIdx.x; i < blocks.size(); i += gridDim.x) {
     const int entry = blocks.Entry(i);
@@ -115,6 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const bool is_small = params.num_offsets <= kSortBits;
     const uint32_t there = row < 0 ? 0 : is_small ? OffsetsOfKey(params, sorted_keys[first_key[entry] + place]) : ~0u;
     params.out_rows[place] = row;
+    ClearCounters(params, place);
     int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
     const int32_t mask_words = MaskWords(params.num_offsets);
     for (int32_t word = 0; word < mask_words; ++word) {
@@ -134,7 +145,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       __syncthreads();
       uint32_t mask = 0;
 #pragma unroll
-      for (int w = 0; w < kTileWarps; ++w) mask |= words[in_block][w];
+      for (int w = 0; w < kMaskWarps; ++w) mask |= words[in_block][w];
       if (warp == 0 && lane == 0) params.masks[tile * mask_words + word] = mask;
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) {

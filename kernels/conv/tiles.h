@@ -31,12 +31,24 @@ constexpr int64_t NumTilePlaces(int64_t rows) {
   return (rows + kMaxBlockTileRows - 1) / kMaxBlockTileRows * kMaxBlockTileRows;
 }
 
+// Counters of implicit GEMMs, zeros between launches: the items that blocks took, the blocks that are done, and of each
+// tile, for split K, its warps' by column tiles. Launches that share a form run one after the other.
+inline constexpr int64_t kItemsTaken = 0;
+inline constexpr int64_t kBlocksDone = 1;
+inline constexpr int64_t kTileCounters = 2;  // the first tile's
+inline constexpr int32_t kTileWarps = 4;
+inline constexpr int32_t kMaxSplitColumnTiles = 8;
+constexpr int64_t NumTileCounters(int64_t rows) {
+  return kTileCounters + NumTilePlaces(rows) / kMaskTileRows * kTileWarps * kMaxSplitColumnTiles;
+}
+
 // A view of device memory; whoever made the form owns it. Places are numbered from 0, 64 a tile.
 struct TilesView {
   int32_t num_offsets = 0;            // K
   const int32_t* out_rows = nullptr;  // [places] the output row of a place, -1 behind the last row
   const uint32_t* masks = nullptr;    // [tiles, MaskWords(K)] the offsets that any row of the tile has
   const int32_t* in_rows = nullptr;   // [tiles, K, 64] the input row, or -1; of offsets that the tile has
+  int32_t* counters = nullptr;        // [NumTileCounters(out_capacity)]; null: blocks have fixed items
   const int64_t* num_out = nullptr;   // [1] the number of rows
   int64_t out_capacity = 0;           // rows at most
 };
@@ -61,6 +73,7 @@ struct TilesParams {
   int32_t* out_rows = nullptr;
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;
+  int32_t* counters = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<TilesParams>);
 

@@ -49,53 +49,25 @@ __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, u
                : "memory");
 }
 
-// Meets all threads of the cluster's blocks.
-__device__ inline void SyncCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
-}
-
-// Arrives at the barrier of the same address in a block's shared memory, by the block's rank in the cluster.
-__device__ inline void ArriveAtClusterBarrier(uint32_t barrier, int32_t block) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-      "}\n" ::"r"(barrier),
-      "r"(block)
-      : "memory");
-}
-
-// As WaitForBarrier, for what threads of other blocks did before they arrived.
-__device__ inline void WaitForClusterBarrier(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ inline void StoreShared(uint32_t to, float value) {
-  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(to), "f"(value) : "memory");
-}
-
-// The value at the same address of a block's shared memory, by its rank in the cluster.
-__device__ inline float LoadClusterShared(uint32_t from, int32_t block) {
-  float value;
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [there];\n"
-      "}\n"
-      : "=f"(value)
-      : "r"(from), "r"(block)
-      : "memory");
+__device__ inline int32_t LoadShared(uint32_t from) {
+  int32_t value;
+  asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(value) : "r"(from) : "memory");
   return value;
+}
+
+__device__ inline int4 LoadShared4(uint32_t from) {
+  int4 values;
+  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(values.x), "=r"(values.y), "=r"(values.z), "=r"(values.w)
+               : "r"(from)
+               : "memory");
+  return values;
+}
+
+// Until what earlier kernels of the stream wrote is there, where the kernel was launched before they had ended; and
+// lets the next kernel be launched so.
+__device__ inline void WaitForEarlierKernels() {
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }
 
 }  // namespace voxserve::kernels::cuda

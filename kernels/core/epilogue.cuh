@@ -24,18 +24,37 @@ struct TypedEpilogue {
         residual_pitch(epilogue.residual.pitch),
         activation(epilogue.activation) {}
 
-  // Of kCount channels from `channel` on; `out` is where the first of them goes.
+  // Stores kCount channels from `channel` on; `out` is where the first of them goes.
   template <int kCount, typename Out>
   __device__ void Store(float (&sums)[kCount], int64_t row, int32_t channel, Out* out) const {
+    Pack<Bias, kCount> of_bias;
+    Pack<Residual, kCount> of_residual;
+    if (bias != nullptr) of_bias = LoadBias<kCount>(channel);
+    if (residual != nullptr) of_residual = LoadResidual<kCount>(row, channel);
+    Finish(sums, of_bias, of_residual, out);
+  }
+
+  // Only where there is one.
+  template <int kCount>
+  __device__ Pack<Bias, kCount> LoadBias(int32_t channel) const {
+    return LoadConstantPack<kCount>(bias + channel);
+  }
+  template <int kCount>
+  __device__ Pack<Residual, kCount> LoadResidual(int64_t row, int32_t channel) const {
+    return LoadPack<kCount>(residual + row * residual_pitch + channel);
+  }
+
+  // As Store, with what LoadBias and LoadResidual gave; anything where there is none.
+  template <int kCount, typename Out>
+  __device__ void Finish(float (&sums)[kCount], const Pack<Bias, kCount>& of_bias,
+                         const Pack<Residual, kCount>& of_residual, Out* out) const {
     if (bias != nullptr) {
-      const Pack<Bias, kCount> added = LoadPack<kCount>(bias + channel);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) sums[i] += ToFloat(added.values[i]);
+      for (int i = 0; i < kCount; ++i) sums[i] += ToFloat(of_bias.values[i]);
     }
     if (residual != nullptr) {
-      const Pack<Residual, kCount> added = LoadPack<kCount>(residual + row * residual_pitch + channel);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) sums[i] += ToFloat(added.values[i]);
+      for (int i = 0; i < kCount; ++i) sums[i] += ToFloat(of_residual.values[i]);
     }
     if (activation.function == ActivationFunction::kRelu) {
 #pragma unroll

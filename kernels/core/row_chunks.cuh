@@ -25,6 +25,21 @@ __device__ Pack<T, kCount> LoadPack(const T* from) {
   return *reinterpret_cast<const Pack<T, kCount>*>(from);
 }
 
+// As LoadPack, of what nobody writes while the kernel runs.
+template <int kCount, typename T>
+__device__ Pack<T, kCount> LoadConstantPack(const T* from) {
+  Pack<T, kCount> pack;
+  if constexpr (sizeof(pack) % kVectorBytes == 0) {
+#pragma unroll
+    for (size_t i = 0; i < sizeof(pack) / kVectorBytes; ++i) {
+      reinterpret_cast<uint4*>(&pack)[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
+    }
+  } else {
+    pack = LoadPack<kCount>(from);
+  }
+  return pack;
+}
+
 struct RowChunks {
   int64_t num_rows;
   int32_t chunks;        // of a row

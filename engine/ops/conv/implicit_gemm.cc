@@ -37,11 +37,25 @@ std::vector<float> ImplicitGemmDataflow::PackWeights(const ConvShape& shape, con
                                           weights.data());
 }
 
+namespace {
+
+kernels::ImplicitGemmParams ParamsOf(const ConvRun& run) {
+  return {.tiles = run.context.device_geometry->tiles(run.rulebook),
+          .operands = run.operands,
+          .block = run.plan.block,
+          .workspace = run.context.scratch};
+}
+
+}  // namespace
+
+size_t ImplicitGemmDataflow::WorkspaceBytes(const ConvRun& run) const {
+  if constexpr (kernels::kHasCuda) return kernels::cuda::ImplicitGemmWorkspaceBytes(ParamsOf(run));
+  return 0;
+}
+
 absl::Status ImplicitGemmDataflow::Launch(const ConvRun& run) const {
   if constexpr (kernels::kHasCuda) {
-    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm(
-        {.tiles = run.context.device_geometry->tiles(run.rulebook), .operands = run.operands, .block = run.plan.block},
-        run.context.stream()));
+    RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm(ParamsOf(run), run.context.stream()));
     return absl::OkStatus();
   }
   return absl::InternalError("the implicit GEMM runs on a GPU alone");

@@ -20,6 +20,7 @@ class ImplicitGemmDataflow : public ConvDataflow {
   std::vector<ConvPlan> Candidates(const ServedDataflow& served, const ConvPlan& base,
                                    const kernels::MatmulGroupingParams& maps) const override;
   std::vector<float> PackWeights(const ConvShape& shape, const std::vector<float>& weights) const override;
+  size_t WorkspaceBytes(const ConvRun& run) const override;
   absl::Status Launch(const ConvRun& run) const override;
 };
 

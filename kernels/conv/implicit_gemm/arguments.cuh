@@ -25,6 +25,7 @@ struct ImplicitGemmArguments {
         padded_out_channels(PaddedOutChannels(params.operands.out.channels)),
         tiles(params.tiles),
         mask_words(MaskWords(params.tiles.num_offsets)),
+        half_sums(static_cast<float4*>(params.workspace)),
         out(params.operands.out.data),
         out_pitch(params.operands.out.pitch),
         out_channels(params.operands.out.channels),
@@ -46,6 +47,7 @@ struct ImplicitGemmArguments {
   int32_t padded_out_channels;
   TilesView tiles;
   int32_t mask_words;
+  float4* half_sums;
   void* out;
   int64_t out_pitch;
   int32_t out_channels;

@@ -33,6 +33,11 @@ ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
   return {.rows = 128, .columns = 128, .split_k = 1};
 }
 
+ConvBlock ChosenBlock(const ImplicitGemmParams& params) {
+  if (params.block.rows != 0) return params.block;
+  return DefaultBlock(params.operands.in.dtype, params.tiles.num_offsets, params.operands.out.channels);
+}
+
 }  // namespace
 
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
@@ -45,6 +50,14 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
   return blocks;
 }
 
+size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
+  const ConvBlock block = ChosenBlock(params);
+  if (block.split_k <= 1) return 0;
+  const int64_t column_tiles = (params.operands.out.channels + block.columns - 1) / block.columns;
+  return static_cast<size_t>(NumTilePlaces(params.tiles.out_capacity) * column_tiles * block.columns * block.split_k) *
+         sizeof(float);
+}
+
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
@@ -55,9 +68,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   }
   if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
-  if (chosen.block.rows == 0) {
-    chosen.block = DefaultBlock(operands.in.dtype, params.tiles.num_offsets, operands.out.channels);
-  }
+  chosen.block = ChosenBlock(params);
   if (chosen.block.by_warps) return WarpImplicitGemm(chosen, stream);
   if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)

@@ -27,9 +27,10 @@
 namespace voxserve::kernels {
 
 struct ImplicitGemmParams {
-  TilesView tiles;        // K = 1 without masks: every row reads the input row of its own number
-  ConvOperands operands;  // out in in.dtype or float32; weights by PackImplicitGemmWeights, 128-byte aligned
-  ConvBlock block;        // one of ImplicitGemmBlocks; of 0 rows: the default
+  TilesView tiles;            // K = 1 without masks: every row reads the input row of its own number
+  ConvOperands operands;      // out in in.dtype or float32; weights by PackImplicitGemmWeights, 128-byte aligned
+  ConvBlock block;            // one of ImplicitGemmBlocks; of 0 rows: the default
+  void* workspace = nullptr;  // ImplicitGemmWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<ImplicitGemmParams>);
 
@@ -43,6 +44,9 @@ namespace cuda {
 // The blocks that the current GPU has for these factors; none: it does not serve them. float32 factors are rounded to
 // TensorFloat-32.
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
+
+// Follows from the block, the capacity and the output's channels alone.
+size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
 // cudaErrorInvalidValue for a block that the GPU has not, or where it has none.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);

@@ -11,43 +11,38 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kMaxDevices = 64;
 
-// Launches a persistent kernel on as many clusters of blocks as the current device runs at once, but no more than
-// `most`. Once a device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again
-// does no harm.
+// Launches a persistent kernel on as many blocks as the current device runs at once, but no more than `most`. Once a
+// device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no harm.
+// waits_itself: the kernel begins with WaitForEarlierKernels (barriers.cuh), and is launched before those have ended.
 template <typename Kernel, typename Arguments>
-cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, int cluster,
+cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, bool waits_itself,
                            int64_t most, std::atomic<int>* resident, cudaStream_t stream) {
   if (most <= 0) return cudaSuccess;
   int device = 0;
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
   cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = cluster > 1 ? 1 : 0;
-  int clusters = device < kMaxDevices ? resident[device].load(std::memory_order_relaxed) : 0;
-  if (clusters == 0) {
+  config.numAttrs = waits_itself ? 1 : 0;
+  int blocks = device < kMaxDevices ? resident[device].load(std::memory_order_relaxed) : 0;
+  if (blocks == 0) {
     VOXSERVE_RETURN_IF_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
     VOXSERVE_RETURN_IF_CUDA(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    if (cluster > 1) {
-      VOXSERVE_RETURN_IF_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-    } else {
-      int blocks_an_sm = 0, num_sms = 0;
-      VOXSERVE_RETURN_IF_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_an_sm, kernel, threads,
-                                                                            static_cast<size_t>(shared_bytes)));
-      VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device));
-      clusters = blocks_an_sm * num_sms;
-    }
-    if (clusters == 0) return cudaErrorInvalidConfiguration;
-    if (device < kMaxDevices) resident[device].store(clusters, std::memory_order_relaxed);
+    int blocks_an_sm = 0, num_sms = 0;
+    VOXSERVE_RETURN_IF_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_an_sm, kernel, threads,
+                                                                          static_cast<size_t>(shared_bytes)));
+    VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device));
+    blocks = blocks_an_sm * num_sms;
+    if (blocks == 0) return cudaErrorInvalidConfiguration;
+    if (device < kMaxDevices) resident[device].store(blocks, std::memory_order_relaxed);
   }
-  config.gridDim = dim3(static_cast<unsigned>(most < clusters ? most : clusters) * static_cast<unsigned>(cluster));
+  config.gridDim = dim3(static_cast<unsigned>(most < blocks ? most : blocks));
   VOXSERVE_RETURN_IF_CUDA(cudaLaunchKernelEx(&config, kernel, arguments));
   return LaunchStatus(stream);
 }

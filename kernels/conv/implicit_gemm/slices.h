@@ -36,8 +36,10 @@ struct SliceAxis {
     num_slices = (num_offsets + offsets_a_slice - 1) / offsets_a_slice * slices_an_offset;
   }
 
-  constexpr int32_t SliceOf(int32_t k, int32_t channel) const {
-    return k / offsets_a_slice * slices_an_offset + channel / slice_values;
+  constexpr int32_t SliceOf(int32_t k, int32_t channel) const { return SliceOfPart(k, channel / slice_values); }
+  // part: which of an offset's slices. Without a division, since threads on a kernel's critical path compute it.
+  constexpr int32_t SliceOfPart(int32_t k, int32_t part) const {
+    return (k >> offsets_a_slice / 2) * slices_an_offset + part;
   }
   constexpr int32_t PlaceInSlice(int32_t k, int32_t channel) const {
     return k % offsets_a_slice * offset_values + channel % slice_values;

@@ -23,20 +23,6 @@ __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& a
   }
 }
 
-// Stores kCount neighbouring sums of a row.
-template <int kCount, typename T>
-__device__ void StoreSums(const ImplicitGemmArguments<T>& arguments, float (&sums)[kCount], int32_t row,
-                          int32_t column) {
-  if (arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels) {
-    arguments.epilogue.Store(sums, row, column, static_cast<T*>(arguments.out) + row * arguments.out_pitch + column);
-    return;
-  }
-  float copy[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) copy[i] = sums[i];
-  StoreSumsOneByOne(arguments, copy, kCount, row, column);
-}
-
 // Transposes the pairs of four threads, each with four: thread t gets pair t of each.
 __device__ inline void TransposePairs(float (&values)[8], int32_t t) {
 #pragma unroll
@@ -60,32 +46,90 @@ __device__ inline void TransposePairs(float (&values)[8], int32_t t) {
   }
 }
 
-// Stores a warp's sums of 16 rows. A thread holds two neighbouring columns of every eight of two rows, as products
-// leave them (tensor_cores.cuh): four for each eight columns. Four threads of a row exchange theirs, so that each
-// stores eight neighbouring columns.
-template <int kSums, typename T>
-__device__ void StoreWarpSums(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
-                              int64_t first_place, int32_t first_column, int64_t num_out) {
-  static_assert(kSums % 16 == 0, "32 columns at a time");
-  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t in_row = lane % 4;
-  const int64_t place = first_place + lane / 4;
-  const int32_t rows[2] = {OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)};
+// Output rows of a thread, whose sums of products lie in rows g and g + 8 of a warp's 16 (tensor_cores.cuh), g = lane /
+// 4; -1: none.
+struct WarpRows {
+  int32_t rows[2];
+};
+
+// Those of the 16 places from `first` on.
+template <typename T>
+__device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_t first, int64_t num_out) {
+  const int64_t place = first + static_cast<int32_t>(threadIdx.x) % 32 / 4;
+  return {{OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)}};
+}
+
+// Stores a warp's sums of 16 rows and 2 * kSums columns. A thread holds two neighbouring columns of every eight of two
+// rows, as products leave them: four for each eight columns. Four threads of a row exchange theirs, so that each stores
+// eight neighbouring columns. Load comes first: it asks for the residuals, which arrive while the caller does something
+// else.
+template <typename T, int kSums>
+class WarpSumsStore {
+ public:
+  __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
+    const bool is_wide = arguments.has_out_vectors && !arguments.is_out_float;
 #pragma unroll
-  for (int j = 0; j < kSums / 16; ++j) {
-    const int32_t column = first_column + j * 32 + in_row * 8;
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      const bool is_there = is_wide && column + kCount <= arguments.out_channels;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float values[8];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        values[2 * i] = sums[(j * 4 + i) * 4 + half * 2];
-        values[2 * i + 1] = sums[(j * 4 + i) * 4 + half * 2 + 1];
+      for (int half = 0; half < 2; ++half) {
+        residuals_[j][half] = {};
+        if (arguments.epilogue.residual != nullptr && is_there && rows.rows[half] >= 0) {
+          residuals_[j][half] = WordsOf(arguments.epilogue.template LoadResidual<kCount>(rows.rows[half], column));
+        }
       }
-      TransposePairs(values, in_row);
-      if (rows[half] >= 0 && column < arguments.out_channels) StoreSums(arguments, values, rows[half], column);
     }
   }
-}
+
+  __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
+                        int32_t first_column) const {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+      const int32_t column = ColumnOf(first_column, j);
+      const bool is_wide =
+          arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels;
+      Pack<float, kCount> bias = {};
+      if (arguments.epilogue.bias != nullptr && is_wide) bias = arguments.epilogue.template LoadBias<kCount>(column);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float values[kCount];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          values[2 * i] = sums[(j * 4 + i) * 4 + half * 2];
+          values[2 * i + 1] = sums[(j * 4 + i) * 4 + half * 2 + 1];
+        }
+        TransposePairs(values, InRow());
+        const int32_t row = rows.rows[half];
+        if (row < 0 || column >= arguments.out_channels) continue;
+        if (is_wide) {
+          arguments.epilogue.Finish(values, bias, reinterpret_cast<const Pack<T, kCount>&>(residuals_[j][half]),
+                                    static_cast<T*>(arguments.out) + row * arguments.out_pitch + column);
+        } else {
+          float copy[kCount];
+#pragma unroll
+          for (int i = 0; i < kCount; ++i) copy[i] = values[i];
+          StoreSumsOneByOne(arguments, copy, kCount, row, column);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kCount = 8;
+  static constexpr int kVectors = kSums / 16;
+  static_assert(kSums % 16 == 0, "32 columns at a time");
+
+  __device__ static int32_t InRow() { return static_cast<int32_t>(threadIdx.x) % 4; }
+  __device__ static int32_t ColumnOf(int32_t first_column, int vector) {
+    return first_column + vector * 32 + InRow() * kCount;
+  }
+
+  // Values of 16 bits would have a register each.
+  using Words = Pack<uint32_t, kCount* static_cast<int>(sizeof(T)) / 4>;
+  __device__ static Words WordsOf(const Pack<T, kCount>& values) { return reinterpret_cast<const Words&>(values); }
+
+  Words residuals_[kVectors][2];
+};
 
 }  // namespace voxserve::kernels::cuda

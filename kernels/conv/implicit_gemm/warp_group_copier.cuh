@@ -20,123 +20,115 @@ class RowCopier {
       : arguments_(arguments),
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {
-    // Eight threads copy a stage's vectors of one row.
+    // Eight threads copy a stage's vectors of kRowsOfThread rows, one after the other.
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
     const int32_t vector = thread % kSliceVectors;
     slice_ = thread / kSliceVectors % kSlicesAStage;
-    first_row_ = thread / (kSliceVectors * kSlicesAStage);
-    to_ = ring.stages + slice_ * Shape::kInputBytes + SwizzledSliceVector(first_row_, vector) * kSliceVectorBytes;
+    first_row_ = thread / (kSliceVectors * kSlicesAStage) * kRowsOfThread;
+    // The second slice's threads have the neighbour's row first, so that the eight write different banks.
+    const uint32_t of_rows = ring.stages + slice_ * Shape::kInputBytes + (first_row_ + slice_) * kSliceBytes;
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int32_t place = SwizzledSliceVector(first_row_ + 2 * pair, vector) % kSliceVectors;
+      to_[pair] = of_rows + 2 * pair * kSliceBytes + place * kSliceVectorBytes;
+    }
     offset_in_slice_ = vector * kValues / arguments.axis.offset_values;
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
-    in_rows_ = arguments.tiles.in_rows == nullptr ? nullptr : arguments.tiles.in_rows + first_row_;
+    indices_ = ring.indices + (slice_ * Shape::kWarpGroups * kTileBits + offset_in_slice_) * kTileIndexBytes +
+               first_row_ * static_cast<int32_t>(sizeof(int32_t));
   }
 
   __device__ void Run() {
     const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
-    note_place_.Advance(group);
-    place_.Advance(group);
-    // Two fills in turns, which are never moved: a move would wait for the rows.
-    Fill fills[2];
-    bool is_over = !FindRows(fills[0]);
-    while (!is_over) {
+    RingPlace<Shape::kStages> place;
+    RingPlace<Shape::kNotes> note_place;
+    place.Advance(group);
+    note_place.Advance(group);
+    for (;; place.Advance(Shape::kCopyGroups), note_place.Advance(Shape::kCopyGroups)) {
+      WaitForBarrier(ring_.indexed + place.slot * 8, place.parity);
+      const StageNote& note = ring_.notes[note_place.slot];
+      const bool is_over = (note.flags & kNoStage) != 0;
+      const uint32_t has = note.has[slice_] >> offset_in_slice_;  // 0 where there is no slice
+      const int32_t channel = (note.parts[slice_] >> kPartBits) * arguments_.axis.slice_values + channel_in_slice_;
+      int32_t rows[Shape::kWarpGroups][kRowsOfThread];  // -1: zeros
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (is_over) break;
-        is_over = !FindRows(fills[1 - i]);  // they arrive meanwhile
-        WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
-        Copy(fills[i]);
-        place_.Advance(Shape::kCopyGroups);
+      for (int t = 0; t < Shape::kWarpGroups; ++t) {
+        FindRows(place.slot, note.row_tile, t, (has >> (kTileBits * t) & 1) != 0, rows[t]);
       }
+      WaitForBarrier(ring_.empty + place.slot * 8, place.parity ^ 1);
+      if (is_over) break;
+      Copy(place.slot, channel, rows);
     }
+    ArriveAtBarrier(ring_.full + place.slot * 8);  // the stage behind the last is full too
   }
 
  private:
-  static constexpr int kRowsAtOnce = kGroupThreads / (kSliceVectors * kSlicesAStage);
-  static constexpr int kCopiesATile = static_cast<int>(kMaskTileRows) / kRowsAtOnce;
+  static constexpr int kRowsOfThread =
+      static_cast<int>(kMaskTileRows) / (kGroupThreads / (kSliceVectors * kSlicesAStage));
+  static constexpr int kPairs = kRowsOfThread / 2;
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
-  static_assert(kRowsAtOnce % 8 == 0, "a thread's rows are swizzled alike");
+  static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
 
-  // The vectors that the thread copies to a stage.
-  struct Fill {
-    int32_t channel;
-    int32_t rows[Shape::kWarpGroups][kCopiesATile];  // -1: zeros
-  };
-
-  // Looks up the rows of the next note. Returns false behind the last stage.
-  __device__ bool FindRows(Fill& fill) {
-    WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
-    const StageNote& note = ring_.notes[note_place_.slot];
-    const int32_t row_tile = note.row_tile;
-    if (row_tile < 0) return false;
-    const int32_t part = note.parts[slice_];
-    note_place_.Advance(Shape::kCopyGroups);
-    const uint32_t has = note.has[slice_] >> offset_in_slice_;  // 0 where there is no slice
-    fill.channel = part / kPartFactor * arguments_.axis.slice_values + channel_in_slice_;
-    if (in_rows_ == nullptr) {
+  // The thread's rows of a tile, in the order in which it copies them.
+  __device__ void FindRows(int32_t slot, int32_t row_tile, int32_t tile, bool has,
+                           int32_t (&rows)[kRowsOfThread]) const {
+    if (arguments_.tiles.in_rows != nullptr) {
+      const uint32_t from = indices_ + slot * Shape::kIndexBytes + tile * kTileBits * kTileIndexBytes;
+      const int4 found = LoadShared4(from);
+      rows[0] = found.x;
+      rows[1] = found.y;
+      rows[2] = found.z;
+      rows[3] = found.w;
+    } else {
+      const int32_t first = row_tile * Shape::kRows + tile * static_cast<int32_t>(kMaskTileRows) + first_row_;
 #pragma unroll
-      for (int t = 0; t < Shape::kWarpGroups; ++t) {
-#pragma unroll
-        for (int i = 0; i < kCopiesATile; ++i) {
-          const int32_t row = row_tile * Shape::kRows + t * 64 + first_row_ + i * kRowsAtOnce;
-          fill.rows[t][i] = (has >> (kTileBits * t) & 1) != 0 && row < num_out_ ? row : -1;
-        }
-      }
-      return true;
+      for (int i = 0; i < kRowsOfThread; ++i) rows[i] = first + i < num_out_ ? first + i : -1;
     }
-    const int32_t offset = part % kPartFactor + offset_in_slice_;
-    const int32_t num_offsets = arguments_.tiles.num_offsets;
-    const int32_t* const of_offset =
-        in_rows_ + int64_t{row_tile * Shape::kWarpGroups * num_offsets + offset} * kMaskTileRows;
 #pragma unroll
-    for (int t = 0; t < Shape::kWarpGroups; ++t) {
-      const int32_t* const of_tile = of_offset + t * num_offsets * static_cast<int32_t>(kMaskTileRows);
-#pragma unroll
-      for (int i = 0; i < kCopiesATile; ++i) {
-        fill.rows[t][i] = LoadIndexIf((has >> (kTileBits * t) & 1) != 0, of_tile + i * kRowsAtOnce);
-      }
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int32_t first = rows[2 * pair], second = rows[2 * pair + 1];
+      rows[2 * pair] = !has ? -1 : slice_ == 0 ? first : second;
+      rows[2 * pair + 1] = !has ? -1 : slice_ == 0 ? second : first;
     }
-    return true;
   }
 
-  __device__ void Copy(const Fill& fill) const {
-    const uint32_t to = to_ + place_.slot * Shape::kStageBytes;
-    const uint32_t full = ring_.full + place_.slot * 8;
-    const int32_t count = min(kValues, arguments_.in_channels - fill.channel);
-    const auto* const in = reinterpret_cast<const char*>(arguments_.in + fill.channel);
-    if (arguments_.has_in_vectors && count == kValues) {
-#pragma unroll
-      for (int t = 0; t < Shape::kWarpGroups; ++t) {
-#pragma unroll
-        for (int i = 0; i < kCopiesATile; ++i) {
-          CopyRowVectorAsync(to + (t * 64 + i * kRowsAtOnce) * kSliceBytes, in, fill.rows[t][i],
-                             arguments_.in_pitch_bytes);
-        }
-      }
-      ArriveWithCopies(full);
-      return;
-    }
+  __device__ void Copy(int32_t slot, int32_t channel, const int32_t (&rows)[Shape::kWarpGroups][kRowsOfThread]) const {
+    const uint32_t full = ring_.full + slot * 8;
+    const int32_t count = min(kValues, arguments_.in_channels - channel);
+    const auto* const in = reinterpret_cast<const char*>(arguments_.in + channel);
+    const bool is_whole = arguments_.has_in_vectors && count == kValues;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
 #pragma unroll
-      for (int i = 0; i < kCopiesATile; ++i) {
-        CopyValues(to + (t * 64 + i * kRowsAtOnce) * kSliceBytes, in, fill.rows[t][i], count, arguments_);
+      for (int i = 0; i < kRowsOfThread; ++i) {
+        // The other row of a pair lies 64 bytes on, or back.
+        const uint32_t first =
+            to_[i / 2] + slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
+        const uint32_t to = i % 2 == 0 ? first : first ^ kSliceBytes;
+        if (is_whole) {
+          CopyRowVectorAsync(to, in, rows[t][i], arguments_.in_pitch_bytes);
+        } else {
+          CopyValues(to, in, rows[t][i], count, arguments_);
+        }
       }
     }
-    ArriveAtBarrier(full);
+    if (is_whole) {
+      ArriveWithCopies(full);
+    } else {
+      ArriveAtBarrier(full);
+    }
   }
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
-  RingPlace<Shape::kStages> place_;
-  RingPlace<Shape::kNotes> note_place_;
   // The thread's vectors.
-  uint32_t to_;        // in the first stage
-  int32_t slice_;      // of a stage
-  int32_t first_row_;  // of a tile
+  uint32_t to_[kPairs];  // the first of two rows, in the first stage
+  uint32_t indices_;     // in the first stage
+  int32_t slice_;        // of a stage
+  int32_t first_row_;    // of a tile
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
-  const int32_t* in_rows_;
 };
 
 #endif

@@ -11,7 +11,9 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kSlicesAStage = 2;
-inline constexpr int kGroupThreads = 128;  // of a warp group
+inline constexpr int kGroupThreads = 128;                          // of a warp group
+inline constexpr int kTileBits = kSliceVectors;                    // offsets that a slice can have
+inline constexpr int kTileIndexBytes = 64 * int{sizeof(int32_t)};  // the input rows of a tile at one offset
 
 template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
 struct WarpGroupShape {
@@ -23,44 +25,49 @@ struct WarpGroupShape {
   static constexpr int kStages = kRingStages;
   static constexpr int kNotes = 64;  // a tile's or more, so that nobody waits for them
   static constexpr int kBlocksAnSm = kBlocks;
-  static constexpr int kSplitK = kParts;                       // blocks of a cluster
+  static constexpr int kSplitK = kParts;                       // items of a tile
   static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
   static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
   static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
   static constexpr int kAlignment = 1024;
-  static constexpr int kSumBytes = kSplitK > 1 ? kRows* kColumns* int{sizeof(float)} : 0;  // exchanged
-  static constexpr int kSharedBytes = kStages * kStageBytes + kSumBytes + kAlignment;
+  static constexpr int kOutRowBytes = kRows * int{sizeof(int32_t)};  // of a stage
+  // The input rows of a stage: [slices, tiles, offsets a slice, 64].
+  static constexpr int kIndexBytes = kSlicesAStage * kGroups * kTileBits * kTileIndexBytes;
+  static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes + kIndexBytes) + kAlignment;
   // Registers of a thread that copies, and those that it leaves to the others.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
   static constexpr int kCopyRegisters = kRegisters < 48 ? kRegisters : 48;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
-  static_assert(kStageBytes % 1024 == 0);
+  static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
+  static_assert(kSplitK <= 2, "there are two halves");
   static constexpr int kStaticBytes = 4096;  // barriers and notes, at most
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
 // A note of what a stage holds.
 struct alignas(16) StageNote {
-  int32_t parts[kSlicesAStage];   // of each slice: offset + kPartFactor * part
-  uint32_t has[kSlicesAStage];    // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
-  int32_t slices[kSlicesAStage];  // their numbers among the weights; -1: none
-  int32_t row_tile;               // -1: there are no more stages
-  int32_t column;                 // the first; + kLast in the last stage of a tile, behind which sums are stored
+  int32_t parts[kSlicesAStage];  // of each slice: offset + kPartFactor * part; -1: there is no slice
+  uint32_t has[kSlicesAStage];   // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
+  int32_t row_tile;
+  int32_t column;  // the first
+  uint32_t flags;  // bit kSlicesAStage * t + s: tile t has slice s; kLastStage, kNoStage
+  int32_t half;    // with split K: 0 or 1
 };
-inline constexpr int32_t kLast = 1;  // columns are even
-inline constexpr int32_t kPartFactor = 1 << 16;
-inline constexpr int kTileBits = kSliceVectors;  // of `has`, as many as a slice can have offsets
+inline constexpr uint32_t kLastStage = 1u << 30;  // of an item: its sums are stored behind it
+inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
+inline constexpr int32_t kPartBits = 16;
+inline constexpr int32_t kPartFactor = 1 << kPartBits;
 
 // The ring's parts in shared memory; barriers are of 8 bytes, one a slot.
 struct Ring {
   uint32_t stages;
-  uint32_t sums;
+  uint32_t out_rows;  // of each stage those of its tile, where it is an item's last
   StageNote* notes;
-  uint32_t full, empty;   // of stages
-  uint32_t noted, freed;  // of notes
-  uint32_t ready, read;   // of exchanged sums, one a warp group
+  uint32_t indices;                      // of each stage its input rows
+  uint32_t indexed, full, ready, empty;  // of stages: input rows are known, copied, visible to products, multiplied
+  uint32_t noted, freed;                 // of notes
 };
 
 // A place in a ring of kSlots slots.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The role of warp_groups.cuh that decides what stages hold, and the one that brings their weights. Included by .cu
-// files alone.
+// The roles of warp_groups.cuh that decide what stages hold and bring the numbers of their input rows and their
+// weights. Included by .cu files alone.
 
 #include <cstdint>
 
@@ -13,45 +13,76 @@ namespace voxserve::kernels::cuda {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Walks the masks of a block's tiles and notes what stages hold, as many at a time as a warp has threads.
+// Takes a block's items, walks the masks of their tiles and notes what stages hold, as many at a time as a warp has
+// threads. By one warp.
 template <typename T, typename Shape>
 class StageScheduler {
  public:
   __device__ StageScheduler(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
       : arguments_(arguments), ring_(ring) {
-    const auto rank = static_cast<int32_t>(blockIdx.x % Shape::kSplitK);
-    first_part_ = arguments.axis.slices_an_offset * rank / Shape::kSplitK;
-    num_parts_ = arguments.axis.slices_an_offset * (rank + 1) / Shape::kSplitK - first_part_;
+    const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
+    num_column_tiles_ = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
+    num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
   }
 
-  // By one warp.
   __device__ void Run() {
-    const auto num_out = static_cast<int32_t>(NumRows(arguments_.tiles.out_capacity, arguments_.tiles.num_out));
-    const int32_t num_column_tiles = (arguments_.out_channels + Shape::kColumns - 1) / Shape::kColumns;
-    const int32_t num_tiles = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles;
-    const auto cluster = static_cast<int32_t>(blockIdx.x / Shape::kSplitK);
-    const auto num_clusters = static_cast<int32_t>(gridDim.x / Shape::kSplitK);
-    // Tiles get lighter: those that have the heavier ones of one round have the lighter ones of the next.
-    for (int32_t round = 0;; ++round) {
-      const int32_t tile = round * num_clusters + (round % 2 == 0 ? cluster : num_clusters - 1 - cluster);
-      if (tile >= num_tiles) break;
-      const int32_t row_tile = tile / num_column_tiles;
-      const int32_t column = (tile - row_tile * num_column_tiles) * Shape::kColumns;
-      for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, word);
+    const auto num_blocks = static_cast<int32_t>(gridDim.x);
+    const bool takes = arguments_.tiles.counters != nullptr && num_items_ > num_blocks;
+    auto item = static_cast<int32_t>(blockIdx.x);
+    for (int32_t round = 1; item < num_items_; ++round) {
+      Schedule(item);
+      if (takes) {
+        item = num_blocks + Take();
+      } else {
+        // Items get lighter: those that have the heavier ones of one round have the lighter ones of the next.
+        const auto block = static_cast<int32_t>(blockIdx.x);
+        item = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
+      }
     }
+    if (takes && Lane() == 0) Leave();
     // For each copying group to see.
-    Note({.parts = {}, .has = {}, .slices = {-1, -1}, .row_tile = -1, .column = 0}, Lane(), Shape::kCopyGroups);
+    Note({.parts = {-1, -1}, .has = {}, .row_tile = 0, .column = 0, .flags = kNoStage, .half = 0}, Lane(),
+         Shape::kCopyGroups);
   }
 
  private:
   static constexpr int kWordBits = 32;
   static constexpr int kStagesAtOnce = 32;
   static_assert(kStagesAtOnce < Shape::kNotes, "threads that meet do not wait for what the others note");
+  // Stages that are left to multiply when a block takes its next item: as many as hide that it looks up what the item
+  // has, and no more, since another block may be done before.
+  static constexpr int kStagesLeft = Shape::kStages + 4;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
 
+  // Waits until few stages are left, and takes the next item of those that no block has begun with.
+  __device__ int32_t Take() {
+    if (const int32_t freed = num_noted_ - kStagesLeft; freed >= 0) {
+      WaitForBarrier(ring_.freed + freed % Shape::kNotes * 8, static_cast<uint32_t>(freed / Shape::kNotes) & 1);
+    }
+    int32_t taken = 0;
+    if (Lane() == 0) taken = atomicAdd(arguments_.tiles.counters + kItemsTaken, 1);
+    return __shfl_sync(~0u, taken, 0);
+  }
+
+  // The last block to leave resets the counters.
+  __device__ void Leave() const {
+    if (atomicAdd(arguments_.tiles.counters + kBlocksDone, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
+    arguments_.tiles.counters[kItemsTaken] = 0;
+    arguments_.tiles.counters[kBlocksDone] = 0;
+  }
+
+  __device__ void Schedule(int32_t item) {
+    const int32_t tile = item / Shape::kSplitK, half = item - tile * Shape::kSplitK;
+    const int32_t row_tile = tile / num_column_tiles_;
+    const int32_t column = (tile - row_tile * num_column_tiles_) * Shape::kColumns;
+    first_part_ = arguments_.axis.slices_an_offset * half / Shape::kSplitK;
+    num_parts_ = arguments_.axis.slices_an_offset * (half + 1) / Shape::kSplitK - first_part_;
+    for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
+  }
+
   // The stages of a tile's offsets of one mask word; of the last word one at least.
-  __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t word) {
+  __device__ void ScheduleWord(int32_t row_tile, int32_t column, int32_t half, int32_t word) {
     uint32_t masks[Shape::kWarpGroups], all = 0;
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
@@ -68,23 +99,24 @@ class StageScheduler {
     const int32_t num_stages = max((num_slices + kSlicesAStage - 1) / kSlicesAStage, is_last_word ? 1 : 0);
     for (int32_t first = 0; first < num_stages; first += kStagesAtOnce) {
       const int32_t stage = first + Lane();
-      StageNote note = {.parts = {},
+      StageNote note = {.parts = {-1, -1},
                         .has = {},
-                        .slices = {-1, -1},
                         .row_tile = row_tile,
-                        .column = column + (is_last_word && stage + 1 == num_stages ? kLast : 0)};
+                        .column = column,
+                        .flags = is_last_word && stage + 1 == num_stages ? kLastStage : 0,
+                        .half = half};
 #pragma unroll
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
         const int32_t rank = number / num_parts_;
         const int32_t bit = BitOfRank(all, rank);
-        const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
-        note.parts[s] = offset + part * kPartFactor;
-        note.slices[s] = offset / size * arguments_.axis.slices_an_offset + part;
+        note.parts[s] = word * kWordBits + bit + (first_part_ + number - rank * num_parts_) * kPartFactor;
 #pragma unroll
         for (int t = 0; t < Shape::kWarpGroups; ++t) {
-          note.has[s] |= (masks[t] >> bit & ((1u << size) - 1)) << (kTileBits * t);
+          const uint32_t has = masks[t] >> bit & ((1u << size) - 1);
+          note.has[s] |= has << (kTileBits * t);
+          if (has != 0) note.flags |= 1u << (kSlicesAStage * t + s);
         }
       }
       Note(note, Lane(), min(num_stages - first, kStagesAtOnce));
@@ -114,38 +146,93 @@ class StageScheduler {
       auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);
       to[0] =
           make_int4(note.parts[0], note.parts[1], static_cast<int32_t>(note.has[0]), static_cast<int32_t>(note.has[1]));
-      to[1] = make_int4(note.slices[0], note.slices[1], note.row_tile, note.column);
+      to[1] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
       ArriveAtBarrier(ring_.noted + place.slot * 8);
     }
     __syncwarp();
     place_.Advance(count);
+    num_noted_ += count;
   }
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
-  int32_t first_part_;
-  int32_t num_parts_;
+  int32_t num_column_tiles_;
+  int32_t num_items_;
+  int32_t first_part_ = 0;  // of an offset's slices those of the item
+  int32_t num_parts_ = 0;
   RingPlace<Shape::kNotes> place_;
+  int32_t num_noted_ = 0;
 };
 
-// Has the weights of one of each stage's slices copied. By one thread.
+// Copies the numbers of each stage's input rows. By one warp.
 template <typename T, typename Shape>
-__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t slice) {
-  const int64_t slice_bytes = int64_t{arguments.padded_out_channels} * kSliceBytes;
-  const uint32_t to = ring.stages + kSlicesAStage * Shape::kInputBytes + slice * Shape::kWeightBytes;
+__device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
+  // 16 threads copy those of a tile at one offset, 16 bytes each.
+  constexpr int32_t kThreads = kTileIndexBytes / kSliceVectorBytes;
+  constexpr int32_t kUnits = kSlicesAStage * Shape::kWarpGroups;
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t num_offsets = arguments.tiles.num_offsets;
+  const int32_t* const in_rows = arguments.tiles.in_rows;
+  int32_t groups_left = Shape::kCopyGroups;  // each has to see an end of its own
+  RingPlace<Shape::kStages> place;
+  for (RingPlace<Shape::kNotes> note_place; groups_left > 0; note_place.Advance(), place.Advance()) {
+    WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
+    const StageNote& note = ring.notes[note_place.slot];
+    if ((note.flags & kNoStage) != 0) --groups_left;
+    WaitForBarrier(ring.full + place.slot * 8, place.parity ^ 1);  // nobody reads those of the round before
+    if (in_rows != nullptr) {
+#pragma unroll
+      for (int32_t first = 0; first < kUnits; first += 32 / kThreads) {
+        const int32_t unit = first + lane / kThreads, slice = unit / Shape::kWarpGroups;
+        const int32_t tile = unit - slice * Shape::kWarpGroups;
+        const uint32_t has = note.has[slice] >> (kTileBits * tile) & ((1u << kTileBits) - 1);
+        const int64_t offset =
+            int64_t{note.row_tile * Shape::kWarpGroups + tile} * num_offsets + (note.parts[slice] & (kPartFactor - 1));
+        const int32_t* const from = in_rows + offset * kMaskTileRows + lane % kThreads * 4;
+        const uint32_t to = ring.indices + place.slot * Shape::kIndexBytes + unit * kTileBits * kTileIndexBytes +
+                            lane % kThreads * kSliceVectorBytes;
+#pragma unroll
+        for (int32_t bit = 0; bit < kTileBits; ++bit) {
+          if ((has >> bit & 1) != 0) CopyAsync16(to + bit * kTileIndexBytes, from + bit * kMaskTileRows, 16);
+        }
+      }
+    }
+    ArriveWithCopies(ring.indexed + place.slot * 8);
+  }
+}
+
+// Has the weights of each stage's slices copied, in bulk, and, with an item's last stage, the tile's output rows. By
+// one thread.
+template <typename T, typename Shape>
+__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
+  const int32_t slice_bytes = arguments.padded_out_channels * kSliceBytes;
   RingPlace<Shape::kStages> place;
   for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
     WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
     const StageNote& note = ring.notes[note_place.slot];
-    if (note.row_tile < 0) return;
-    const int32_t number = note.slices[slice];
-    const int32_t column = note.column & ~kLast;
-    const uint32_t bytes = number < 0 ? 0 : min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
-    const unsigned char* const from = arguments.weights + number * slice_bytes + column * kSliceBytes;
+    const uint32_t flags = note.flags;
+    const int32_t column = note.column, row_tile = note.row_tile;
+    const int32_t parts[kSlicesAStage] = {note.parts[0], note.parts[1]};
+    const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
+    const bool has_rows = (flags & kLastStage) != 0 && arguments.tiles.out_rows != nullptr;
+    uint32_t expected = has_rows ? Shape::kOutRowBytes : 0;
+#pragma unroll
+    for (const int32_t part : parts) expected += part < 0 ? 0 : bytes;
     const uint32_t full = ring.full + place.slot * 8;
     WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
-    ArriveExpecting(full, bytes);
-    if (bytes > 0) CopyBulk(to + place.slot * Shape::kStageBytes, from, bytes, full);
+    ArriveExpecting(full, expected);
+    if ((flags & kNoStage) != 0) return;
+    uint32_t to = ring.stages + place.slot * Shape::kStageBytes + kSlicesAStage * Shape::kInputBytes;
+#pragma unroll
+    for (const int32_t part : parts) {
+      const int32_t number = arguments.axis.SliceOfPart(part & (kPartFactor - 1), part >> kPartBits);
+      const unsigned char* const from = arguments.weights + int64_t{number} * slice_bytes + column * kSliceBytes;
+      if (part >= 0) CopyBulk(to, from, bytes, full);
+      to += Shape::kWeightBytes;
+    }
+    if (!has_rows) continue;
+    const int32_t* const rows = arguments.tiles.out_rows + int64_t{row_tile} * Shape::kRows;
+    CopyBulk(ring.out_rows + place.slot * Shape::kOutRowBytes, rows, Shape::kOutRowBytes, full);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
+#include "kernels/conv/implicit_gemm/split_sums.cuh"
 #include "kernels/conv/implicit_gemm/store_sums.cuh"
 #include "kernels/conv/implicit_gemm/warp_group_ring.cuh"
 #include "kernels/core/barriers.cuh"
@@ -31,63 +32,68 @@ class SumMaker {
     RingPlace<Shape::kStages> place, held;
     RingPlace<Shape::kNotes> note_place, held_note;
     bool holds = false;  // a stage whose products may go on
-    const auto release = [&] {
-      if (arrives && holds) {
-        ArriveAtBarrier(ring_.empty + held.slot * 8);
-        ArriveAtBarrier(ring_.freed + held_note.slot * 8);
+    const auto release = [&](RingPlace<Shape::kStages> stage, RingPlace<Shape::kNotes> note) {
+      if (arrives) {
+        ArriveAtBarrier(ring_.empty + stage.slot * 8);
+        ArriveAtBarrier(ring_.freed + note.slot * 8);
       }
     };
     for (;; place.Advance(), note_place.Advance()) {
-      WaitForBarrier(ring_.noted + note_place.slot * 8, note_place.parity);
-      const StageNote note = ring_.notes[note_place.slot];
-      if (of_warp(note.row_tile) < 0) break;
-      WaitForBarrier(ring_.full + place.slot * 8, place.parity);
-      PublishToProducts();
+      WaitForBarrier(ring_.ready + place.slot * 8, place.parity);
+      const StageNote& note = ring_.notes[note_place.slot];
+      const uint32_t flags = of_warp(note.flags);
+      if ((flags & kNoStage) != 0) break;
       const uint32_t stage = ring_.stages + place.slot * Shape::kStageBytes;
       // One series of products in each case: a series must not be begun under a condition.
-      const bool has_first = HasSlice(of_warp(note.has[0]), group), has_second = HasSlice(of_warp(note.has[1]), group);
-      if (has_first && has_second) {
+      const uint32_t has = flags >> (kSlicesAStage * group) & 3;
+      if (has == 3) {
         BeginProducts();
         MultiplySlice(stage, 0, group, sums);
         MultiplySlice(stage, 1, group, sums);
         CommitProducts();
-      } else if (has_first || has_second) {
+      } else if (has != 0) {
         BeginProducts();
-        MultiplySlice(stage, has_first ? 0 : 1, group, sums);
+        MultiplySlice(stage, has == 1 ? 0 : 1, group, sums);
         CommitProducts();
       }
-      if ((of_warp(note.column) & kLast) == 0) {
-        if (has_first || has_second) {
+      if ((flags & kLastStage) == 0) {
+        if (has != 0) {
           WaitForProducts<1>();
         } else {
           WaitForProducts<0>();
         }
-        release();
+        if (holds) release(held, held_note);
         holds = true;
         held = place;
         held_note = note_place;
         continue;
       }
+      const int32_t row_tile = note.row_tile, column = note.column;
+      [[maybe_unused]] const int32_t half = note.half;
+      const WarpRows rows = RowsOf(place.slot, row_tile, group);
+      StorePart store;
+      if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // they arrive while the products go on
       WaitForProducts<0>();
 #pragma unroll
       for (auto& of_instruction : sums) {
 #pragma unroll
         for (float& sum : of_instruction) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
       }
-      release();
-      holds = true;
-      held = place;
-      held_note = note_place;
-      release();
+      if (holds) release(held, held_note);
+      release(place, note_place);
       holds = false;
-      const int64_t first_place = int64_t{note.row_tile} * Shape::kRows + group * 64;
       if constexpr (Shape::kSplitK > 1) {
-        Exchange(sums, group);
-        StoreExchanged(group, first_place, note.column & ~kLast);
+        const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group, column);
+#pragma unroll
+        for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums[i], i * kInstructionColumns / 2);
+        split.StoreWhole(rows);
       } else {
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i)
-          Store(sums[i], first_place, (note.column & ~kLast) + i * kInstructionColumns);
+        for (int part = 0; part < kParts; ++part) {
+          const int32_t first_column = column + part * kPartColumns;
+          if constexpr (!kLoadsEarly) store.Load(arguments_, rows, first_column);
+          store.Store(arguments_, PartOf(sums, part), rows, first_column);
+        }
       }
 #pragma unroll
       for (auto& of_instruction : sums) {
@@ -95,22 +101,19 @@ class SumMaker {
         for (float& sum : of_instruction) sum = 0;
       }
     }
-    if constexpr (Shape::kSplitK > 1) {  // a block's shared memory is there until nobody reads it any more
-      WaitForClusterBarrier(ring_.read + group * 8, exchange_parity_ ^ 1);
-    }
   }
 
  private:
   // An instruction of more columns would need more registers than a block of so many threads begins with.
   static constexpr int kInstructions = Shape::kColumns > 128 ? 2 : 1;
   static constexpr int kInstructionColumns = Shape::kColumns / kInstructions;
-
-  static constexpr int kGroupSums = Shape::kColumns / 2 * kGroupThreads;
-
-  // Whether the warp group has rows in any of a slice's offsets.
-  __device__ static bool HasSlice(uint32_t has, int32_t group) {
-    return (has >> (kTileBits * group) & ((1u << kTileBits) - 1)) != 0;
-  }
+  // Where there are registers for it, the biases and residuals of all columns are loaded at once, before they are
+  // needed.
+  static constexpr bool kLoadsEarly = kInstructions == 1 && Shape::kSplitK == 1;
+  static constexpr int kPartColumns = kLoadsEarly ? Shape::kColumns : 32;  // stored at a time
+  static constexpr int kParts = Shape::kColumns / kPartColumns;
+  using StorePart = WarpSumsStore<T, kPartColumns / 2>;
+  static_assert(kInstructionColumns % kPartColumns == 0);
 
   __device__ static void MultiplySlice(uint32_t stage, int32_t slice, int32_t group,
                                        float (&sums)[kInstructions][kInstructionColumns / 2]) {
@@ -128,63 +131,33 @@ class SumMaker {
     }
   }
 
-  // Where the thread's sums lie in shared memory, each kGroupThreads from the next.
-  __device__ uint32_t ExchangedSums(int32_t group) const {
-    return ring_.sums + (group * kGroupSums + static_cast<int32_t>(threadIdx.x) % kGroupThreads) * 4;
+  __device__ static const float (&PartOf(const float (&sums)[kInstructions][kInstructionColumns / 2],
+                                         int part))[kPartColumns / 2] {
+    constexpr int kPartsAnInstruction = kInstructionColumns / kPartColumns;
+    return *reinterpret_cast<const float(*)[kPartColumns / 2]>(
+        &sums[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
   }
 
-  // Shows the thread's sums to the cluster's blocks, and waits for theirs.
-  __device__ void Exchange(const float (&sums)[kInstructions][kInstructionColumns / 2], int32_t group) {
-    WaitForClusterBarrier(ring_.read + group * 8, exchange_parity_ ^ 1);  // nobody reads those of the tile before
-    const uint32_t mine = ExchangedSums(group);
+  // The output rows whose sums the thread holds.
+  __device__ WarpRows RowsOf(int32_t slot, int32_t row_tile, int32_t group) const {
+    const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
+    const int32_t first = group * 64 + thread / 32 * 16 + thread % 32 / 4;
+    WarpRows rows;
 #pragma unroll
-    for (int i = 0; i < kInstructions; ++i) {
-#pragma unroll
-      for (int r = 0; r < kInstructionColumns / 2; ++r) {
-        StoreShared(mine + (i * kInstructionColumns / 2 + r) * kGroupThreads * 4, sums[i][r]);
+    for (int half = 0; half < 2; ++half) {
+      if (arguments_.tiles.out_rows != nullptr) {
+        rows.rows[half] = LoadShared(ring_.out_rows + slot * Shape::kOutRowBytes + (first + half * 8) * 4);
+      } else {
+        const int64_t place = int64_t{row_tile} * Shape::kRows + first + half * 8;
+        rows.rows[half] = place < num_out_ ? static_cast<int32_t>(place) : -1;
       }
     }
-    MeetCluster(ring_.ready + group * 8);
-    WaitForClusterBarrier(ring_.ready + group * 8, exchange_parity_);
-  }
-
-  // Stores the sums of all the cluster's blocks, added up in their order, in every kSplitK-th 32 columns.
-  __device__ void StoreExchanged(int32_t group, int64_t first_place, int32_t first_column) {
-    const auto rank = static_cast<int32_t>(blockIdx.x % Shape::kSplitK);
-    const uint32_t mine = ExchangedSums(group);
-    for (int32_t j = rank; j < Shape::kColumns / 32; j += Shape::kSplitK) {
-      float sums[16];
-#pragma unroll
-      for (int r = 0; r < 16; ++r) {
-        sums[r] = 0;
-#pragma unroll
-        for (int block = 0; block < Shape::kSplitK; ++block) {
-          sums[r] += LoadClusterShared(mine + (j * 16 + r) * kGroupThreads * 4, block);
-        }
-      }
-      Store(sums, first_place, first_column + j * 32);
-    }
-    MeetCluster(ring_.read + group * 8);
-    exchange_parity_ ^= 1;
-  }
-
-  // The warp's arrival at a barrier of all the cluster's blocks.
-  __device__ static void MeetCluster(uint32_t barrier) {
-    __syncwarp();
-    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    if (lane < Shape::kSplitK) ArriveAtClusterBarrier(barrier, lane);
-  }
-
-  template <int kSums>
-  __device__ void Store(const float (&sums)[kSums], int64_t first_place, int32_t first_column) const {
-    const int32_t first_row = static_cast<int32_t>(threadIdx.x) % kGroupThreads / 32 * 16;
-    StoreWarpSums(arguments_, sums, first_place + first_row, first_column, num_out_);
+    return rows;
   }
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
-  uint32_t exchange_parity_ = 0;
 };
 
 #endif

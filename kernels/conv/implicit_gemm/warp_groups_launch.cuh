@@ -14,18 +14,19 @@ namespace voxserve::kernels::cuda {
 // registers bound the groups: an instruction's sums need so many registers when the kernel begins.
 template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
-  visit(WarpGroupShape<1, 32, 1, 5, 3>{});
-  visit(WarpGroupShape<4, 32, 3, 6, 1>{});
-  visit(WarpGroupShape<1, 64, 1, 6, 2>{});
-  visit(WarpGroupShape<2, 64, 3, 6, 1>{});
-  visit(WarpGroupShape<1, 96, 1, 5, 2>{});
-  visit(WarpGroupShape<2, 96, 2, 7, 1>{});
+  visit(WarpGroupShape<1, 32, 1, 4, 3>{});
+  visit(WarpGroupShape<2, 32, 2, 8, 1>{});
+  visit(WarpGroupShape<1, 64, 1, 5, 2>{});
+  visit(WarpGroupShape<2, 64, 2, 7, 1>{});
+  visit(WarpGroupShape<1, 96, 1, 4, 2>{});
+  visit(WarpGroupShape<2, 96, 2, 6, 1>{});
   visit(WarpGroupShape<4, 96, 1, 4, 1>{});
   visit(WarpGroupShape<1, 128, 2, 8, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
-  visit(WarpGroupShape<2, 128, 2, 4, 1, 2>{});
+  visit(WarpGroupShape<2, 128, 2, 6, 1, 2>{});
   visit(WarpGroupShape<1, 256, 2, 5, 1>{});
-  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
+  visit(WarpGroupShape<2, 256, 1, 4, 1>{});
+  visit(WarpGroupShape<2, 256, 1, 4, 1, 2>{});
 }
 
 template <typename Shape>
@@ -36,10 +37,13 @@ constexpr ConvBlock BlockOf() {
 template <typename T, typename Shape>
 cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
   static std::atomic<int> resident[kMaxDevices] = {};
+  if constexpr (Shape::kSplitK > 1) {
+    if (arguments.tiles.counters == nullptr || arguments.half_sums == nullptr) return cudaErrorInvalidValue;
+  }
   const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   return LaunchResident(WarpGroupImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
-                        Shape::kSplitK, row_tiles * column_tiles, resident, stream);
+                        /*waits_itself=*/true, row_tiles * column_tiles * Shape::kSplitK, resident, stream);
 }
 
 template <typename T>

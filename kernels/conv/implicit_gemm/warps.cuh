@@ -202,7 +202,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
         sums[j] = tile.sums[i][j / 4][j % 4];
         tile.sums[i][j / 4][j % 4] = 0;
       }
-      StoreWarpSums(arguments, sums, first_place + i * 16, first_column, num_out);
+      const WarpRows rows = WarpRowsOf(arguments, first_place + i * 16, num_out);
+      WarpSumsStore<T, Tile::kColumnTiles * 4> store;
+      store.Load(arguments, rows, first_column);
+      store.Store(arguments, sums, rows, first_column);
     }
   }
 #endif

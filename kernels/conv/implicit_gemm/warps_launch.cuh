@@ -33,7 +33,7 @@ cudaError_t LaunchWarps(const ImplicitGemmArguments<T>& arguments, cudaStream_t 
   const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
   const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   return LaunchResident(WarpImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
-                        /*cluster=*/1, row_tiles * column_tiles, resident, stream);
+                        /*waits_itself=*/false, row_tiles * column_tiles, resident, stream);
 }
 
 template <typename T>

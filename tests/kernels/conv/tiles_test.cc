@@ -92,7 +92,7 @@ struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
   SortOrder order;
-  DeviceArray<int32_t> neighbours, out_rows, in_rows;
+  DeviceArray<int32_t> neighbours, out_rows, in_rows, counters;
   DeviceArray<uint32_t> masks;
   DeviceArray<int64_t> num_out;
 
@@ -104,6 +104,7 @@ struct TilesCase {
         neighbours(Device::kCuda, table.in_rows),
         out_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity)) + kGuard),
         in_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * table.num_offsets) + kGuard),
+        counters(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity)) + kGuard),
         masks(Device::kCuda,
               static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(table.num_offsets)) + kGuard),
         num_out(Device::kCuda, std::vector<int64_t>{count < 0 ? table.num_rows : count}) {}
@@ -117,7 +118,8 @@ struct TilesCase {
             .order = order,
             .out_rows = out_rows.data(),
             .masks = masks.data(),
-            .in_rows = in_rows.data()};
+            .in_rows = in_rows.data(),
+            .counters = counters.data()};
   }
 };
 using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
@@ -140,6 +142,10 @@ void ExpectTiles(const TilesCase& c) {
   ExpectGuard(out_rows);
   ExpectGuard(in_rows);
   ExpectGuard(masks);
+  const std::vector<int32_t> counters = c.counters.ToHost();
+  ExpectGuard(counters);
+  const auto num_counters = static_cast<ptrdiff_t>(table.num_rows > 0 ? NumTileCounters(table.num_rows) : 0);
+  EXPECT_EQ(std::count(counters.begin(), counters.begin() + num_counters, 0), num_counters);
   const int64_t num_places = NumTilePlaces(table.num_rows), words = MaskWords(table.num_offsets);
   std::vector<bool> is_there(static_cast<size_t>(table.num_rows));
   for (int64_t place = 0; place < num_places; ++place) {

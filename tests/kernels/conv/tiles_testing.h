@@ -242,9 +242,11 @@ class DeviceTiles {
             .out_rows = out_rows_.data(),
             .masks = masks_.data(),
             .in_rows = in_rows_.data(),
+            .counters = counters_.data(),
             .num_out = num_rows_ == capacity_ ? nullptr : num_out_.data(),
             .out_capacity = capacity_};
   }
+  std::vector<int32_t> Counters() const { return counters_.ToHost(); }
 
  private:
   DeviceTiles(int32_t num_offsets, int64_t num_rows, int64_t capacity, const HostTiles& tiles)
@@ -254,6 +256,7 @@ class DeviceTiles {
         out_rows_(Device::kCuda, tiles.out_rows),
         masks_(Device::kCuda, tiles.masks),
         in_rows_(Device::kCuda, tiles.in_rows),
+        counters_(Device::kCuda, std::vector<int32_t>(static_cast<size_t>(NumTileCounters(capacity)))),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
 
   int32_t num_offsets_;
@@ -261,6 +264,7 @@ class DeviceTiles {
   DeviceArray<int32_t> out_rows_;
   DeviceArray<uint32_t> masks_;
   DeviceArray<int32_t> in_rows_;
+  DeviceArray<int32_t> counters_;
   DeviceArray<int64_t> num_out_;
 };
 

@@ -35,6 +35,7 @@ class MadeTiles {
         out_rows_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity))),
         masks_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(num_offsets_))),
         in_rows_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * num_offsets_)),
+        counters_(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity))),
         num_out_(Device::kCuda, std::vector<int64_t>{table.num_rows}) {
     const DeviceArray<int32_t> neighbours(Device::kCuda, table.in_rows);
     TilesParams params{.num_offsets = num_offsets_,
@@ -44,7 +45,8 @@ class MadeTiles {
                        .num_out = num_out_.data(),
                        .out_rows = out_rows_.data(),
                        .masks = masks_.data(),
-                       .in_rows = in_rows_.data()};
+                       .in_rows = in_rows_.data(),
+                       .counters = counters_.data()};
     if (num_offsets_ <= kSortBits) std::iota(params.order.begin(), params.order.begin() + num_offsets_, int8_t{0});
     const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::TilesWorkspaceBytes({&params, 1}));
     ExpectCudaSuccess(cuda::MakeTiles({&params, 1}, workspace.data(), TestStream()));
@@ -56,6 +58,7 @@ class MadeTiles {
             .out_rows = out_rows_.data(),
             .masks = masks_.data(),
             .in_rows = in_rows_.data(),
+            .counters = counters_.data(),
             .num_out = num_out_.data(),
             .out_capacity = capacity_};
   }
@@ -66,6 +69,7 @@ class MadeTiles {
   DeviceArray<int32_t> out_rows_;
   DeviceArray<uint32_t> masks_;
   DeviceArray<int32_t> in_rows_;
+  DeviceArray<int32_t> counters_;
   DeviceArray<int64_t> num_out_;
 };
 
@@ -134,11 +138,10 @@ void Check(const FuzzCase& c, Random& random) {
     SCOPED_TRACE(testing::PrintToString(block));
     support::CopyToDevice(Device::kCuda, static_cast<char*>(out.data()) - c.margins.before * SizeOf(c.out_dtype),
                           bytes_before.data(), bytes_before.size());
-    ExpectCudaSuccess(cuda::ImplicitGemm(
+    ExpectCudaSuccess(RunImplicitGemm(
         {.tiles = tiles.View(),
          .operands = {device_in.View(), out.View(), device_weights.data(), {.bias = device_bias.data()}},
-         .block = block},
-        TestStream()));
+         .block = block}));
     if (!first_bytes.empty()) {
       ASSERT_TRUE(out.Bytes() == first_bytes) << "blocks differ though sums are exact";
       continue;
@@ -275,9 +278,8 @@ TEST_P(ImplicitGemmFuzzTest, RowsBeyond2To31Values) {
     SCOPED_TRACE(testing::PrintToString(block));
     ExpectCudaSuccess(cudaMemset2D(out.data(), kPitch * kValueBytes, 0xFF, kChannels * kValueBytes, kRows));
     ExpectCudaSuccess(cudaDeviceSynchronize());
-    ExpectCudaSuccess(cuda::ImplicitGemm(
-        {.tiles = tiles.View(), .operands = {in_rows, out_rows, weights.data(), {}}, .block = block}, TestStream()));
-    support::Synchronize();
+    ExpectCudaSuccess(
+        RunImplicitGemm({.tiles = tiles.View(), .operands = {in_rows, out_rows, weights.data(), {}}, .block = block}));
     std::vector<uint16_t> result(values.size());
     ExpectCudaSuccess(cudaMemcpy2D(result.data(), kChannels * kValueBytes, out.data(), kPitch * kValueBytes,
                                    kChannels * kValueBytes, kRows, cudaMemcpyDeviceToHost));

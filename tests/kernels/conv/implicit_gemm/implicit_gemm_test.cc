@@ -124,15 +124,16 @@ void Check(const Case& c, Random& random) {
     for (int run = 0; run < 2; ++run) {
       const DeviceMatrix out(Device::kCuda, c.out_dtype, before);
       const ConstRows added = c.in_place ? ConstRows(out.View()) : ConstRows(device_residual.View());
-      ExpectCudaSuccess(cuda::ImplicitGemm({.tiles = run == 0 ? tiles : other_tiles,
-                                            .operands = {device_in.View(),
-                                                         out.View(),
-                                                         device_weights.data(),
-                                                         {.bias = c.has_bias ? device_bias.data(c.bias_begin) : nullptr,
-                                                          .residual = c.has_residual ? added : ConstRows{},
-                                                          .activation = c.activation}},
-                                            .block = block},
-                                           TestStream()));
+      ExpectCudaSuccess(RunImplicitGemm({.tiles = run == 0 ? tiles : other_tiles,
+                                         .operands = {device_in.View(),
+                                                      out.View(),
+                                                      device_weights.data(),
+                                                      {.bias = c.has_bias ? device_bias.data(c.bias_begin) : nullptr,
+                                                       .residual = c.has_residual ? added : ConstRows{},
+                                                       .activation = c.activation}},
+                                         .block = block}));
+      const std::vector<int32_t> counters = (run == 0 ? device_tiles : shuffled_tiles).Counters();
+      ASSERT_EQ(std::count(counters.begin(), counters.end(), 0), static_cast<ptrdiff_t>(counters.size()));
       if (run == 0) {
         ExpectResult(out.ToHost(), expected, c);
         if (testing::Test::HasFatalFailure()) return;
@@ -292,9 +293,8 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
       const DeviceTiles tiles(table, RowsInTileOrder(table, SortOrder{}), table.num_rows);
       const DeviceMatrix device_in(Device::kCuda, dtype, in);
       const DeviceMatrix out(Device::kCuda, dtype, OutBefore(table.num_rows, table.num_rows, out_channels, {}));
-      ExpectCudaSuccess(cuda::ImplicitGemm(
-          {.tiles = tiles.View(), .operands = {device_in.View(), out.View(), weights.data(), {}}, .block = block},
-          TestStream()));
+      ExpectCudaSuccess(RunImplicitGemm(
+          {.tiles = tiles.View(), .operands = {device_in.View(), out.View(), weights.data(), {}}, .block = block}));
       return out.Bytes();
     };
     for (const ConvBlock& block : AllBlocks(dtype, out_channels)) {
@@ -331,6 +331,12 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
     expect_refused([&](auto& params) { (params.block = offered).columns += 1; });
     expect_refused([&](auto& params) { (params.block = offered).split_k = 0; });
     expect_refused([&](auto& params) { (params.block = offered).split_k = 1000; });
+  }
+  // Halves of sums need counters and memory.
+  for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, 128)) {
+    if (offered.split_k == 1) continue;
+    SCOPED_TRACE(testing::PrintToString(offered));
+    expect_refused([&](auto& params) { params.block = offered; });
   }
   // Addresses are computed in 32 bits of rows and of bytes from a row to the next.
   expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });

@@ -48,6 +48,15 @@ inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int3
   return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
 }
 
+// With the memory that the block works in; waits for the end.
+inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {
+  const support::DeviceArray<uint8_t> workspace(support::Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
+  params.workspace = workspace.data();
+  const cudaError_t status = cuda::ImplicitGemm(params, support::TestStream());
+  support::Synchronize();
+  return status;
+}
+
 // An output before a run: NaN where a result belongs, kUntouched in rows behind these and between rows.
 inline Matrix OutBefore(int64_t num_rows, int64_t capacity, int64_t channels, const Margins& margins) {
   Matrix out(capacity, channels, margins, nullptr);

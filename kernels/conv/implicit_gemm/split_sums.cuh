@@ -1,0 +1,82 @@
+#pragma once
+
+// How the warps that make the two halves of a tile's sums, with split K, add them up. Included by .cu files alone.
+
+#include <cstdint>
+
+#include "kernels/conv/implicit_gemm/arguments.cuh"
+#include "kernels/conv/implicit_gemm/store_sums.cuh"
+
+namespace voxserve::kernels::cuda {
+
+// The sums of 16 rows and kColumns columns, by one of the four warps of a tile of 64 rows. Each of the two warps that
+// make a half leaves it in memory; the one that is done last adds the first half and the second and stores the sums.
+// They stay in no registers meanwhile, which would be missed by the products. By all threads of the warp.
+template <typename T, int kColumns>
+class SplitSums {
+ public:
+  __device__ SplitSums(const ImplicitGemmArguments<T>& arguments, int32_t tile, int32_t column)
+      : arguments_(arguments), column_(column) {
+    const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+    const auto warp = static_cast<int32_t>(threadIdx.x) / 32 % kTileWarps;
+    const int32_t column_tile = column / kColumns;
+    const int32_t num_column_tiles = (arguments.out_channels + kColumns - 1) / kColumns;
+    counter_ = arguments.tiles.counters + kTileCounters +
+               (int64_t{tile} * kMaxSplitColumnTiles + column_tile) * kTileWarps + warp;
+    halves_ =
+        arguments.half_sums + ((int64_t{tile} * num_column_tiles + column_tile) * kTileWarps + warp) * 2 * kHalf + lane;
+  }
+
+  // Leaves a half's sums from sum `first` of the thread on.
+  template <int kSums>
+  __device__ void Leave(int32_t half, const float (&sums)[kSums], int first) const {
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i) {
+      __stcg(halves_ + half * kHalf + (first / 4 + i) * 32,
+             make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]));
+    }
+  }
+
+  // Once a half was left: stores the sums if the other one is there too.
+  __device__ void StoreWhole(const WarpRows& rows) const {
+    __syncwarp();
+    int32_t others = 0;
+    if (threadIdx.x % 32 == 0) {
+      __threadfence();
+      others = atomicAdd(counter_, 1);
+      __threadfence();
+    }
+    if (__shfl_sync(~0u, others, 0) == 0) return;
+    if (threadIdx.x % 32 == 0) *counter_ = 0;
+    __syncwarp();
+#pragma unroll 1
+    for (int part = 0; part < kColumns / kPartColumns; ++part) {
+      const int32_t column = column_ + part * kPartColumns;
+      WarpSumsStore<T, kPartSums> store;
+      store.Load(arguments_, rows, column);
+      float sums[kPartSums];
+#pragma unroll
+      for (int i = 0; i < kPartSums / 4; ++i) {
+        const float4* const from = halves_ + (part * kPartSums / 4 + i) * 32;
+        const float4 first = __ldcg(from), second = __ldcg(from + kHalf);
+        sums[4 * i] = first.x + second.x;
+        sums[4 * i + 1] = first.y + second.y;
+        sums[4 * i + 2] = first.z + second.z;
+        sums[4 * i + 3] = first.w + second.w;
+      }
+      store.Store(arguments_, sums, rows, column);
+    }
+  }
+
+ private:
+  static constexpr int kPartColumns = 32;
+  static constexpr int kPartSums = kPartColumns / 2;       // of a thread
+  static constexpr int64_t kHalf = kColumns / 2 / 4 * 32;  // of a warp
+
+  const ImplicitGemmArguments<T>& arguments_;
+  int32_t column_;
+  int32_t* counter_;  // of the halves that are there
+  float4* halves_;
+};
+
+}  // namespace voxserve::kernels::cuda
