@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,8 +219,17 @@ def config_textproto(
     return "\n".join(lines) + "\n"
 
 
-def write(folder: str | Path, network: Network, config: str, version: int = 1, notice: str = "") -> Path:
+def write(
+    folder: str | Path,
+    network: Network,
+    config: str,
+    version: int = 1,
+    notice: str = "",
+    files: Mapping[str, str] | None = None,
+) -> Path:
     """Writes the folder; a version of the same number is replaced. Returns the version's folder.
+
+    files: texts by name that stand beside the model; the server does not read them.
 
     The version appears as a whole: its files are written into a hidden folder beside it, which the server does not
     read, and an error leaves nothing of it behind.
@@ -233,6 +242,8 @@ def write(folder: str | Path, network: Network, config: str, version: int = 1, n
         partial.mkdir(parents=True)
         (partial / "model.textproto").write_text(network.to_textproto(notice), encoding="utf-8")
         safetensors_file.write(partial / "weights.safetensors", network.tensors)
+        for name, text in (files or {}).items():
+            (partial / name).write_text(text, encoding="utf-8")
         with new_file(folder / "config.textproto") as file:
             file.write(config.encode())
         if version_folder.exists():

@@ -21,6 +21,7 @@ class NodeList:
     tensors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
     _outputs: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
 
     def section(self, title: str) -> None:
         """A comment before the nodes that follow."""
@@ -39,6 +40,15 @@ class NodeList:
         header = "# proto-file: voxserve/model/v1/model.proto\n# proto-message: voxserve.model.v1.Model\n"
         return f"{header}{comment(notice)}\n{head}" + "\n".join([*self._lines, "", *self._outputs]) + "\n"
 
+    @property
+    def names(self) -> list[str]:
+        """The nodes in their order."""
+        return list(self._names)
+
+    @property
+    def has_outputs(self) -> bool:
+        return bool(self._outputs)
+
     def _bias(self, name: str, bias: npt.NDArray[Any] | None) -> str:
         if bias is None:
             return ""
@@ -47,5 +57,6 @@ class NodeList:
 
     def _node(self, name: str, sources: Sequence[str], op: str) -> str:
         inputs = ", ".join(map(quote, sources))
+        self._names.append(name)
         self._lines.append(f"nodes {{ name: {quote(name)} inputs: [{inputs}] {op} }}")
         return name
