@@ -239,6 +239,20 @@ def test_every_convolution_kind_with_bias_dilation_and_groups() -> None:
     assert nodes["unpool"].pool.reduce == wire.message_class("voxserve.model.v1.Pool").REDUCE_SUM
 
 
+def test_the_readme_network_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (REPOSITORY / "client" / "python" / "README.md").read_text()
+    section = text[text.index("### Networks by hand") :]
+    block = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
+    w = b = m = v = bias = np.ones(4, np.float32)
+    values = {"kernel": np.ones((27, 2, 4)), "kernel2": np.ones((8, 4, 6)), "kernel3": np.ones((8, 6, 4))}
+    values = {name: array.astype(np.float32) for name, array in values.items()}
+    monkeypatch.chdir(tmp_path)
+    exec(block, {**values, "w": w, "b": b, "m": m, "v": v, "bias": bias, "weight": np.ones((3, 8), np.float32)})
+    model = text_format.Parse((tmp_path / "models" / "small" / "1" / "model.textproto").read_text(), wire.Model())
+    assert [n.WhichOneof("op") for n in model.nodes].count("sparse_conv") == 3
+    assert [o.node for o in model.outputs] == ["labels", "point_scores"]
+
+
 def test_images_with_sizes_of_each_axis() -> None:
     network = model_folder.Network("net")
     network.conv2d("a", "x", np.zeros((6, 2, 3, 1)), stride=(1, 2), padding=(1, 0), dilation=(2, 1), groups=2)
