@@ -80,6 +80,10 @@ def test_the_minkowski_stand_in_by_loops(kernel: Any, stride: int, dilation: int
         np.testing.assert_allclose(values, total, rtol=1e-5, atol=1e-5)
 
 
+def test_stand_ins_have_the_versions_that_they_stand_in_for() -> None:
+    assert [load(n).__version__ for n in ("spconv", "torchsparse", "MinkowskiEngine")] == ["2.3.8", "2.1.0", "0.5.4"]
+
+
 def test_nodes_have_the_modules_names() -> None:
     module, example, options = made("spconv-zyx")
     exported = from_torch(module, example, **options)

@@ -42,6 +42,8 @@ _MODULES = {
     },
 }
 
+_VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # that they stand in for
+
 
 def install() -> list[str]:
     """Makes stand-ins importable for the libraries that are not installed, and returns those libraries' names."""
@@ -53,6 +55,7 @@ def install() -> list[str]:
         elif importlib.util.find_spec(library) is None:
             for name, source in modules.items():
                 sys.modules[name] = _StandIn(name, importlib.import_module(f"{__name__}.{source}"))
+            sys.modules[library].__version__ = _VERSIONS[library]  # type: ignore[attr-defined]
             for name in modules:
                 parent, _, child = name.rpartition(".")
                 if parent:
