@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from stream_clients import AioClient
 
 import voxserve
 from voxserve import wire
+from voxserve.export import stand_ins
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # Scans that may not be part of the repository; tests that need them skip where they are missing.
@@ -283,19 +285,19 @@ def points() -> np.ndarray[Any, np.dtype[np.float32]]:
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server of deploy/models, started for these tests."""
-    with _serving(REPOSITORY / "deploy" / "models", tmp_path_factory.mktemp("server") / "log") as address:
+    with serving(REPOSITORY / "deploy" / "models", tmp_path_factory.mktemp("server") / "log") as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def network_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server of the small networks in tests/golden, which has detectors."""
-    with _serving(REPOSITORY / "tests" / "golden" / "networks", tmp_path_factory.mktemp("networks") / "log") as address:
+    with serving(REPOSITORY / "tests" / "golden" / "networks", tmp_path_factory.mktemp("networks") / "log") as address:
         yield address
 
 
 @contextmanager
-def _serving(models: Path, log: Path) -> Iterator[str]:
+def serving(models: Path, log: Path) -> Iterator[str]:
     binary = os.environ.get("VOXSERVE_BINARY")
     if not binary:
         pytest.skip("VOXSERVE_BINARY does not name the server's binary; tests/run.sh sets it")
@@ -319,3 +321,19 @@ def _port_of(process: subprocess.Popen[bytes], log: Path) -> int:
             return int(match[1])
         time.sleep(0.05)
     return pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+@pytest.fixture
+def stand_in_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stand-ins for spconv, torchsparse and MinkowskiEngine, also where one is installed."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    hidden = ("spconv", "torchsparse", "MinkowskiEngine")
+    find = importlib.util.find_spec
+    loaded = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in hidden}
+    for name in loaded:
+        del sys.modules[name]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in hidden else find(name, *rest))
+    assert stand_ins.install() == list(hidden)
+    yield
+    stand_ins.remove()
+    sys.modules.update(loaded)

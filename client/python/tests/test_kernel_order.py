@@ -51,6 +51,57 @@ def test_spconv_kernels_of_either_version(size_xyz: tuple[int, int, int]) -> Non
     np.testing.assert_array_equal(kernel_order.from_spconv(of_spconv_1, size_xyz, 7), served)
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 3, 4])
+@pytest.mark.parametrize(("c_in", "c_out"), [(5, 7), (7, 5), (4, 4), (1, 6), (6, 1)])
+def test_spconv_multiplies_a_kernel_of_one_cell_as_it_lies_in_memory(dimension: int, c_in: int, c_out: int) -> None:
+    rng = np.random.default_rng(7)
+    x, size = rng.normal(size=(9, c_in)), (1,) * dimension
+    weight = rng.normal(size=(c_out, *size, c_in))
+    memory = weight.ravel()
+    expected = np.zeros((9, c_out))
+    for row, i, o in itertools.product(range(9), range(c_in), range(c_out)):
+        expected[row, o] += x[row, i] * memory[i * c_out + o]  # mm(x, weight.view(c_in, c_out))
+    served = kernel_order.from_spconv(weight, size, c_out)
+    np.testing.assert_allclose(x @ served[0], expected)
+    # A view in another order of memory has the same values, and so the same product.
+    np.testing.assert_array_equal(kernel_order.from_spconv(np.asfortranarray(weight), size, c_out), served)
+
+
+def test_spconv_1_stores_a_kernel_of_one_cell_as_it_multiplies_it() -> None:
+    weight = np.random.default_rng(8).normal(size=(1, 1, 1, 5, 7))
+    np.testing.assert_array_equal(kernel_order.from_spconv(weight, (1, 1, 1), 7), weight[0, 0])
+
+
+def test_spconv_reads_a_kernel_of_one_cell_and_a_stride_by_its_shape() -> None:
+    weight = np.random.default_rng(9).normal(size=(7, 1, 1, 1, 5))
+    served = kernel_order.from_spconv(weight, (1, 1, 1), 7, has_stride=True)
+    np.testing.assert_array_equal(served[0], weight[:, 0, 0, 0, :].T)
+
+
+def test_spconv_itself_multiplies_kernels_of_one_cell_so() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    spconv = pytest.importorskip("spconv.pytorch", reason="spconv is not installed")
+    rng = np.random.default_rng(10)
+    indices = np.array([[0, 0, 0, 0], [0, 2, 2, 2], [0, 3, 2, 4]], np.int32)
+    x = rng.normal(size=(3, 5)).astype(np.float32)
+    tensor = spconv.SparseConvTensor(torch.from_numpy(x), torch.from_numpy(indices), [5, 5, 5], 1)
+    for layer, has_stride in (
+        (spconv.SubMConv3d(5, 7, 1, bias=False), False),
+        (spconv.SparseConv3d(5, 7, 1, bias=False), False),
+        (spconv.SparseConv3d(5, 7, 1, stride=2, bias=False), True),
+    ):
+        with torch.no_grad():
+            result = layer.eval()(tensor)
+        kept = [i for i, site in enumerate(indices[:, 1:]) if not has_stride or (site % 2 == 0).all()]
+        served = kernel_order.from_spconv(layer.weight.detach().numpy(), (1, 1, 1), 7, has_stride=has_stride)
+        rows = {tuple(site): row for site, row in zip(result.indices.tolist(), result.features.numpy(), strict=True)}
+        assert len(rows) == len(kept)
+        for i in kept:
+            batch, *site = indices[i].tolist()
+            at = (batch, *(v // 2 for v in site)) if has_stride else (batch, *site)
+            np.testing.assert_allclose(rows[at], x[i] @ served[0], rtol=1e-5, atol=1e-6)
+
+
 def test_a_kernel_that_could_be_of_either_version_is_of_the_second() -> None:
     weight = np.arange(3.0**5).reshape(3, 3, 3, 3, 3)
     served = kernel_order.from_spconv(weight, (3, 3, 3), 3)

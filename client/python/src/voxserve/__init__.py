@@ -42,6 +42,7 @@ from voxserve.results import (
 )
 from voxserve.stream import Stream
 from voxserve.stream_state import Sweeps
+from voxserve.verify.record import record
 
 __version__ = "0.1.0"
 
@@ -77,4 +78,5 @@ __all__ = [
     "UnavailableError",
     "aio",
     "read",
+    "record",
 ]

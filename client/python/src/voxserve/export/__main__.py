@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxserve.export import model_folder
+from voxserve.export import from_torch_command, model_folder
+from voxserve.export.argument_types import names, point_features, voxel_size
 from voxserve.export.input_files import read_classes, read_state_dict
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 written, 1 the weights or the class file are not right, 2 the command line is not."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.network == from_torch_command.NAME:
+        return from_torch_command.run(options)
     for name in ("seed", "width", "num_classes", "kernel", "variant"):
         if options.weights and getattr(options, name, None) is not None:
             parser.error(f"--{name.replace('_', '-')} is of random weights, which {options.weights} are not")
@@ -158,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     resnet = _add(networks, "torchsparse-resnet21d", _make_resnet, "SparseResNet21D of TorchSparse, labelling points")
     _add_points(resnet, (0.1,) * 3, minkunet.LIDAR_FEATURES)
-    resnet.add_argument("--axes", type=_names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
+    resnet.add_argument("--axes", type=names, default=(), metavar="NAME,NAME,NAME", help="fields (default x,y,z)")
     minkowski = _add(networks, "minkowski-unet", _make_minkowski, "MinkowskiEngine's MinkUNet, of 3 axes or 4")
     _add_points(minkowski, (0.05,) * 3, minkowski_unet.LIDAR_FEATURES, may_have_time=True)
     minkowski.add_argument("--variant", choices=minkowski_unet.VARIANTS, help="of random weights (MinkUNet14A)")
@@ -175,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         help="whose names, limits and boxes (default openpcdet)",
     )
     _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
+    from_torch_command.add_parser(networks)
     return parser
 
 
@@ -202,48 +206,28 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
 
 def _add_points(
     command: argparse.ArgumentParser,
-    voxel_size: tuple[float, ...],
+    default_size: tuple[float, ...],
     features: tuple[PointFeature, ...],
     *,
     may_have_time: bool = False,
 ) -> None:
     command.add_argument(
         "--voxel-size",
-        type=_voxel_size,
-        default=voxel_size,
+        type=voxel_size,
+        default=default_size,
         metavar="M[,M,M[,S]]" if may_have_time else "M[,M,M]",
         help=f"metres of every axis or of each{', and seconds of a fourth' if may_have_time else ''} "
-        f"(default {voxel_size[0]})",
+        f"(default {default_size[0]})",
     )
     command.add_argument(
         "--features",
-        type=_features,
+        type=point_features,
         default=features,
         metavar="NAME:UNIT[=DEFAULT],...",
         help="columns of the input (default x:m,y:m,z:m,intensity:1)",
     )
     command.add_argument("--width", type=float, help="of random weights: what multiplies the channels (default 1)")
     command.add_argument("--num-classes", type=int, metavar="N", help="of random weights (default 19)")
-
-
-def _voxel_size(text: str) -> tuple[float, ...]:
-    values = tuple(float(value) for value in text.split(","))
-    return values * 3 if len(values) == 1 else values
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
-
-
-def _features(text: str) -> tuple[PointFeature, ...]:
-    features = []
-    for entry in text.split(","):
-        name, _, rest = entry.partition(":")
-        unit, _, default = rest.partition("=")
-        if not name or not unit:
-            raise argparse.ArgumentTypeError(f"'{entry}' is not name:unit or name:unit=default")
-        features.append(PointFeature(name, unit, float(default) if default else None))
-    return tuple(features)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,9 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(
             f"{path} is a torch file, which needs torch: pip install torch, or save the state dict as .safetensors"
         ) from None
+    # Before 2.6 weights_only could be made to run what a file says (CVE-2025-32434).
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+        raise ValueError(f"{path} is a torch file, which needs torch 2.6 or newer; here is {torch.__version__}")
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -43,7 +46,7 @@ def _read_torch_file(path: str) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(f"{path} is not a torch file of tensors alone: {reason}") from None
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} holds a {type(loaded).__name__}, not a state dict")
-    for key in ("state_dict", "model_state", "model"):
+    for key in ("state_dict", "model_state_dict", "model_state", "model", "net"):
         loaded = loaded[key] if isinstance(loaded.get(key), dict) else loaded
     tensors = {str(name): value.detach() for name, value in loaded.items() if isinstance(value, torch.Tensor)}
     return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}

@@ -57,25 +57,41 @@ def from_minkowski_cross(weight: npt.NDArray[Any], kernel_size: Sequence[int]) -
     return np.ascontiguousarray(weight[cells])
 
 
-def from_spconv(weight: npt.NDArray[Any], kernel_size: Sequence[int], out_channels: int) -> npt.NDArray[Any]:
+def from_spconv(
+    weight: npt.NDArray[Any],
+    kernel_size: Sequence[int],
+    out_channels: int,
+    *,
+    has_stride: bool = False,
+    axes: Sequence[int] | None = None,
+) -> npt.NDArray[Any]:
     """spconv's weights of a network over (z, y, x) -> served order over (x, y, z).
 
     kernel_size is that of (x, y, z). spconv 2 stores [Cout, kz, ky, kx, Cin], spconv 1 [kz, ky, kx, Cin, Cout]; where
     a shape could be either, it is spconv 2's.
+
+    A kernel of one cell is multiplied as it lies in memory: spconv 2 (2.0 to 2.3.8, every kind of convolution, int8
+    apart) computes mm(x, weight.view(Cin, Cout)), though its shape says [Cout, 1, 1, 1, Cin].
+    has_stride: the kernel of one cell belongs to a convolution with a stride, no submanifold one. Since 2.1.21 spconv
+    reads that like any other kernel.
+    axes: spconv's axis that is the served axis i; by default the last first, z, y, x being x, y, z here.
     """
-    reversed_size = tuple(reversed(kernel_size))
-    sizes = ", ".join(map(str, reversed_size))
     dimension = len(kernel_size)
-    if weight.shape[1:-1] == reversed_size and weight.shape[0] == out_channels:
-        axes = (*reversed(range(1, dimension + 1)), dimension + 1, 0)
-    elif weight.shape[:dimension] == reversed_size and weight.shape[-1] == out_channels:
-        axes = (*reversed(range(dimension)), dimension, dimension + 1)
+    order = tuple(reversed(range(dimension))) if axes is None else tuple(axes)
+    stored_size = tuple(kernel_size[order.index(axis)] for axis in range(dimension))
+    sizes = ", ".join(map(str, stored_size))
+    if weight.shape[1:-1] == stored_size and weight.shape[0] == out_channels:
+        moved = (*(1 + axis for axis in order), dimension + 1, 0)
+    elif weight.shape[:dimension] == stored_size and weight.shape[-1] == out_channels:
+        moved = (*order, dimension, dimension + 1)
     else:
         raise ValueError(
-            f"a {'x'.join(map(str, reversed_size))} kernel needs [{out_channels}, {sizes}, Cin] or "
+            f"a {'x'.join(map(str, stored_size))} kernel needs [{out_channels}, {sizes}, Cin] or "
             f"[{sizes}, Cin, {out_channels}], not {list(weight.shape)}"
         )
-    cells = weight.transpose(axes)
+    if math.prod(kernel_size) == 1 and not has_stride:
+        return np.ascontiguousarray(weight).reshape(1, -1, out_channels)
+    cells = weight.transpose(moved)
     return np.ascontiguousarray(cells).reshape(math.prod(kernel_size), *cells.shape[dimension:])
 
 

@@ -1,0 +1,285 @@
+"""Nodes of sparse convolutions and pools, every kind that model.proto has.
+
+Weights are [K, in_channels / groups, out_channels] with the last axis of the kernel fastest in K; kernel_order brings
+other libraries' weights there. A bias is [out_channels]. Sizes, strides, paddings and dilations have a value an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from voxserve.export.node_list import NodeList
+from voxserve.export.textproto import quote, sizes
+
+_Values = npt.NDArray[Any]
+
+
+class ConvNodes(NodeList):
+    """The methods of Network that convolve and pool sites."""
+
+    def submanifold(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        bias: _Values | None = None,
+        *,
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+        is_cross: bool = False,
+    ) -> str:
+        """The output sites are the input sites.
+
+        is_cross: the kernel's cells are the centre and what lies on the axes, in KERNEL_SHAPE_CROSS's order.
+        """
+        parameters = f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}{_shape(is_cross)}{_options(dilation, groups)}"
+        return self._conv(name, source, weight, parameters, bias)
+
+    def submanifold_offsets(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        offsets: Sequence[Sequence[int]],
+        bias: _Values | None = None,
+        *,
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+    ) -> str:
+        """A kernel of listed offsets, a value an axis each."""
+        values = [value for offset in offsets for value in offset]
+        parameters = f"KIND_SUBMANIFOLD offsets: {sizes(values)}{_options(dilation, groups)}"
+        return self._conv(name, source, weight, parameters, bias)
+
+    def strided_floor(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        bias: _Values | None = None,
+        *,
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+        is_cross: bool = False,
+    ) -> str:
+        """Sites floor(c / stride), as MinkowskiEngine makes them, and TorchSparse where kernel_size == stride."""
+        options = _shape(is_cross) + _options(dilation, groups)
+        return self._strided(name, source, weight, "FLOOR", kernel_size, stride, options, bias)
+
+    def strided_expand(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        bias: _Values | None = None,
+        *,
+        lower: Sequence[int] = (),
+        upper: Sequence[int] = (),
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+    ) -> str:
+        """Sites as TorchSparse (MLSys 2022) makes them. lower and upper bound stride * site, in the input's units."""
+        bounds = _list("lower_bound", lower) + _list("upper_bound", upper)
+        return self._strided(
+            name, source, weight, "EXPAND", kernel_size, stride, bounds + _options(dilation, groups), bias
+        )
+
+    def strided_padded(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        bias: _Values | None = None,
+        *,
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+    ) -> str:
+        """Sites as spconv's SparseConv makes them: all that an input reaches, within the spatial shape."""
+        options = f" padding: {sizes(padding)}{_options(dilation, groups)}"
+        return self._strided(name, source, weight, "PADDED", kernel_size, stride, options, bias)
+
+    def strided_onto(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        sites_of: str,
+        bias: _Values | None = None,
+        *,
+        padding: Sequence[int] = (),
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+        is_cross: bool = False,
+    ) -> str:
+        """The output sites are those of the node sites_of, whose unit is `stride` of the input's."""
+        parameters = (
+            f"KIND_STRIDED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)} "
+            f"sites_of: {quote(sites_of)}{_shape(is_cross)}{_options(dilation, groups)}"
+        )
+        return self._conv(name, source, weight, parameters, bias)
+
+    def inverse(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        paired_with: str,
+        bias: _Values | None = None,
+        *,
+        groups: int = 1,
+    ) -> str:
+        """Back to the input sites of the strided convolution or pool paired_with, with its kernel."""
+        parameters = f"KIND_INVERSE paired_with: {quote(paired_with)}{_options((), groups)}"
+        return self._conv(name, source, weight, parameters, bias)
+
+    def transposed(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int] = (),
+        bias: _Values | None = None,
+        *,
+        output_padding: Sequence[int] = (),
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+    ) -> str:
+        """New sites, all that an input reaches within the spatial shape: spconv's SparseConvTranspose."""
+        parameters = (
+            f"KIND_TRANSPOSED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)}"
+            f"{_list('output_padding', output_padding)}{_options(dilation, groups)}"
+        )
+        return self._conv(name, source, weight, parameters, bias)
+
+    def transposed_onto(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        sites_of: str,
+        bias: _Values | None = None,
+        *,
+        padding: Sequence[int] = (),
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+        is_cross: bool = False,
+    ) -> str:
+        """The output sites are those of the node sites_of, finer by `stride`: MinkowskiEngine's `coordinates`."""
+        parameters = (
+            f"KIND_TRANSPOSED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)} "
+            f"sites_of: {quote(sites_of)}{_shape(is_cross)}{_options(dilation, groups)}"
+        )
+        return self._conv(name, source, weight, parameters, bias)
+
+    def generative(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        bias: _Values | None = None,
+        *,
+        dilation: Sequence[int] = (),
+        groups: int = 1,
+        is_cross: bool = False,
+    ) -> str:
+        """New sites, all that an input reaches: MinkowskiEngine's generative transposed convolution."""
+        parameters = (
+            f"KIND_GENERATIVE kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
+            f"{_shape(is_cross)}{_options(dilation, groups)}"
+        )
+        return self._conv(name, source, weight, parameters, bias)
+
+    def pool_submanifold(
+        self, name: str, source: str, reduce: str, kernel_size: Sequence[int], *, dilation: Sequence[int] = ()
+    ) -> str:
+        """Every site reduces its neighbourhood. reduce: MAX, AVERAGE or SUM."""
+        return self._pool(name, source, reduce, f"KIND_SUBMANIFOLD kernel_size: {sizes(kernel_size)}", dilation)
+
+    def pool_strided_floor(
+        self,
+        name: str,
+        source: str,
+        reduce: str,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        *,
+        dilation: Sequence[int] = (),
+    ) -> str:
+        """Sites floor(c / stride), as MinkowskiEngine makes them. reduce: MAX, AVERAGE or SUM."""
+        sites = f"KIND_STRIDED rule: RULE_FLOOR kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
+        return self._pool(name, source, reduce, sites, dilation)
+
+    def pool_strided_padded(
+        self,
+        name: str,
+        source: str,
+        reduce: str,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        *,
+        dilation: Sequence[int] = (),
+    ) -> str:
+        """Sites as spconv's pools make them. reduce: MAX, AVERAGE or SUM."""
+        sites = f"KIND_STRIDED rule: RULE_PADDED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
+        return self._pool(name, source, reduce, f"{sites} padding: {sizes(padding)}", dilation)
+
+    def unpool(self, name: str, source: str, paired_with: str, reduce: str = "AVERAGE") -> str:
+        """Every site reduces the rows that it went into: AVERAGE is MinkowskiPoolingTranspose."""
+        return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
+
+    def _conv(self, name: str, source: str, weight: _Values, rest: str, bias: _Values | None = None) -> str:
+        self.tensors[f"{name}.weight"] = weight
+        flag = self._bias(name, bias)
+        return self._node(name, [source], f"sparse_conv {{ kind: {rest} out_channels: {weight.shape[2]}{flag} }}")
+
+    def _strided(
+        self,
+        name: str,
+        source: str,
+        weight: _Values,
+        rule: str,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        options: str,
+        bias: _Values | None,
+    ) -> str:
+        parameters = f"kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{options}"
+        return self._conv(name, source, weight, f"KIND_STRIDED rule: RULE_{rule} {parameters}", bias)
+
+    def _pool(self, name: str, source: str, reduce: str, sites: str, dilation: Sequence[int] = ()) -> str:
+        return self._node(
+            name, [source], f"pool {{ reduce: REDUCE_{reduce} kind: {sites}{_list('dilation', dilation)} }}"
+        )
+
+
+def _shape(is_cross: bool) -> str:
+    return " kernel_shape: KERNEL_SHAPE_CROSS" if is_cross else ""
+
+
+def _list(key: str, values: Sequence[int]) -> str:
+    return f" {key}: {sizes(values)}" if values else ""
+
+
+def _options(dilation: Sequence[int], groups: int) -> str:
+    is_dilated = any(value != 1 for value in dilation)
+    return (_list("dilation", dilation) if is_dilated else "") + (f" groups: {groups}" if groups != 1 else "")

@@ -1,0 +1,159 @@
+"""python -m voxserve.export from-torch FACTORY CHECKPOINT: traces a user's own module with its weights."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from voxserve.export import checkpoint, stand_ins
+from voxserve.export.argument_types import names, point_features, voxel_size
+from voxserve.export.input_files import read_classes, read_state_dict
+from voxserve.export.model_folder import config_textproto
+from voxserve.export.networks.tensors import ExportError
+from voxserve.export.tracing.from_torch import from_torch
+from voxserve.export.tracing.input_points import Points
+
+NAME = "from-torch"
+_EXAMPLE = "FACTORY must return (module, example): example is what the module is called with, such as a sparse tensor"
+
+
+def add_parser(networks: Any) -> None:
+    text = "a module of your own: spconv.pytorch, torchsparse or MinkowskiEngine, installed or stood in for"
+    command: argparse.ArgumentParser = networks.add_parser(NAME, help=text, description=text)
+    command.add_argument("factory", help=f"file.py:function or package.module:function. {_EXAMPLE}")
+    command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth; none: the module's own values")
+    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
+    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
+    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
+    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
+    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
+    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
+    command.add_argument("--axes", default="", metavar="zyx|xyz", help="which axes the library's are; spconv needs it")
+    command.add_argument("--cut", default="", metavar="MODULE", help="end the network after this module")
+    command.add_argument("--result", default="", metavar="NAME", help="serve this one of several results")
+    command.add_argument("--features-of", default="", metavar="KEY", help="the features in an example that is a dict")
+    command.add_argument("--reference", metavar="NPZ", help="write what the module computes, for voxserve.verify")
+    points = command.add_argument_group("points", "how the server makes voxels of points; none: it is sent voxels")
+    points.add_argument("--voxel-size", type=voxel_size, metavar="M[,M,M]")
+    points.add_argument(
+        "--features", type=point_features, metavar="NAME:UNIT[=DEFAULT],...", help="columns of the input"
+    )
+    points.add_argument("--rounding", choices=("FLOOR", "HALF_EVEN"), default="FLOOR")
+    points.add_argument("--origin", choices=("MINIMUM", "RANGE", "ZERO"), help="default: RANGE with --range, else ZERO")
+    points.add_argument("--reduce", choices=("FIRST", "MEAN"), default="FIRST", help="a voxel's points to its features")
+    points.add_argument("--range", type=_numbers, metavar="M,...", help="lowest of every axis, then highest, in metres")
+    points.add_argument("--max-points-per-voxel", type=int, default=0, metavar="N", help="of --reduce MEAN")
+    points.add_argument("--point-axes", type=names, default=(), metavar="NAME,...", help="fields (default x,y,z)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit status: 0 written, 1 the module or its weights cannot be exported."""
+    try:
+        folder, texts, num_tensors = _export(options)
+    except (ExportError, OSError, ValueError, NotImplementedError) as error:
+        print(f"export: {error}", file=sys.stderr)
+        return 1
+    for text in texts:
+        print(f"warning: {text}", file=sys.stderr)
+    print(f"wrote {folder}: {num_tensors} tensors")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> tuple[Path, list[str], int]:
+    state = read_state_dict(options.checkpoint) if options.checkpoint else None
+    classes, ignore_label = read_classes(options.classes) if options.classes else ((), None)
+    texts = [f"{library} is not installed: a stand-in computes for it" for library in stand_ins.install()]
+    module, example = _made(options.factory)
+    if state is not None:
+        texts += checkpoint.load(module, state)
+    module.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are in the result
+        exported = from_torch(
+            module,
+            example,
+            axes=options.axes,
+            points=_points(options),
+            name=options.name or Path(options.output).name,
+            description=options.description,
+            cut=options.cut,
+            output=options.result,
+            features=options.features_of,
+        )
+    if not exported.network.has_outputs:
+        raise ExportError(
+            [
+                f"the results {', '.join(exported.outputs)} are not rows of voxels, which a model's scores are: "
+                "--result chooses one, --cut ends the network earlier, and voxserve.export.from_torch returns the "
+                "network to add heads to"
+            ]
+        )
+    if options.reference:
+        from voxserve.verify.record import record
+
+        record(module, example, options.reference)
+    config = config_textproto(classes, ignore_label, options.notice)
+    folder = exported.write(options.output, config=config, version=options.version, notice=options.notice)
+    return folder, [*texts, *exported.warnings], len(exported.network.tensors)
+
+
+def _made(factory: str) -> tuple[Any, Any]:
+    where, _, name = factory.rpartition(":")
+    if not where or not name:
+        raise ValueError(f"'{factory}' is not file.py:function or package.module:function")
+    try:
+        source = _loaded(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except ImportError as error:
+        raise ValueError(f"{where} cannot be imported: {error}") from None
+    if not hasattr(source, name):
+        raise ValueError(f"{where} has no '{name}'")
+    made = getattr(source, name)()
+    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "named_modules"):
+        raise ValueError(f"{_EXAMPLE}; '{factory}' returned {type(made).__name__}")
+    return made
+
+
+def _loaded(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise ValueError(f"{path} is no Python file")
+    source = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = source
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(source)
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return source
+
+
+def _points(options: argparse.Namespace) -> Points | None:
+    if options.voxel_size is None and options.features is None:
+        return None
+    if options.voxel_size is None or options.features is None:
+        raise ValueError("--voxel-size and --features belong together")
+    bounds = options.range or ()
+    half = len(bounds) // 2
+    return Points(
+        options.voxel_size,
+        options.features,
+        options.rounding,
+        options.origin or ("RANGE" if bounds else "ZERO"),
+        options.reduce,
+        bounds[:half],
+        bounds[half:],
+        options.max_points_per_voxel,
+        options.point_axes,
+    )
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    values = tuple(float(value) for value in text.split(","))
+    if len(values) % 2:
+        raise argparse.ArgumentTypeError(f"{len(values)} numbers, not two of each axis")
+    return values

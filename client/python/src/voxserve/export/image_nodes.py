@@ -1,0 +1,154 @@
+"""Nodes of images: dense cells, convolutions of two axes, detection heads and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from voxserve.export.node_list import NodeList
+from voxserve.export.textproto import number, numbers, quote, sizes
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What SECOND's head predicts a class's boxes against."""
+
+    class_id: int
+    size: tuple[float, float, float]  # length, width, height in metres
+    bottom: float  # z of its lower face, metres
+    rotations: tuple[float, ...] = (0.0, 1.57)  # yaw, radians
+
+
+class ImageNodes(NodeList):
+    """The methods of Network that make and read images."""
+
+    def to_dense(self, name: str, source: str) -> str:
+        """A cell for every position of the sites' range."""
+        return self._node(name, [source], "to_dense {}")
+
+    def from_dense(self, name: str, source: str, sites_of: str) -> str:
+        """Every site of a node's result gets its cell's row."""
+        return self._node(name, [source], f"from_dense {{ sites_of: {quote(sites_of)} }}")
+
+    def to_bev(self, name: str, source: str) -> str:
+        """channel = c * depth + z; rows are y, columns are x."""
+        return self._node(name, [source], "to_bev {}")
+
+    def conv2d(
+        self,
+        name: str,
+        source: str,
+        weight: npt.NDArray[Any],
+        bias: npt.NDArray[Any] | None = None,
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+    ) -> str:
+        """weight: [out_channels, in_channels / groups, rows, columns]. Sizes: rows and columns, or one for both."""
+        options = _size("dilation", dilation, 1) + (f" groups: {groups}" if groups != 1 else "")
+        return self._image_conv("conv2d", name, source, weight, weight.shape[0], bias, stride, padding, options)
+
+    def conv_transpose2d(
+        self,
+        name: str,
+        source: str,
+        weight: npt.NDArray[Any],
+        bias: npt.NDArray[Any] | None = None,
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+    ) -> str:
+        """weight: [in_channels, out_channels, rows, columns]."""
+        options = _size("output_padding", output_padding, 0)
+        return self._image_conv(
+            "conv_transpose2d", name, source, weight, weight.shape[1], bias, stride, padding, options
+        )
+
+    def center_head_decode(
+        self,
+        name: str,
+        branches: Sequence[str],
+        *,
+        convention: str,
+        class_ids: Sequence[int],
+        stride: int,
+        score_threshold: float,
+        max_boxes: int,
+        center_min: Sequence[float] = (),
+        center_max: Sequence[float] = (),
+    ) -> str:
+        """branches: heatmap, center, height, dim, rot and, where boxes have a velocity, vel.
+
+        convention: OPENPCDET or DET3D.
+        """
+        limits = f" center_min: {numbers(center_min)}" if center_min else ""
+        limits += f" center_max: {numbers(center_max)}" if center_max else ""
+        velocity = " has_velocity: true" if len(branches) == 6 else ""
+        return self._node(
+            name,
+            branches,
+            f"center_head_decode {{ convention: CONVENTION_{convention} class_ids: {sizes(class_ids)} "
+            f"stride: {stride} score_threshold: {number(score_threshold)} max_boxes: {max_boxes}{limits}{velocity} }}",
+        )
+
+    def anchor_head_decode(
+        self,
+        name: str,
+        images: Sequence[str],
+        anchors: Sequence[Anchor],
+        *,
+        num_direction_bins: int,
+        direction_offset: float,
+        direction_limit_offset: float,
+        score_threshold: float,
+        max_boxes: int,
+    ) -> str:
+        """images: scores, boxes, directions."""
+        listed = "".join(
+            f" anchors {{ class_id: {a.class_id} size: {numbers(a.size)} bottom: {number(a.bottom)} "
+            f"rotations: {numbers(a.rotations)} }}"
+            for a in anchors
+        )
+        return self._node(
+            name,
+            images,
+            f"anchor_head_decode {{{listed} num_direction_bins: {num_direction_bins} "
+            f"direction_offset: {number(direction_offset)} direction_limit_offset: {number(direction_limit_offset)} "
+            f"score_threshold: {number(score_threshold)} max_boxes: {max_boxes} }}",
+        )
+
+    def nms(
+        self, name: str, sources: Sequence[str], iou_threshold: float, max_boxes_in: int, max_boxes_out: int
+    ) -> str:
+        limits = f"max_boxes_in: {max_boxes_in} max_boxes_out: {max_boxes_out}"
+        return self._node(name, sources, f"nms {{ iou_threshold: {number(iou_threshold)} {limits} }}")
+
+    def _image_conv(
+        self,
+        op: str,
+        name: str,
+        source: str,
+        weight: npt.NDArray[Any],
+        out_channels: int,
+        bias: npt.NDArray[Any] | None,
+        stride: int | Sequence[int],
+        padding: int | Sequence[int],
+        options: str,
+    ) -> str:
+        self.tensors[f"{name}.weight"] = weight
+        parameters = f"kernel_size: {sizes(weight.shape[2:])}{_size('stride', stride, 1)}{_size('padding', padding, 0)}"
+        parameters += options + self._bias(name, bias)
+        return self._node(name, [source], f"{op} {{ out_channels: {out_channels} {parameters} }}")
+
+
+def _size(key: str, value: int | Sequence[int], default: int) -> str:
+    """A value for both axes or one for each; nothing where it is the default."""
+    if isinstance(value, int):
+        return f" {key}: {value}" if value != default else ""
+    return f" {key}: {sizes(value)}" if any(v != default for v in value) else ""

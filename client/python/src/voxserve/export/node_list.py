@@ -1,0 +1,62 @@
+"""The nodes of a network as text, and the tensors that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from voxserve.export.textproto import comment, quote
+
+
+@dataclass
+class NodeList:
+    """Nodes in the order of the forward pass. Each method that adds a node returns its name."""
+
+    name: str
+    description: str = ""
+    dimension: int = 3
+    tensors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    _lines: list[str] = field(default_factory=list)
+    _outputs: list[str] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+
+    def section(self, title: str) -> None:
+        """A comment before the nodes that follow."""
+        self._lines.append(f"\n# {title}")
+
+    def output(self, kind: str, node: str) -> None:
+        """kind: LABELS, SCORES or BOXES."""
+        self._outputs.append(f"outputs {{ kind: KIND_{kind} node: {quote(node)} }}")
+
+    def to_textproto(self, notice: str = "") -> str:
+        head = f"name: {quote(self.name)}\n"
+        if self.description:
+            head += f"description: {quote(self.description)}\n"
+        if self.dimension != 3:
+            head += f"dimension: {self.dimension}\n"
+        header = "# proto-file: voxserve/model/v1/model.proto\n# proto-message: voxserve.model.v1.Model\n"
+        return f"{header}{comment(notice)}\n{head}" + "\n".join([*self._lines, "", *self._outputs]) + "\n"
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes in their order."""
+        return list(self._names)
+
+    @property
+    def has_outputs(self) -> bool:
+        return bool(self._outputs)
+
+    def _bias(self, name: str, bias: npt.NDArray[Any] | None) -> str:
+        if bias is None:
+            return ""
+        self.tensors[f"{name}.bias"] = bias
+        return " bias: true"
+
+    def _node(self, name: str, sources: Sequence[str], op: str) -> str:
+        inputs = ", ".join(map(quote, sources))
+        self._names.append(name)
+        self._lines.append(f"nodes {{ name: {quote(name)} inputs: [{inputs}] {op} }}")
+        return name

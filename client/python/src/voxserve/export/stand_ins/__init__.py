@@ -1,0 +1,92 @@
+"""Light stand-ins for spconv.pytorch, torchsparse and MinkowskiEngine where they are not installed.
+
+They have the classes that networks are made of, with the names, shapes and orders of the libraries' parameters, and
+compute on the CPU by plain loops over a kernel's cells. They are for tracing and for comparing, not for training.
+A name that a stand-in lacks can be imported; using it raises NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+# By library: the stand-in's module for each module of the library.
+_MODULES = {
+    "spconv": {
+        "spconv": "spconv_pytorch",
+        **{
+            f"spconv.pytorch{part}": "spconv_pytorch"
+            for part in ("", ".core", ".conv", ".modules", ".pool", ".tables", ".utils", ".ops", ".functional")
+        },
+        "spconv.utils": "spconv_pytorch",
+    },
+    "torchsparse": {
+        "torchsparse": "torchsparse_tensor",
+        "torchsparse.tensor": "torchsparse_tensor",
+        "torchsparse.operators": "torchsparse_tensor",
+        **{
+            f"torchsparse.{part}": "torchsparse_nn"
+            for part in ("nn", "nn.modules", "nn.functional", "nn.utils", "utils", "utils.quantize", "utils.collate")
+        },
+    },
+    "MinkowskiEngine": {
+        "MinkowskiEngine": "minkowski",
+        "MinkowskiEngine.MinkowskiOps": "minkowski",
+        "MinkowskiEngine.MinkowskiFunctional": "minkowski_functional",
+        "MinkowskiEngine.modules": "minkowski_blocks",
+        "MinkowskiEngine.modules.resnet_block": "minkowski_blocks",
+        "MinkowskiEngine.utils": "minkowski",
+    },
+}
+
+_VERSIONS = {"spconv": "2.3.8", "torchsparse": "2.1.0", "MinkowskiEngine": "0.5.4"}  # that they stand in for
+
+
+def install() -> list[str]:
+    """Makes stand-ins importable for the libraries that are not installed, and returns those libraries' names."""
+    stood_in = []
+    for library, modules in _MODULES.items():
+        if library in sys.modules:
+            if isinstance(sys.modules[library], _StandIn):
+                stood_in.append(library)
+        elif importlib.util.find_spec(library) is None:
+            for name, source in modules.items():
+                sys.modules[name] = _StandIn(name, importlib.import_module(f"{__name__}.{source}"))
+            sys.modules[library].__version__ = _VERSIONS[library]  # type: ignore[attr-defined]
+            for name in modules:
+                parent, _, child = name.rpartition(".")
+                if parent:
+                    setattr(sys.modules[parent], child, sys.modules[name])
+            stood_in.append(library)
+    return stood_in
+
+
+def remove() -> None:
+    """Takes the stand-ins out of the importable modules again."""
+    for name in [n for n, module in sys.modules.items() if isinstance(module, _StandIn)]:
+        del sys.modules[name]
+
+
+class _StandIn(ModuleType):
+    """A library's module, made of a stand-in's classes."""
+
+    def __init__(self, name: str, source: ModuleType) -> None:
+        super().__init__(name, source.__doc__)
+        self.__path__: list[str] = []  # so that modules below it can be imported
+        self.__spec__ = None
+        self.__dict__.update({key: value for key, value in vars(source).items() if not key.startswith("_")})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _missing(f"{self.__name__}.{name}")
+
+
+def _missing(full_name: str) -> type:
+    def refuse(*_arguments: Any, **_named: Any) -> Any:
+        raise NotImplementedError(f"voxserve's stand-in has no {full_name}: install the library itself")
+
+    return type(full_name.rpartition(".")[2], (), {"__new__": refuse})

@@ -1,0 +1,459 @@
+"""Stand-in for MinkowskiEngine 0.5: coordinates in units of the tensor stride, kernels with the first axis fastest."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from voxserve.export.stand_ins import products
+from voxserve.verify import sites as site_maths
+
+
+class RegionType(enum.Enum):
+    """The shape of a kernel."""
+
+    HYPER_CUBE = 0
+    HYPER_CROSS = 1
+    CUSTOM = 2
+
+
+class CoordinateManager:
+    """The coordinates of every key. A key is (tensor stride, name)."""
+
+    def __init__(self, D: int = 3, **_unused: Any) -> None:  # noqa: N803
+        self.D = D
+        self.maps: dict[Any, Any] = {}
+
+    def new_key(self, stride: tuple[int, ...], coordinates: Any, name: str = "") -> Any:
+        while (stride, name) in self.maps:
+            name += "'"
+        self.maps[stride, name] = coordinates
+        return (stride, name)
+
+
+class SparseTensor:
+    """F: [N, C]; C: int32 [N, 1 + D], the sample first."""
+
+    def __init__(
+        self,
+        features: Any,
+        coordinates: Any = None,
+        tensor_stride: Any = 1,
+        coordinate_map_key: Any = None,
+        coordinate_manager: CoordinateManager | None = None,
+        **_unused: Any,
+    ) -> None:
+        self._F = features
+        if coordinate_map_key is None:
+            coordinates = coordinates.int()
+            if len(site_maths.unique(coordinates.numpy())) != len(coordinates):
+                raise NotImplementedError("voxserve's stand-in for MinkowskiEngine does not merge equal coordinates")
+            coordinate_manager = coordinate_manager or CoordinateManager(coordinates.shape[1] - 1)
+            stride = tuple(products.axes(tensor_stride, coordinate_manager.D))
+            coordinate_map_key = coordinate_manager.new_key(stride, coordinates)
+        if coordinate_manager is None:
+            raise ValueError("a coordinate_map_key needs its coordinate_manager")
+        self.coordinate_map_key, self._manager = coordinate_map_key, coordinate_manager
+
+    F = property(lambda self: self._F)
+    features = property(lambda self: self._F)
+    C = property(lambda self: self._manager.maps[self.coordinate_map_key])
+    coordinates = C
+    coordinate_manager = property(lambda self: self._manager)
+    tensor_stride = property(lambda self: list(self.coordinate_map_key[0]))
+    D = property(lambda self: self._manager.D)
+    shape = property(lambda self: self._F.shape)
+    device = property(lambda self: self._F.device)
+    dtype = property(lambda self: self._F.dtype)
+
+    def size(self) -> Any:
+        return self._F.size()
+
+    def __len__(self) -> int:
+        return len(self._F)
+
+    def like(self, features: Any) -> SparseTensor:
+        return SparseTensor(
+            features, coordinate_map_key=self.coordinate_map_key, coordinate_manager=self.coordinate_manager
+        )
+
+    def __iadd__(self, other: SparseTensor) -> SparseTensor:
+        if self.coordinate_map_key != other.coordinate_map_key:
+            raise ValueError("+= needs the same coordinates")
+        self._F += other.F
+        return self
+
+    def __add__(self, other: Any) -> SparseTensor:
+        if isinstance(other, torch.Tensor):
+            return self.like(self._F + other)
+        if self.coordinate_map_key == other.coordinate_map_key:
+            return self.like(self._F + other.F)
+        return union([self, other])
+
+    def __mul__(self, other: Any) -> SparseTensor:
+        if isinstance(other, SparseTensor) and self.coordinate_map_key != other.coordinate_map_key:
+            raise NotImplementedError("voxserve's stand-in multiplies tensors with the same coordinates")
+        return self.like(self._F * (other if isinstance(other, torch.Tensor) else other.F))
+
+
+def union(tensors: list[SparseTensor]) -> SparseTensor:
+    """The sum on every site that any has."""
+    sites = [products.to_sites(x.C) for x in tensors]
+    made = site_maths.unique(np.concatenate(sites))
+    y = tensors[0].F.new_zeros((len(made), tensors[0].F.shape[1]))
+    for x, at in zip(tensors, sites, strict=True):
+        y.index_add_(0, torch.from_numpy(site_maths.rows_of(made, at)), x.F)
+    manager = tensors[0].coordinate_manager
+    key = manager.new_key(tensors[0].coordinate_map_key[0], torch.from_numpy(made).int(), "union")
+    return SparseTensor(y, coordinate_map_key=key, coordinate_manager=manager)
+
+
+def cat(*tensors: Any) -> SparseTensor:
+    """Channels of tensors with the same coordinates."""
+    listed = tensors[0] if len(tensors) == 1 else tensors
+    if any(x.coordinate_map_key != listed[0].coordinate_map_key for x in listed):
+        raise ValueError("cat needs the same coordinates")
+    made: SparseTensor = listed[0].like(torch.cat([x.F for x in listed], dim=1))
+    return made
+
+
+class KernelGenerator:
+    """A kernel's cells."""
+
+    def __init__(
+        self,
+        kernel_size: Any = -1,
+        stride: Any = 1,
+        dilation: Any = 1,
+        region_type: RegionType = RegionType.HYPER_CUBE,
+        region_offsets: Any = None,
+        expand_coordinates: bool = False,
+        axis_types: Any = None,
+        dimension: int = -1,
+    ) -> None:
+        if axis_types is not None:
+            raise NotImplementedError("voxserve's stand-in has no axis_types")
+        self.dimension, self.region_type, self.expand_coordinates = dimension, region_type, expand_coordinates
+        self.kernel_size = products.axes(kernel_size, dimension)
+        self.kernel_stride, self.kernel_dilation = products.axes(stride, dimension), products.axes(dilation, dimension)
+        self.region_offsets = region_offsets
+        self.cells = self._cells()
+        self.kernel_volume = len(self.cells)
+        self.requires_strided_coordinates = max(self.kernel_stride) == 1
+
+    def _cells(self) -> list[tuple[int, ...]]:
+        if self.region_type is RegionType.CUSTOM:
+            return [tuple(int(v) for v in offset) for offset in self.region_offsets]
+        if self.region_type is RegionType.HYPER_CROSS:
+            cells = [(0,) * self.dimension]
+            for axis, size in enumerate(self.kernel_size):
+                for step in (*range(1, size // 2 + 1), *range(-(size // 2), 0)):
+                    cells.append(tuple(step if i == axis else 0 for i in range(self.dimension)))
+            return cells
+        begins = [-(size // 2) if size % 2 else 0 for size in self.kernel_size]
+        reversed_cells = site_maths.box(list(reversed(self.kernel_size)))  # the first axis fastest
+        return [tuple(b + c for b, c in zip(begins, reversed(cell), strict=True)) for cell in reversed_cells]
+
+    def deltas(self) -> list[tuple[int, ...]]:
+        return [tuple(d * c for d, c in zip(self.kernel_dilation, cell, strict=True)) for cell in self.cells]
+
+
+class _Layer(nn.Module):
+    """What has a kernel generator, and maps sites to sites."""
+
+    kernel_generator: KernelGenerator
+    is_transpose = False
+    is_generative = False
+
+    def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, Any, Any, Any, bool]:
+        """The output's key, fine sites, coarse sites, deltas and whether the output is fine. All in voxels."""
+        generator, manager = self.kernel_generator, x.coordinate_manager
+        unit, name = x.coordinate_map_key
+        here, strides = products.to_sites(x.C), generator.kernel_stride
+        onto_fine = self.is_transpose or generator.expand_coordinates
+        if onto_fine:
+            fine_unit = tuple(u // s for u, s in zip(unit, strides, strict=True))
+            deltas = [tuple(u * d for u, d in zip(fine_unit, delta, strict=True)) for delta in generator.deltas()]
+            ones = [1] * x.D
+            if coordinates is not None:
+                key = coordinates.coordinate_map_key if isinstance(coordinates, SparseTensor) else coordinates
+            elif (fine_unit, name) in manager.maps and not (self.is_generative or generator.expand_coordinates):
+                key = (fine_unit, name)
+            else:
+                made = site_maths.reached(here, ones, deltas)
+                key = manager.new_key(fine_unit, torch.from_numpy(made).int(), name)
+            return key, products.to_sites(manager.maps[key]), here, deltas, True
+        deltas = [tuple(u * d for u, d in zip(unit, delta, strict=True)) for delta in generator.deltas()]
+        coarse_unit = tuple(u * s for u, s in zip(unit, strides, strict=True))
+        key = (coarse_unit, name)
+        if coordinates is not None:
+            key = coordinates.coordinate_map_key if isinstance(coordinates, SparseTensor) else coordinates
+        elif key not in manager.maps:
+            made = site_maths.floored(here, coarse_unit)
+            made[:, 1:] *= np.array(coarse_unit)
+            manager.maps[key] = torch.from_numpy(made).int()
+        return key, here, products.to_sites(manager.maps[key]), deltas, False
+
+
+class MinkowskiConvolutionBase(_Layer):
+    """kernel [K, Cin, Cout], or [Cin, Cout] of one cell without a stride; bias [1, Cout]."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any = -1,
+        stride: Any = 1,
+        dilation: Any = 1,
+        bias: bool = False,
+        kernel_generator: KernelGenerator | None = None,
+        expand_coordinates: bool = False,
+        convolution_mode: Any = None,
+        dimension: int = -1,
+    ) -> None:
+        super().__init__()
+        generator = kernel_generator or KernelGenerator(kernel_size, stride, dilation, dimension=dimension)
+        generator.expand_coordinates = expand_coordinates or self.is_generative
+        self.in_channels, self.out_channels, self.dimension = in_channels, out_channels, dimension
+        self.kernel_generator = generator
+        self.use_mm = generator.kernel_volume == 1 and generator.requires_strided_coordinates
+        shape = (in_channels, out_channels) if self.use_mm else (generator.kernel_volume, in_channels, out_channels)
+        self.kernel = nn.Parameter(torch.randn(shape) / (in_channels * generator.kernel_volume) ** 0.5)
+        self.bias = nn.Parameter(torch.zeros(1, out_channels)) if bias else None
+
+    def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
+        if self.use_mm:
+            key, y = x.coordinate_map_key, x.F.mm(self.kernel)
+        else:
+            key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
+            y = products.convolve(x.F, self.kernel, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
+        y = y if self.bias is None else y + self.bias
+        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+
+
+class MinkowskiConvolution(MinkowskiConvolutionBase):
+    """Sites floor(c / stride)."""
+
+
+class MinkowskiConvolutionTranspose(MinkowskiConvolutionBase):
+    """Back to finer coordinates that are known."""
+
+    is_transpose = True
+
+
+class MinkowskiGenerativeConvolutionTranspose(MinkowskiConvolutionBase):
+    """To finer coordinates, all that are reached."""
+
+    is_transpose = True
+    is_generative = True
+
+
+class MinkowskiChannelwiseConvolution(_Layer):
+    """kernel [K, C]."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        kernel_size: Any = -1,
+        stride: Any = 1,
+        dilation: Any = 1,
+        bias: bool = False,
+        kernel_generator: KernelGenerator | None = None,
+        dimension: int = -1,
+    ) -> None:
+        super().__init__()
+        self.kernel_generator = kernel_generator or KernelGenerator(kernel_size, stride, dilation, dimension=dimension)
+        self.in_channels, self.dimension = in_channels, dimension
+        self.kernel = nn.Parameter(torch.randn(self.kernel_generator.kernel_volume, in_channels))
+        self.bias = nn.Parameter(torch.zeros(1, in_channels)) if bias else None
+
+    def forward(self, x: SparseTensor, coords: Any = None) -> SparseTensor:
+        key, fine, coarse, deltas, _ = self.place(x)
+        cells = torch.diag_embed(self.kernel)
+        y = products.convolve(x.F, cells, fine, coarse, [1] * x.D, deltas)
+        y = y if self.bias is None else y + self.bias
+        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+
+
+class MinkowskiPoolingBase(_Layer):
+    """Reduces the rows that are there."""
+
+    reduce = "mean"
+
+    def __init__(
+        self,
+        kernel_size: Any = -1,
+        stride: Any = 1,
+        dilation: Any = 1,
+        kernel_generator: KernelGenerator | None = None,
+        dimension: int = -1,
+    ) -> None:
+        super().__init__()
+        self.kernel_generator = kernel_generator or KernelGenerator(kernel_size, stride, dilation, dimension=dimension)
+        self.dimension = dimension
+
+    def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
+        key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
+        y = products.pool(x.F, self.reduce, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
+        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+
+
+class MinkowskiAvgPooling(MinkowskiPoolingBase):
+    """The average of the rows that are there."""
+
+
+class MinkowskiSumPooling(MinkowskiPoolingBase):
+    """Their sum."""
+
+    reduce = "sum"
+
+
+class MinkowskiMaxPooling(MinkowskiPoolingBase):
+    """Their maximum."""
+
+    reduce = "amax"
+
+
+class MinkowskiPoolingTranspose(MinkowskiPoolingBase):
+    """Back to finer coordinates: the average of the rows that a site went into."""
+
+    is_transpose = True
+
+
+class _GlobalPooling(nn.Module):
+    reduce = "mean"
+
+    def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
+        size = int(x.C[:, 0].max()) + 1
+        y = products.samples_of(x.F, x.C[:, 0], self.reduce, size)
+        origins = torch.zeros((size, 1 + x.D), dtype=torch.int32)
+        origins[:, 0] = torch.arange(size)
+        key = x.coordinate_manager.new_key((0,) * x.D, origins, "origin")
+        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+
+
+class MinkowskiGlobalAvgPooling(_GlobalPooling):
+    """A row a sample: the average."""
+
+
+class MinkowskiGlobalPooling(_GlobalPooling):
+    """A row a sample: the average."""
+
+
+class MinkowskiGlobalSumPooling(_GlobalPooling):
+    """A row a sample: the sum."""
+
+    reduce = "sum"
+
+
+class MinkowskiGlobalMaxPooling(_GlobalPooling):
+    """A row a sample: the maximum."""
+
+    reduce = "amax"
+
+
+class MinkowskiBroadcastAddition(nn.Module):
+    """Every site and its sample's row."""
+
+    def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
+        return x.like(x.F + x_glob.F[x.C[:, 0].long()])
+
+
+class MinkowskiBroadcastMultiplication(nn.Module):
+    """Every site times its sample's row."""
+
+    def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
+        return x.like(x.F * x_glob.F[x.C[:, 0].long()])
+
+
+class MinkowskiBroadcastConcatenation(nn.Module):
+    """Every site and its sample's row, side by side."""
+
+    def forward(self, x: SparseTensor, x_glob: SparseTensor) -> SparseTensor:
+        return x.like(torch.cat([x.F, x_glob.F[x.C[:, 0].long()]], dim=1))
+
+
+class MinkowskiUnion(nn.Module):
+    """The sum on every site that any has."""
+
+    def forward(self, *tensors: SparseTensor) -> SparseTensor:
+        return union(list(tensors))
+
+
+class MinkowskiPruning(nn.Module):
+    """The sites where the mask is true."""
+
+    def forward(self, x: SparseTensor, mask: Any) -> SparseTensor:
+        key = x.coordinate_manager.new_key(x.coordinate_map_key[0], x.C[mask], "pruned")
+        return SparseTensor(x.F[mask], coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+
+
+class MinkowskiBatchNorm(nn.Module):
+    """torch's, of the features."""
+
+    def __init__(self, num_features: int, **kwargs: Any) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm1d(num_features, **kwargs)
+
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        return x.like(self.bn(x.F))
+
+
+class MinkowskiSyncBatchNorm(MinkowskiBatchNorm):
+    """The same where there is one process."""
+
+
+class MinkowskiInstanceNorm(nn.Module):
+    """Each sample's own mean and variance of each channel, with an epsilon of 1e-8."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, num_features))
+        self.bias = nn.Parameter(torch.zeros(1, num_features))
+
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        y = torch.zeros_like(x.F)
+        for sample in x.C[:, 0].unique():
+            at = x.C[:, 0] == sample
+            centred = x.F[at] - x.F[at].mean(0)
+            y[at] = centred / ((centred**2).mean(0) + 1e-8).sqrt()
+        return x.like(y * self.weight + self.bias)
+
+
+class MinkowskiLinear(nn.Module):
+    """torch's, of the features."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features, bias=bias)
+
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        return x.like(self.linear(x.F))
+
+
+class MinkowskiNetwork(nn.Module):
+    """A network of D axes."""
+
+    def __init__(self, D: int) -> None:  # noqa: N803
+        super().__init__()
+        self.D = D
+
+
+class _Nonlinearity(nn.Module):
+    kind: type = nn.ReLU
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.module = self.kind(*args, **kwargs)
+
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        return x.like(self.module(x.F))
+
+
+for _name in ("ReLU", "LeakyReLU", "PReLU", "ELU", "SELU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softmax", "Dropout"):
+    _fixed = {"kind": getattr(nn, _name), "__module__": __name__, "__doc__": f"torch's {_name}, of the features."}
+    globals()[f"Minkowski{_name}"] = type(f"Minkowski{_name}", (_Nonlinearity,), _fixed)

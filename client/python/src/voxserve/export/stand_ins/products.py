@@ -1,0 +1,71 @@
+"""Convolutions and pools of feature rows by loops over a kernel's cells, in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from voxserve.verify import sites as site_maths
+
+
+def to_sites(coordinates: Any) -> site_maths.Sites:
+    sites: site_maths.Sites = coordinates.detach().cpu().numpy().astype(np.int64)
+    return sites
+
+
+def convolve(
+    x: Any,
+    cells: Any,
+    fine: site_maths.Sites,
+    coarse: site_maths.Sites,
+    stride: Sequence[int],
+    deltas: Sequence[Sequence[int]],
+    *,
+    is_onto_fine: bool = False,
+) -> Any:
+    """out[coarse] = sum of x[fine] @ cells[k] where fine = stride * coarse + deltas[k], or the other way round."""
+    y = x.new_zeros((len(fine if is_onto_fine else coarse), cells[0].shape[1]))
+    for cell, (at_fine, at_coarse) in zip(cells, site_maths.pairs(fine, coarse, stride, deltas), strict=True):
+        sources, targets = (at_coarse, at_fine) if is_onto_fine else (at_fine, at_coarse)
+        y.index_add_(0, torch.from_numpy(targets), x[torch.from_numpy(sources)] @ cell)
+    return y
+
+
+def pool(
+    x: Any,
+    reduce: str,
+    fine: site_maths.Sites,
+    coarse: site_maths.Sites,
+    stride: Sequence[int],
+    deltas: Sequence[Sequence[int]],
+    *,
+    is_onto_fine: bool = False,
+) -> Any:
+    """reduce: amax, mean or sum of the rows that are there; 0 where there is none."""
+    found = list(site_maths.pairs(fine, coarse, stride, deltas))
+    at_fine, at_coarse = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*found, strict=True))
+    sources, targets = (at_coarse, at_fine) if is_onto_fine else (at_fine, at_coarse)
+    return _reduced(x[sources], targets, len(fine if is_onto_fine else coarse), reduce)
+
+
+def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:
+    """[batch_size, C]: amax, mean or sum of each sample's rows."""
+    return _reduced(x, batch.long(), batch_size, reduce)
+
+
+def _reduced(rows: Any, targets: Any, num_targets: int, reduce: str) -> Any:
+    y = rows.new_zeros((num_targets, rows.shape[1]))
+    return y.scatter_reduce_(0, targets[:, None].expand_as(rows), rows, reduce, include_self=False)
+
+
+def axes(value: Any, dimension: int) -> list[int]:
+    """One value for all axes, or a value an axis."""
+    if isinstance(value, int):
+        return [value] * dimension
+    values = [int(v) for v in value]
+    if len(values) != dimension:
+        raise ValueError(f"{values} must have {dimension} values")
+    return values

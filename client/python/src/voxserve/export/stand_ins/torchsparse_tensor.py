@@ -1,0 +1,37 @@
+"""Stand-in for torchsparse 2.1: coordinates [N, 4] with the sample first, in units of the tensor's stride."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from voxserve.export.stand_ins import products
+
+
+class SparseTensor:
+    """feats [N, C], coords int32 [N, 4]."""
+
+    def __init__(self, feats: Any, coords: Any, stride: Any = 1, spatial_range: Any = None) -> None:
+        self.feats, self.coords = feats, coords
+        self.stride = tuple(products.axes(stride, 3))
+        self.spatial_range = spatial_range
+        self._caches = SimpleNamespace(cmaps={}, kmaps={})
+
+    F = property(lambda self: self.feats, lambda self, value: setattr(self, "feats", value))
+    C = property(lambda self: self.coords, lambda self, value: setattr(self, "coords", value))
+    s = property(lambda self: self.stride)
+
+    def like(self, feats: Any) -> SparseTensor:
+        made = SparseTensor(feats, self.coords, self.stride, self.spatial_range)
+        made._caches = self._caches
+        return made
+
+    def __add__(self, other: SparseTensor) -> SparseTensor:
+        return self.like(self.feats + other.feats)
+
+
+def cat(inputs: list[SparseTensor]) -> SparseTensor:
+    """Channels side by side."""
+    return inputs[0].like(torch.cat([x.feats for x in inputs], dim=1))

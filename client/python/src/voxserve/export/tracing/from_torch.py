@@ -1,0 +1,203 @@
+"""voxserve.export.from_torch: a network from a module and one example of what it is called with."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voxserve.export import model_folder
+from voxserve.export.model_folder import ClassEntry, Network
+from voxserve.export.networks.tensors import ExportError
+from voxserve.export.tracing.graph import INPUT, Graph, Place
+from voxserve.export.tracing.input_points import Points, add_voxelize
+from voxserve.export.tracing.refusal import RefusalError
+from voxserve.verify.sparse_tensors import features_of, kind_of, named
+
+TRACE_FILE = "trace.json"  # beside model.textproto: what voxserve.verify needs to compare by name
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A traced network. `network` can be added to before it is written: heads, other outputs."""
+
+    network: Network
+    outputs: dict[str, str]  # the node of each of the module's results, by the result's name
+    modules: dict[str, str]  # the node of each traced module's result, by the module's path
+    axes: tuple[int, ...]  # the library's axis that is the served axis i
+    warnings: tuple[str, ...]
+
+    def write(
+        self,
+        folder: str | Path,
+        *,
+        classes: Sequence[ClassEntry] = (),
+        ignore_label: int | None = None,
+        config: str | None = None,
+        version: int = 1,
+        notice: str = "",
+    ) -> Path:
+        """Writes the folder that the server loads. config: the text of config.textproto; default: of the classes."""
+        text = model_folder.config_textproto(classes, ignore_label, notice) if config is None else config
+        names = {"axes": list(self.axes), "outputs": self.outputs, "modules": self.modules}
+        files = {TRACE_FILE: json.dumps(names, indent=1) + "\n"}
+        return model_folder.write(folder, self.network, text, version, notice, files)
+
+
+def from_torch(
+    module: Any,
+    example: Any,
+    *,
+    axes: str = "",
+    points: Points | None = None,
+    name: str = "",
+    description: str = "",
+    cut: str = "",
+    output: str = "",
+    features: str = "",
+) -> Exported:
+    """Follows module(example), and returns the network that it is.
+
+    module: a torch.nn.Module in evaluation mode, on the CPU or where its library runs.
+    example: what it is called with: a sparse tensor, a dict, or a tuple of arguments. Every branch that the served
+        network has must be taken for it. Two samples or more make sure that nothing depends on the batch's size.
+    axes: which of x, y, z the library's axes are, in its order: "zyx" of OpenPCDet, det3d and mmdetection3d, "xyz" of
+        Pointcept. spconv needs it; torchsparse and MinkowskiEngine have "xyz" by default.
+    points: how the server makes voxels of points; by default it is sent voxels.
+    cut: the path of the module after which the network ends, as a refusal offers it.
+    output: which of several results is served, by its name.
+    features: the name of the features in an example that is a dict of tensors.
+
+    Raises ExportError with the user's line of Python for what the model format does not have.
+    """
+    import torch
+
+    from voxserve.export.tracing import patches
+
+    training = [path or type(part).__name__ for path, part in module.named_modules() if part.training]
+    if training:
+        raise ExportError([f"{', '.join(training[:5])} in training mode: call module.eval() before"])
+    graph = Graph(axes=_served_axes(axes, example))
+    graph.stored = {tensor.data_ptr() for tensor in module.state_dict(keep_vars=True).values()}
+    with torch.no_grad(), patches.patched(graph, module, cut):
+        try:
+            arguments = _traced_example(graph, example, features)
+            result = module(*arguments) if isinstance(arguments, tuple) else module(arguments)
+        except patches.Cut as ended:
+            result = ended.result
+        except RefusalError as refusal:
+            raise refusal.offering(graph.last_module) from None
+    try:
+        places = _places(result)
+        network, outputs = _network(graph, places, points, name or type(module).__name__, description, output)
+    except RefusalError as refusal:
+        raise refusal.offering("" if cut else graph.last_module) from None
+    for text in graph.warnings:
+        warnings.warn(text, stacklevel=2)
+    return Exported(network, outputs, _kept(graph, network), graph.axes, tuple(graph.warnings))
+
+
+def _served_axes(axes: str, example: Any) -> tuple[int, ...]:
+    if axes:
+        if sorted(axes) != sorted("xyzt"[: len(axes)]):
+            raise ValueError(f"axes is '{axes}': it must have each of {', '.join('xyzt'[: len(axes)])} once")
+        return tuple(axes.index(a) for a in "xyzt"[: len(axes)])
+    values = example if isinstance(example, tuple) else (example,)
+    if any(kind_of(v) == "spconv" for v in values):
+        raise ExportError(
+            ["spconv does not say which axis is which: axes='zyx' (OpenPCDet, det3d) or 'xyz' (Pointcept)"]
+        )
+    return ()
+
+
+def _traced_example(graph: Graph, example: Any, features: str) -> Any:
+    """The example with the features traced."""
+    from voxserve.export.tracing import minkowski_layers
+    from voxserve.export.tracing.traced import wrap
+
+    found = []
+
+    def traced(tensor: Any) -> Any:
+        found.append(tensor)
+        graph.num_features = int(tensor.shape[1])
+        return wrap(tensor, Place("sites", INPUT, graph.input_level), graph)
+
+    def replaced(value: Any, key: str = "") -> Any:
+        kind = kind_of(value)
+        if kind == "spconv":
+            value = value.replace_feature(traced(value.features))
+        elif kind == "MinkowskiEngine":
+            value = minkowski_layers.like(value, traced(value.F))
+        elif kind == "torchsparse":
+            made = type(value)(traced(value.feats), value.coords, value.stride, value.spatial_range)
+            value = made
+        elif isinstance(value, tuple):
+            value = tuple(replaced(v) for v in value)
+        elif isinstance(value, list):
+            value = [replaced(v) for v in value]
+        elif isinstance(value, dict):
+            value = {k: replaced(v, str(k)) for k, v in value.items()}
+        elif getattr(value, "ndim", 0) == 2 and value.is_floating_point() and key == (features or key):
+            value = traced(value)
+        return value
+
+    made = replaced(example)
+    if len(found) != 1:
+        what = "features='name' names them" if found else "a sparse tensor, or a dict of tensors"
+        raise ExportError([f"the example has {len(found)} tensors of features, and it needs one: {what}"])
+    return made
+
+
+def _places(result: Any) -> dict[str, Place]:
+    """The traced results by name."""
+    from voxserve.export.tracing.traced import place_of
+
+    places = {name: place_of(features_of(value)) for name, value in named(result)}
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def _network(
+    graph: Graph, places: dict[str, Place], points: Points | None, name: str, description: str, output: str
+) -> tuple[Network, dict[str, str]]:
+    if output and output not in places:
+        raise ExportError([f"output is '{output}', the module returns {', '.join(places) or 'nothing traced'}"])
+    places = {output: places[output]} if output else {k: p for k, p in places.items() if p.node != INPUT}
+    if not places:
+        raise ExportError(["the module returns nothing that was computed from the example's features"])
+    network = Network(name, description, len(graph.input_level.stride))
+    add_voxelize(network, graph, points)
+    graph.write(network, [p.node for p in places.values()])
+    add_outputs(network, places)
+    return network, {key: p.node for key, p in places.items()}
+
+
+def add_outputs(network: Network, places: dict[str, Place]) -> None:
+    """The outputs that the model format has: scores of points, with their labels.
+
+    A network without them can be traced, and added to with its builder: heads, boxes.
+    """
+    scores = [p for p in places.values() if _is_of_points(p) and p.kind != "labels"]
+    labels = [p for p in places.values() if _is_of_points(p) and p.kind == "labels"]
+    if len(scores) + len(labels) != len(places) or len(scores) > 1 or len(labels) > 1:
+        return
+    for place in scores:
+        network.voxel_to_point("point_scores", place.node, INPUT)
+    best = labels[0].node if labels else network.argmax("best", scores[0].node)
+    network.voxel_to_point("point_labels", best, INPUT)
+    network.output("LABELS", "point_labels")
+    if scores:
+        network.output("SCORES", "point_scores")
+
+
+def _is_of_points(place: Place) -> bool:
+    """Whether a result has a row for each voxel, and so for each point."""
+    is_of_voxels = place.level is not None and place.level.key == ("voxels",)
+    return (place.kind in ("sites", "labels") and is_of_voxels) or place.kind == "points"
+
+
+def _kept(graph: Graph, network: Network) -> dict[str, str]:
+    written = set(network.names)
+    return {path: node for path, node in graph.modules.items() if node in written}

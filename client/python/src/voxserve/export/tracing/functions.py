@@ -1,0 +1,359 @@
+"""torch's functions of rows, as nodes. A handler gets the call and returns the result's place, or the traced tensor
+itself where the function changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from voxserve.export.tracing import images
+from voxserve.export.tracing.graph import Graph, Place, Values
+from voxserve.export.tracing.refusal import RefusalError
+
+Handler = Callable[["Call"], Any]
+_ROWS = ("sites", "points", "samples")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of traced tensors."""
+
+    graph: Graph
+    name: str
+    args: Any
+    kwargs: dict[str, Any]
+    place_of: Callable[[Any], Place | None]
+
+    def get(self, index: int, key: str, default: Any = None) -> Any:
+        """An argument by position or name."""
+        return self.args[index] if len(self.args) > index else self.kwargs.get(key, default)
+
+    def source(self, value: Any = None) -> Place:
+        """The place of a value, by default of the first argument."""
+        value = self.get(0, "input") if value is None else value
+        place = self.place_of(value)
+        if place is None:
+            raise RefusalError(f"'{self.name}' of features and a tensor that does not come from them")
+        if any(place.padding) and self.name not in ("conv2d", "pad"):
+            raise RefusalError(f"'{self.name}' of a padded image: only a convolution can follow the padding")
+        return place
+
+    def rows(self, value: Any = None) -> Place:
+        place = self.source(value)
+        if place.kind not in _ROWS or place.is_flat:
+            raise RefusalError(f"'{self.name}' of {place.kind} is not in the model format")
+        return place
+
+
+def constant(value: Any) -> Values:
+    """A parameter's or a buffer's values as they are stored."""
+    values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
+    if values.dtype not in (np.float16, np.float32):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise RefusalError("a weight has values that are not finite")
+    return values
+
+
+def same(call: Call) -> Any:
+    return call.get(0, "input")
+
+
+def _dropout(call: Call) -> Any:
+    if call.get(2, "training", True):
+        raise RefusalError("a dropout is in training mode: call module.eval() before")
+    return call.get(0, "input")
+
+
+def _activation(function: str) -> Handler:
+    def handler(call: Call) -> Place:
+        x = call.source()
+        if x.kind not in (*_ROWS, "image"):
+            raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
+        if call.name == "gelu" and call.kwargs.get("approximate", "none") != "none":
+            raise RefusalError("gelu with the tanh approximation is not in the model format")
+        slope = float(call.get(1, "negative_slope", 0.01)) if function == "LEAKY_RELU" else None
+        name = call.graph.node(
+            call.name.rstrip("_"), [x.node], lambda network, n: network.activation(n, x.node, function, slope)
+        )
+        return replace(x, node=name, is_view=False)
+
+    return handler
+
+
+def _clamp(call: Call) -> Place:
+    low, high = call.get(1, "min"), call.get(2, "max")
+    if low != 0 or high is not None:
+        raise RefusalError(f"'{call.name}' to {low}..{high} is not in the model format")
+    return _activation("RELU")(call)  # type: ignore[no-any-return]
+
+
+def _linear(call: Call) -> Place:
+    weight, bias = call.get(1, "weight"), call.get(2, "bias")
+    call.graph.check_stored(weight)
+    return linear(call.graph, call.rows(), constant(weight), None if bias is None else constant(bias))
+
+
+def _matmul(call: Call) -> Place:
+    other = call.get(1, "mat2", call.kwargs.get("other"))
+    if call.place_of(other) is not None:
+        raise RefusalError(f"'{call.name}' of two traced tensors (attention) is not in the model format")
+    call.graph.check_stored(other)
+    return linear(call.graph, call.rows(), np.ascontiguousarray(constant(other).T), None)
+
+
+def linear(graph: Graph, x: Place, weight: Values, bias: Values | None) -> Place:
+    """weight: [out, in]."""
+    name = graph.node("linear", [x.node], lambda network, n: network.linear(n, x.node, weight, bias))
+    return replace(x, node=name, is_view=False)
+
+
+def _batch_norm(call: Call) -> Place:
+    x = call.source()
+    if call.get(5, "training", False):
+        raise RefusalError("a batch norm is in training mode: call module.eval() before")
+    mean, variance = call.get(1, "running_mean"), call.get(2, "running_var")
+    weight, bias = call.get(3, "weight"), call.get(4, "bias")
+    if mean is None or variance is None:
+        raise RefusalError("a batch norm without running statistics is not in the model format")
+    channels = len(mean)
+    return batch_norm(
+        call.graph,
+        x,
+        {
+            "weight": np.ones(channels, np.float32) if weight is None else constant(weight),
+            "bias": np.zeros(channels, np.float32) if bias is None else constant(bias),
+            "running_mean": constant(mean),
+            "running_var": constant(variance),
+        },
+        float(call.get(7, "eps", 1e-5)),
+    )
+
+
+def batch_norm(graph: Graph, x: Place, tensors: dict[str, Values], epsilon: float) -> Place:
+    if x.kind not in (*_ROWS, "image"):
+        raise RefusalError(f"a batch norm of {x.kind} is not in the model format")
+    name = graph.node("batch_norm", [x.node], lambda network, n: network.batch_norm(n, x.node, tensors, epsilon))
+    return replace(x, node=name, is_view=False)
+
+
+def affine(graph: Graph, x: Place, scale: Values, shift: Values) -> Place:
+    """x * scale + shift of each channel: a batch norm of mean 0, variance 1 and epsilon 0."""
+    zeros, ones = np.zeros(len(scale), np.float32), np.ones(len(scale), np.float32)
+    weight, bias = scale.astype(np.float32), shift.astype(np.float32)
+    tensors = {"weight": weight, "bias": bias, "running_mean": zeros, "running_var": ones}
+    return batch_norm(graph, x, tensors, 0.0)
+
+
+def _per_channel(call: Call, value: Any, tensor: Any) -> Values:
+    channels = tensor.shape[1]
+    if isinstance(value, (int, float)):
+        return np.full(channels, value, np.float32)
+    call.graph.check_stored(value)
+    values = value.detach().cpu().numpy()
+    is_image = len(tensor.shape) == 4
+    expected = (channels, 1, 1) if is_image else (channels,)
+    shape = values.shape[1:] if values.ndim > len(expected) and values.shape[0] == 1 else values.shape
+    if values.size == 1:
+        return np.full(channels, values.reshape(()), np.float32)
+    if shape != expected:
+        raise RefusalError(f"'{call.name}' of features and a tensor {list(values.shape)}, not a value a channel")
+    flat: Values = values.reshape(channels).astype(np.float32)
+    return flat
+
+
+def _add(call: Call) -> Place:
+    a, b = call.get(0, "input"), call.get(1, "other")
+    is_minus = "sub" in call.name
+    if call.place_of(a) is not None and call.place_of(b) is not None:
+        if is_minus or call.get(2, "alpha", 1) != 1:
+            raise RefusalError(f"'{call.name}' of two traced tensors is not in the model format (a sum is)")
+        return add(call, call.source(a), call.source(b))
+    traced, value = (a, b) if call.place_of(a) is not None else (b, a)
+    x = call.source(traced)
+    values = _per_channel(call, value, traced)
+    ones = np.ones_like(values)
+    if is_minus:
+        negated = traced is b or "rsub" in call.name
+        return affine(call.graph, x, -ones if negated else ones, values if negated else -values)
+    return affine(call.graph, x, ones, values)
+
+
+def add(call: Call, a: Place, b: Place) -> Place:
+    if "spread" in (a.kind, b.kind):
+        return _spread(call, a, b, "ADD")
+    _check_same_rows(call, [a, b])
+    name = call.graph.node("add", [a.node, b.node], lambda network, n: network.add(n, [a.node, b.node]))
+    return replace(a, node=name, is_view=False)
+
+
+def _check_same_rows(call: Call, places: list[Place]) -> None:
+    first = places[0]
+    for place in places[1:]:
+        if place.kind != first.kind or place.is_flat or first.is_flat:
+            raise RefusalError(f"'{call.name}' of {first.kind} and {place.kind} is not in the model format")
+        if first.kind == "sites" and not first.on_level().has_rows_of(place.on_level()):
+            raise RefusalError(f"'{call.name}' of tensors on different sites")
+
+
+def _multiply(call: Call) -> Place:
+    a, b = call.get(0, "input"), call.get(1, "other")
+    is_division = "div" in call.name
+    places = [call.place_of(a), call.place_of(b)]
+    if places[0] is not None and places[1] is not None:
+        kinds = {places[0].kind, places[1].kind}
+        if not is_division and "spread" in kinds and "sites" in kinds:
+            return _spread(call, places[0], places[1], "MULTIPLY")
+        raise RefusalError(f"'{call.name}' of two traced tensors (an element-wise product) is not in the model format")
+    traced, value = (a, b) if places[0] is not None else (b, a)
+    values = _per_channel(call, value, traced)
+    if is_division:
+        if traced is b or "rdiv" in call.name or call.kwargs.get("rounding_mode"):
+            raise RefusalError(f"'{call.name}' by traced features is not in the model format")
+        values = 1 / values
+    return affine(call.graph, call.source(traced), values, np.zeros_like(values))
+
+
+def _negative(call: Call) -> Place:
+    ones = np.ones(call.get(0, "input").shape[1], np.float32)
+    return affine(call.graph, call.source(), -ones, 0 * ones)
+
+
+def _concat(call: Call) -> Place:
+    tensors, dim = call.get(0, "tensors"), call.get(1, "dim", call.kwargs.get("axis", 0))
+    if dim not in (1, 1 - len(tensors[0].shape)):
+        raise RefusalError(f"'{call.name}' along dimension {dim}: channels are dimension 1")
+    places = [call.source(t) for t in tensors]
+    if len(places) == 2 and places[1].kind == "spread":
+        return _spread(call, places[0], places[1], "CONCAT")
+    if len(places) == 1:
+        return places[0]
+    _check_same_rows(call, places)
+    nodes = [p.node for p in places]
+    name = call.graph.node("concat", nodes, lambda network, n: network.concat(n, nodes))
+    return replace(places[0], node=name, is_view=False)
+
+
+def _spread(call: Call, a: Place, b: Place, function: str) -> Place:
+    x, samples = (a, b) if b.kind == "spread" else (b, a)
+    if x.kind != "sites" or not np.array_equal(x.on_level().sites()[:, 0], samples.index):
+        raise RefusalError(f"'{call.name}' of rows of samples and rows of other sites")
+    return broadcast(call.graph, x, samples.node, function)
+
+
+def broadcast(graph: Graph, x: Place, samples: str, function: str) -> Place:
+    needs = [x.node, samples]
+    name = graph.node("broadcast", needs, lambda network, n: network.broadcast(n, x.node, samples, function))
+    return replace(x, node=name, is_view=False)
+
+
+def _get_item(call: Call) -> Any:
+    tensor, index = call.args
+    x = call.source()
+    if isinstance(index, tuple) and len(index) == 2 and index[0] == slice(None) and x.kind in _ROWS and not x.is_flat:
+        return _channels(call, x, tensor.shape[1], index[1])
+    if isinstance(index, tuple) and len(index) == 1:
+        index = index[0]
+    if isinstance(index, torch.Tensor) and call.place_of(index) is None and index.ndim == 1:
+        values = index.detach().cpu().numpy()
+        if values.dtype.kind in "iu":
+            return _indexed(x, values)
+        raise RefusalError("a choice of rows by a mask is not in the model format (MinkowskiPruning is)")
+    raise RefusalError(f"indexing {x.kind} by {type(index).__name__} is not in the model format")
+
+
+def _channels(call: Call, x: Place, num_channels: int, index: Any) -> Place:
+    if num_channels == 1 and index in (0, -1):
+        return replace(x, is_flat=True, is_view=True)
+    if not isinstance(index, (slice, list)):
+        raise RefusalError("one channel as a vector is not in the model format: keep it as [:, i:i + 1]")
+    chosen = np.arange(num_channels)[index]
+    weight = np.zeros((len(chosen), num_channels), np.float32)
+    weight[np.arange(len(chosen)), chosen] = 1
+    return replace(linear(call.graph, x, weight, None), is_view=True)
+
+
+def _indexed(x: Place, index: Values) -> Place:
+    if x.kind == "samples":
+        return Place("spread", x.node, index=index)
+    if x.kind == "sites" and x.on_level().key == ("voxels",):
+        return replace(x, kind="points", level=None, index=index)
+    raise RefusalError(
+        "rows chosen by an index are in the model format for the voxels (their points) and for samples alone"
+    )
+
+
+def _index_select(call: Call) -> Any:
+    if call.get(1, "dim") != 0:
+        raise RefusalError("'index_select' along another dimension than 0 is not in the model format")
+    return _indexed(call.rows(), call.get(2, "index").detach().cpu().numpy())
+
+
+def _squeeze(call: Call) -> Any:
+    tensor, x = call.args[0], call.source()
+    if x.is_flat or len(tensor.shape) == 1:
+        return tensor
+    if x.kind == "mask":
+        return replace(x, is_view=True)
+    if len(tensor.shape) == 2 and tensor.shape[1] == 1 and call.get(1, "dim", -1) in (1, -1):
+        return replace(x, is_flat=True, is_view=True)
+    raise RefusalError(f"'{call.name}' of {x.kind} is not in the model format")
+
+
+def _above(call: Call) -> Place:
+    x, threshold = call.source(), call.get(1, "other")
+    if x.kind != "sites" or (call.args[0].shape[-1] != 1 and not x.is_flat) or not isinstance(threshold, (int, float)):
+        raise RefusalError("a mask is in the model format for one channel above a number alone")
+    return replace(x, kind="mask", threshold=float(threshold), is_view=False)
+
+
+def _argmax(call: Call) -> Place:
+    x, dim = call.rows(), call.get(1, "dim")
+    if dim not in (1, -1) or call.get(2, "keepdim", False):
+        raise RefusalError("'argmax' is in the model format along the channels alone")
+    name = call.graph.node("argmax", [x.node], lambda network, n: network.argmax(n, x.node))
+    return replace(x, kind="labels", node=name, is_view=False)
+
+
+def _cast(call: Call) -> Any:
+    if call.name in ("half", "bfloat16") or any(a in (torch.float16, torch.bfloat16) for a in call.args[1:]):
+        call.graph.warn("features are cast to half precision in the module; the server chooses its own precision")
+    return call.args[0]
+
+
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "leaky_relu": "LEAKY_RELU",
+    "sigmoid": "SIGMOID",
+    "gelu": "GELU",
+    "silu": "SILU",
+    "tanh": "TANH",
+}
+_BY_HANDLER: dict[Handler, str] = {
+    same: "contiguous detach clone float double cpu cuda alias",
+    _cast: "to type type_as half bfloat16",
+    _dropout: "dropout dropout1d dropout2d alpha_dropout feature_alpha_dropout",
+    _clamp: "clamp clamp_ clamp_min clamp_min_",
+    _linear: "linear",
+    _matmul: "matmul mm __matmul__",
+    _batch_norm: "batch_norm",
+    _add: "add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__ rsub",
+    _multiply: "mul mul_ multiply __mul__ __rmul__ __imul__ div div_ true_divide __div__ __rdiv__ __truediv__ "
+    "__rtruediv__ __itruediv__",
+    _negative: "neg negative __neg__",
+    _concat: "cat concat concatenate",
+    _get_item: "__getitem__",
+    _index_select: "index_select",
+    _squeeze: "squeeze",
+    _above: "gt greater __gt__",
+    _argmax: "argmax",
+}
+HANDLERS: dict[str, Handler] = {
+    **{name: handler for handler, names in _BY_HANDLER.items() for name in names.split()},
+    **{name + end: _activation(f) for name, f in _ACTIVATIONS.items() for end in ("", "_")},
+    **images.HANDLERS,
+}

@@ -1,0 +1,157 @@
+"""The nodes that a trace has seen, and the levels that their rows are on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.export.model_folder import Network
+from voxserve.export.tracing.refusal import RefusalError
+from voxserve.verify import sites as site_maths
+
+Values = npt.NDArray[Any]
+INPUT = "voxels"  # the name of the voxelize node
+
+
+@dataclass(eq=False)
+class Level:
+    """Sites as a library made them, in the order of its rows. key: how they follow from the voxels.
+
+    coordinates: [N, 1 + D], the sample first, served axes, own units; None for the voxels until they are known.
+    """
+
+    key: tuple[Any, ...]
+    node: str
+    stride: tuple[int, ...]
+    coordinates: site_maths.Sites | None
+    shape: tuple[int, ...] = ()
+
+    def sites(self) -> site_maths.Sites:
+        if self.coordinates is None:
+            raise RefusalError("features are used before a sparse tensor is made of them")
+        return self.coordinates
+
+    def has_rows_of(self, other: Level) -> bool:
+        """Whether both have the same sites in the same order."""
+        return self is other or (self.key == other.key and np.array_equal(self.sites(), other.sites()))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor's values are in the network.
+
+    kind: sites [N, C], points [P, C], samples [B, C], cells [B, C, ...], image [B, C, H, W], mask [N] (the node's rows
+    above a threshold), spread [N, C] (rows of samples, one for each site) or labels [N].
+    """
+
+    kind: str
+    node: str
+    level: Level | None = None
+    threshold: float = 0.0  # of a mask
+    index: Any = None  # of spread: each row's sample
+    padding: tuple[int, int] = (0, 0)  # zeros around an image that the next convolution has to add
+    is_view: bool = False  # shares memory with another tensor
+    is_flat: bool = False  # [N] of one channel
+
+    def on_level(self) -> Level:
+        if self.level is None:
+            raise RefusalError(f"rows of sites are needed, and these are of {self.kind}")
+        return self.level
+
+
+@dataclass(frozen=True)
+class _Step:
+    name: str
+    needs: tuple[str, ...]
+    emit: Callable[[Network], Any]
+
+
+@dataclass
+class Graph:
+    """Collects steps while a module runs. axes[i]: the library's axis that is the served axis i."""
+
+    axes: tuple[int, ...] = ()
+    path: list[str] = field(default_factory=list)  # the modules that run, outermost first
+    is_leaf: bool = False  # the next node has the innermost module's name, which is a library's layer
+    modules: dict[str, str] = field(default_factory=dict)  # the node of a module's result, by the module's path
+    warnings: list[str] = field(default_factory=list)
+    last_module: str = ""  # the last one that was traced whole
+    num_features: int = 0
+    stored: set[int] = field(default_factory=set)  # addresses of the module's parameters and buffers
+    paired: dict[Any, Any] = field(default_factory=dict)  # strided convolutions by their library's key
+    levels: list[Level] = field(default_factory=list)
+    _steps: dict[str, _Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.input_level = Level(("voxels",), INPUT, (), None)
+        self.levels.append(self.input_level)
+
+    def node(self, kind: str, needs: Sequence[str], emit: Callable[[Network, str], Any]) -> str:
+        """Adds a node, named after the module that runs. needs: the nodes that it names."""
+        where = self.path[-1] if self.path else ""
+        base = where if self.is_leaf else ".".join(filter(None, (where, kind)))
+        self.is_leaf = False
+        name, number = base, 1
+        while name in self._steps or name == INPUT:
+            number += 1
+            name = f"{base}.{number}"
+        self._steps[name] = _Step(name, tuple(needs), lambda network: emit(network, name))
+        return name
+
+    def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """A library's value an axis in the served order."""
+        return tuple(values[a] for a in self.axes)
+
+    def sites_of(self, coordinates: Any, unit: Sequence[int] = ()) -> site_maths.Sites:
+        """A library's [N, 1 + D], the sample first, in the served order of axes and in own units."""
+        values = coordinates.detach().cpu().numpy().astype(np.int64)
+        if unit:
+            values[:, 1:] //= np.asarray(unit, np.int64)
+        sites: site_maths.Sites = values[:, [0, *(1 + a for a in self.axes)]]
+        return sites
+
+    def level(
+        self, key: tuple[Any, ...], node: str, stride: Sequence[int], sites: site_maths.Sites, shape: Sequence[int] = ()
+    ) -> Level:
+        """The level of that key and of those rows: a known one, or a new one."""
+        made = Level(key, node, tuple(stride), sites, tuple(shape))
+        for level in self.levels:
+            if level.coordinates is not None and level.has_rows_of(made):
+                return level
+        self.levels.append(made)
+        return made
+
+    def check_stored(self, tensor: Any) -> None:
+        """Warns of a constant that is no parameter or buffer: it may depend on the example."""
+        if tensor.data_ptr() not in self.stored:
+            where = f" in '{self.path[-1]}'" if self.path and self.path[-1] else ""
+            self.warn(
+                f"a tensor {list(tensor.shape)}{where} that is no parameter or buffer is stored with the values "
+                "that it has for this example"
+            )
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def write(self, network: Network, wanted: Sequence[str]) -> None:
+        """Adds the nodes that the wanted ones need, in the order in which they ran."""
+        needed, todo = set(), [name for name in wanted if name != INPUT]
+        while todo:
+            name = todo.pop()
+            if name not in needed:
+                needed.add(name)
+                todo += [n for n in self._steps[name].needs if n != INPUT]
+        for name, step in self._steps.items():
+            if name in needed:
+                step.emit(network)
+
+
+def check_sites(made: site_maths.Sites, expected: site_maths.Sites, what: str) -> None:
+    """Raises RefusalError where the library's sites are not those that the served rule makes."""
+    if not np.array_equal(site_maths.unique(made), site_maths.unique(expected)):
+        raise RefusalError(f"{what} made {len(made)} sites, the served rule makes {len(expected)} others")

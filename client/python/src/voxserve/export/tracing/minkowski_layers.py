@@ -1,0 +1,336 @@
+"""MinkowskiEngine's layers, as nodes. Coordinates are in units of the tensor stride there, in own units here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from voxserve.export import kernel_order
+from voxserve.export.tracing import functions
+from voxserve.export.tracing.functions import constant
+from voxserve.export.tracing.graph import Graph, Level, Place, check_sites
+from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing.traced import place_of, unwrapped, wrap
+from voxserve.verify import sites as site_maths
+
+
+def _place(x: Any, kind: str = "sites") -> Place:
+    place = place_of(x.F)
+    if place is None or place.kind != kind:
+        raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
+    return place
+
+
+def like(x: Any, features: Any) -> Any:
+    """A sparse tensor with the coordinates of another."""
+    return type(x)(features, coordinate_map_key=x.coordinate_map_key, coordinate_manager=x.coordinate_manager)
+
+
+def _plain(x: Any) -> Any:
+    return like(x, unwrapped(x.F))
+
+
+def _finished(graph: Graph, result: Any, place: Place) -> Any:
+    return like(result, wrap(result.F, place, graph))
+
+
+def _sites(graph: Graph, x: Any) -> Any:
+    return graph.sites_of(x.C, x.tensor_stride)
+
+
+def _geometry(graph: Graph, generator: Any) -> tuple[Any, Any, Any, str]:
+    """Kernel size, stride, dilation in the served order, and CUBE, CROSS or CUSTOM."""
+    region = getattr(generator.region_type, "name", str(generator.region_type)).rpartition("_")[2]
+    return (
+        graph.axes_of(list(generator.kernel_size)),
+        graph.axes_of(list(generator.kernel_stride)),
+        graph.axes_of(list(generator.kernel_dilation)),
+        region,
+    )
+
+
+def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> Any:
+    """[K, ...] in the served order."""
+    size = [int(k) for k in generator.kernel_size]
+    if region == "CROSS":
+        ascending = kernel_order.from_minkowski_cross(weight, size)
+        parts, begin = {}, 1
+        for axis, k in enumerate(size):
+            parts[axis] = ascending[begin : begin + k - 1]
+            begin += k - 1
+        return np.concatenate([ascending[:1], *(parts[a] for a in axes)])
+    if region == "CUSTOM":
+        return weight
+    cells = kernel_order.from_minkowski(weight, size).reshape(*size, *weight.shape[1:])
+    dimension = len(size)
+    return np.ascontiguousarray(cells.transpose(*axes, dimension, dimension + 1)).reshape(weight.shape)
+
+
+def _deltas(graph: Graph, generator: Any) -> list[tuple[int, ...]]:
+    kernel, _, dilation, region = _geometry(graph, generator)
+    if region != "CUBE":
+        raise RefusalError(f"a kernel of shape {region} that makes new sites is not traced")
+    begins = [-(k // 2) if k % 2 else 0 for k in kernel]
+    cells = site_maths.box(kernel)
+    return [tuple(d * (b + c) for d, b, c in zip(dilation, begins, cell, strict=True)) for cell in cells]
+
+
+def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    x, target = args[0], _target(args, kwargs)
+    here, result = _place(x), call(_plain(x), *_plain_rest(args[1:]), **_plain_named(kwargs))
+    bias = None if module.bias is None else constant(module.bias).reshape(-1)
+    weight = constant(module.kernel)
+    if weight.ndim == 2 and "Channelwise" not in type(module).__name__:
+        place = functions.linear(graph, here, np.ascontiguousarray(weight.T), bias)
+        return _finished(graph, result, place)
+    groups = 1
+    if weight.ndim == 2:
+        weight, groups = weight[:, None, :], weight.shape[1]
+    generator = module.kernel_generator
+    region = _geometry(graph, generator)[3]
+    weight = _cells(generator, weight, graph.axes, region)
+    is_finer = getattr(module, "is_transpose", False) or generator.expand_coordinates
+    make = _finer if is_finer else _coarser
+    return _finished(graph, result, make(graph, module, here, result, weight, bias, groups, target))
+
+
+def _target(args: Any, kwargs: Any) -> Any:
+    values = [*args[1:], *kwargs.values()]
+    return next((v for v in values if v is not None), None)
+
+
+def _plain_rest(values: Any) -> list[Any]:
+    return [_plain(v) if hasattr(v, "F") and place_of(v.F) is not None else v for v in values]
+
+
+def _plain_named(values: Any) -> dict[str, Any]:
+    return dict(zip(values, _plain_rest(values.values()), strict=True))
+
+
+def _coarser(
+    graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: Any, groups: int, target: Any
+) -> Place:
+    generator = module.kernel_generator
+    kernel, stride, dilation, region = _geometry(graph, generator)
+    options = {"dilation": dilation, "groups": groups}
+    level, sites = x.on_level(), _sites(graph, result)
+    is_submanifold = max(stride) == 1 and target is None
+    if region == "CUSTOM":
+        if not is_submanifold:
+            raise RefusalError("a kernel of listed offsets with a stride is not traced")
+        offsets = [tuple(int(o[a]) for a in graph.axes) for o in generator.region_offsets.tolist()]
+        name = graph.node(
+            "conv",
+            [x.node],
+            lambda network, n: network.submanifold_offsets(n, x.node, weight, offsets, bias, **options),
+        )
+        return replace(x, node=name)
+    if region == "CROSS":
+        options["is_cross"] = True
+    if is_submanifold:
+        name = graph.node(
+            "conv", [x.node], lambda network, n: network.submanifold(n, x.node, weight, kernel, bias, **options)
+        )
+        return replace(x, node=name)
+    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
+    if target is not None:
+        onto = _known_level(graph, sites, unit)
+        name = graph.node(
+            "conv",
+            [x.node, onto.node],
+            lambda network, n: network.strided_onto(n, x.node, weight, kernel, stride, onto.node, bias, **options),
+        )
+        return Place("sites", name, onto)
+    name = graph.node(
+        "conv", [x.node], lambda network, n: network.strided_floor(n, x.node, weight, kernel, stride, bias, **options)
+    )
+    return _floor_place(graph, name, x, stride, sites, (kernel, stride, dilation, region))
+
+
+def _floor_place(graph: Graph, name: str, x: Place, stride: Any, sites: Any, geometry: Any) -> Place:
+    level = x.on_level()
+    check_sites(sites, site_maths.floored(level.sites(), stride), "a strided layer")
+    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
+    shape = tuple((n - 1) // s + 1 for n, s in zip(level.shape, stride, strict=False))
+    made = graph.level((*level.key, "floor", stride), name, unit, sites, shape)
+    graph.paired.setdefault((id(level), id(made), geometry), name)
+    return Place("sites", name, made)
+
+
+def _known_level(graph: Graph, sites: Any, unit: tuple[int, ...]) -> Level:
+    for level in graph.levels:
+        if level.coordinates is not None and level.stride == unit and np.array_equal(level.coordinates, sites):
+            return level
+    raise RefusalError("a layer onto coordinates that no layer before has made")
+
+
+def _finer(graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: Any, groups: int, target: Any) -> Place:
+    generator = module.kernel_generator
+    geometry = _geometry(graph, generator)
+    kernel, stride, dilation, region = geometry
+    level, sites = x.on_level(), _sites(graph, result)
+    unit = _finer_unit(level, stride)
+    options = {"dilation": dilation, "groups": groups}
+    if region == "CUSTOM":
+        raise RefusalError("a transposed convolution of listed offsets is not traced")
+    if region == "CROSS":
+        options["is_cross"] = True
+    if generator.expand_coordinates and target is None:
+        check_sites(sites, site_maths.reached(level.sites(), stride, _deltas(graph, generator)), "a generative layer")
+        name = graph.node(
+            "conv", [x.node], lambda network, n: network.generative(n, x.node, weight, kernel, stride, bias, **options)
+        )
+        key = (*level.key, "generative", kernel, stride, dilation)
+        return Place("sites", name, graph.level(key, name, unit, sites))
+    fine = _known_level(graph, sites, unit)
+    partner = graph.paired.get((id(fine), id(level), geometry))
+    if partner is not None:
+        name = graph.node(
+            "conv",
+            [x.node, partner],
+            lambda network, n: network.inverse(n, x.node, weight, partner, bias, groups=groups),
+        )
+    else:
+        name = graph.node(
+            "conv",
+            [x.node, fine.node],
+            lambda network, n: network.transposed_onto(n, x.node, weight, kernel, stride, fine.node, bias, **options),
+        )
+    return Place("sites", name, fine)
+
+
+def _finer_unit(level: Level, stride: Any) -> tuple[int, ...]:
+    if any(a % b for a, b in zip(level.stride, stride, strict=True)):
+        raise RefusalError("a transposed layer to sites finer than the voxels is not traced")
+    return tuple(a // b for a, b in zip(level.stride, stride, strict=True))
+
+
+def _pool(reduce: str) -> Any:
+    def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        x = args[0]
+        if _target(args, kwargs) is not None:
+            raise RefusalError("a pool onto other coordinates is not in the model format")
+        here, result = _place(x), call(_plain(x))
+        geometry = _geometry(graph, module.kernel_generator)
+        kernel, stride, dilation, region = geometry
+        if region != "CUBE":
+            raise RefusalError(f"a pool of shape {region} is not in the model format")
+        sites, far = _sites(graph, result), dilation if max(dilation) > 1 else ()
+        if module.is_transpose:
+            level = here.on_level()
+            fine = _known_level(graph, sites, _finer_unit(level, stride))
+            partner = graph.paired.get((id(fine), id(level), geometry))
+            if partner is None:
+                raise RefusalError("a transposed pool without a strided layer of the same kernel and stride")
+            name = graph.node(
+                "pool", [here.node, partner], lambda network, n: network.unpool(n, here.node, partner, reduce)
+            )
+            return _finished(graph, result, Place("sites", name, fine))
+        if max(stride) == 1:
+            name = graph.node(
+                "pool",
+                [here.node],
+                lambda network, n: network.pool_submanifold(n, here.node, reduce, kernel, dilation=far),
+            )
+            return _finished(graph, result, replace(here, node=name))
+        name = graph.node(
+            "pool",
+            [here.node],
+            lambda network, n: network.pool_strided_floor(n, here.node, reduce, kernel, stride, dilation=far),
+        )
+        return _finished(graph, result, _floor_place(graph, name, here, stride, sites, geometry))
+
+    return layer
+
+
+def _global_pool(reduce: str) -> Any:
+    def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        here, result = _place(args[0]), call(_plain(args[0]))
+        name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
+        return _finished(graph, result, Place("samples", name))
+
+    return layer
+
+
+def _broadcast(function: str) -> Any:
+    def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        x, samples = args
+        here, result = _place(x), call(_plain(x), _plain(samples))
+        place = functions.broadcast(graph, here, _place(samples, "samples").node, function)
+        return _finished(graph, result, place)
+
+    return layer
+
+
+def _instance_norm(epsilon: float) -> Any:
+    def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        here, result = _place(args[0]), call(_plain(args[0]))
+        tensors = {part: constant(getattr(module, part)).reshape(-1) for part in ("weight", "bias")}
+        name = graph.node(
+            "instance_norm", [here.node], lambda network, n: network.instance_norm(n, here.node, tensors, epsilon)
+        )
+        return _finished(graph, result, replace(here, node=name))
+
+    return layer
+
+
+def _union(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return union(graph, call, list(args))
+
+
+def union(graph: Graph, call: Callable[..., Any], tensors: list[Any]) -> Any:
+    """The sum on every site that any of the tensors has."""
+    places = [_place(x) for x in tensors]
+    result = call(*(_plain(x) for x in tensors))
+    node, level = places[0].node, places[0].on_level()
+    for place in places[1:]:
+        both, other = [node, place.node], place.on_level()
+        node = graph.node("add", both, lambda network, n, both=both: network.add(n, both, union=True))
+        level = Level(("union", level.key, other.key), node, level.stride, None, level.shape)
+    made = graph.level(level.key, node, level.stride, _sites(graph, result), level.shape)
+    return _finished(graph, result, Place("sites", node, made))
+
+
+def _prune(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    x, mask = args
+    here, scores = _place(x), place_of(mask)
+    if scores is None or scores.kind != "mask":
+        raise RefusalError("a pruning by a mask that is not 'features of one channel > number'")
+    if not here.on_level().has_rows_of(scores.on_level()):
+        raise RefusalError("a pruning by scores of other sites")
+    result = call(_plain(x), unwrapped(mask))
+    name = graph.node(
+        "prune",
+        [here.node, scores.node],
+        lambda network, n: network.prune(n, here.node, scores.node, scores.threshold),
+    )
+    level = here.on_level()
+    key = (*level.key, "pruned", scores.node, scores.threshold)
+    made = graph.level(key, name, level.stride, _sites(graph, result), level.shape)
+    return _finished(graph, result, Place("sites", name, made))
+
+
+LAYERS: dict[str, Any] = {
+    "MinkowskiConvolution": _convolution,
+    "MinkowskiConvolutionTranspose": _convolution,
+    "MinkowskiGenerativeConvolutionTranspose": _convolution,
+    "MinkowskiChannelwiseConvolution": _convolution,
+    "MinkowskiAvgPooling": _pool("AVERAGE"),
+    "MinkowskiSumPooling": _pool("SUM"),
+    "MinkowskiMaxPooling": _pool("MAX"),
+    "MinkowskiPoolingTranspose": _pool("AVERAGE"),
+    "MinkowskiGlobalPooling": _global_pool("AVERAGE"),
+    "MinkowskiGlobalAvgPooling": _global_pool("AVERAGE"),
+    "MinkowskiGlobalSumPooling": _global_pool("SUM"),
+    "MinkowskiGlobalMaxPooling": _global_pool("MAX"),
+    "MinkowskiBroadcastAddition": _broadcast("ADD"),
+    "MinkowskiBroadcastMultiplication": _broadcast("MULTIPLY"),
+    "MinkowskiBroadcastConcatenation": _broadcast("CONCAT"),
+    "MinkowskiInstanceNorm": _instance_norm(1e-8),
+    "MinkowskiStableInstanceNorm": _instance_norm(1e-6),
+    "MinkowskiUnion": _union,
+    "MinkowskiPruning": _prune,
+}

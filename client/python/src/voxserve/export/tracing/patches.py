@@ -1,0 +1,143 @@
+"""What is replaced while a module is traced: how modules are called, and how sparse tensors are made and used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from voxserve.export.tracing import layers, minkowski_layers, spconv_layers
+from voxserve.export.tracing.graph import Graph
+from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing.traced import Traced, place_of
+from voxserve.verify.sparse_tensors import features_of, kind_of
+
+
+class Cut(Exception):  # noqa: N818
+    """Ends a trace after a module; result is the module's."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the network is cut here")
+        self.result = result
+
+
+@contextmanager
+def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
+    """Calls of the module's parts go through the graph. cut: the path of the module that ends the trace."""
+    paths = {id(part): path for path, part in module.named_modules()}
+    if cut and cut not in paths.values():
+        raise ValueError(f"cut is '{cut}', which is no module of the network")
+    replaced: list[tuple[Any, str, Any]] = []
+
+    def replace(owner: Any, name: str, value: Any) -> None:
+        replaced.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+    replace(torch.nn.Module, "__call__", _traced_call(graph, paths, cut, torch.nn.Module.__call__))
+    for tensor in _sparse_tensors():
+        replace(tensor, "__init__", _noting(graph, tensor.__init__))
+        if "dense" in tensor.__dict__ and "spatial_shape" in tensor.__init__.__wrapped__.__code__.co_varnames:
+            replace(tensor, "dense", _dense(graph, tensor.dense))
+        if "tensor_stride" in tensor.__init__.__wrapped__.__code__.co_varnames:
+            replace(tensor, "__add__", _sum(graph, tensor.__add__))
+    try:
+        yield
+    finally:
+        for owner, name, value in reversed(replaced):
+            setattr(owner, name, value)
+
+
+def _sparse_tensors() -> list[Any]:
+    """The classes of sparse tensors of the libraries that are loaded."""
+    found = []
+    for library, name in (
+        ("spconv.pytorch", "SparseConvTensor"),
+        ("torchsparse", "SparseTensor"),
+        ("MinkowskiEngine", "SparseTensor"),
+    ):
+        if library in sys.modules:
+            found.append(getattr(sys.modules[library], name))
+    return found
+
+
+def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callable[..., Any]) -> Any:
+    counts: dict[str, int] = {}
+
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        path = paths.get(id(module), "")
+        if not path:
+            return original(module, *args, **kwargs)
+        counts[path] = counts.get(path, 0) + 1
+        name = path if counts[path] == 1 else f"{path}#{counts[path]}"
+        was_leaf, graph.is_leaf = graph.is_leaf, layers.is_library_layer(module)
+        graph.path.append(path)
+        try:
+            layer = layers.layer_of(module)
+            if layer is None:
+                result = original(module, *args, **kwargs)
+            else:
+                result = layer(graph, module, lambda *a, **k: original(module, *a, **k), args, kwargs)
+        finally:
+            graph.path.pop()
+            graph.is_leaf = was_leaf
+        place = place_of(features_of(result))
+        if place is not None and not any(place.padding):
+            graph.modules[name] = place.node
+            graph.last_module = path
+        if path == cut:
+            raise Cut(result)
+        return result
+
+    return call
+
+
+def _noting(graph: Graph, original: Callable[..., Any]) -> Any:
+    """Takes the voxels' coordinates from the first sparse tensor that is made of the example's features."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        note(graph, self)
+
+    __init__.__wrapped__ = original  # type: ignore[attr-defined]
+    return __init__
+
+
+def note(graph: Graph, tensor: Any) -> None:
+    features = features_of(tensor)
+    level = graph.input_level
+    if not isinstance(features, Traced) or level.coordinates is not None or features.place.level is not level:
+        return
+    kind = kind_of(tensor)
+    coordinates = tensor.indices if kind == "spconv" else tensor.C
+    if not graph.axes:
+        graph.axes = tuple(range(coordinates.shape[1] - 1))
+    if len(graph.axes) != coordinates.shape[1] - 1:
+        raise RefusalError(f"axes has {len(graph.axes)} names, the sparse tensor {coordinates.shape[1] - 1} axes")
+    if kind == "MinkowskiEngine" and any(s != 1 for s in tensor.tensor_stride):
+        raise RefusalError(f"the example's tensor stride is {list(tensor.tensor_stride)}, not 1")
+    level.coordinates = graph.sites_of(coordinates)
+    level.stride = (1,) * len(graph.axes)
+    if kind == "spconv":
+        level.shape = graph.axes_of(tensor.spatial_shape)
+
+
+def _dense(graph: Graph, original: Callable[..., Any]) -> Any:
+    def dense(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if place_of(self.features) is None:
+            return original(self, *args, **kwargs)
+        return spconv_layers.dense(graph, original, self, *args, **kwargs)
+
+    return dense
+
+
+def _sum(graph: Graph, original: Callable[..., Any]) -> Any:
+    def __add__(self: Any, other: Any) -> Any:  # noqa: N807
+        is_union = kind_of(other) == "MinkowskiEngine" and self.coordinate_map_key != other.coordinate_map_key
+        if is_union and place_of(self.F) is not None and place_of(other.F) is not None:
+            return minkowski_layers.union(graph, original, [self, other])
+        return original(self, other)
+
+    return __add__

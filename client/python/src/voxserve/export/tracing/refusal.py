@@ -1,0 +1,38 @@
+"""What cannot be exported, with the line of Python that asked for it."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from pathlib import Path
+
+from voxserve.export.networks.tensors import ExportError
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+# Frames of these packages are not the user's code. MinkowskiEngine's modules stand in a folder of that name.
+_LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine")
+
+
+class RefusalError(ExportError):
+    """Something that the model format does not have. `line` is the user's, "file:number: code", or empty."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem, self.line = problem, _line_of_user()
+        super().__init__([f"{problem}\n    at {self.line}" if self.line else problem])
+
+    def offering(self, module: str) -> ExportError:
+        """The same, with the module after which the network can be cut; empty: there is none."""
+        if not module:
+            return self
+        offer = f"what comes before it can be exported: cut='{module}' (--cut {module}) ends the network there"
+        return ExportError([*self.problems, offer])
+
+
+def _line_of_user() -> str:
+    for frame in reversed(traceback.extract_stack()):
+        path = Path(frame.filename)
+        is_ours = frame.filename.startswith(_PACKAGE)
+        if not is_ours and not any(library in path.parts for library in _LIBRARIES) and path.name != "contextlib.py":
+            code = linecache.getline(frame.filename, frame.lineno or 0).strip()
+            return f"{frame.filename}:{frame.lineno}: {code}"
+    return ""

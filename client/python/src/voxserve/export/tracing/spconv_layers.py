@@ -1,0 +1,201 @@
+"""spconv's layers, as nodes. Weights lie as spconv 2 stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from voxserve.export import kernel_order
+from voxserve.export.tracing import functions
+from voxserve.export.tracing.functions import constant
+from voxserve.export.tracing.graph import Graph, Place, check_sites
+from voxserve.export.tracing.refusal import RefusalError
+from voxserve.export.tracing.traced import place_of, unwrapped, wrap
+from voxserve.verify import sites as site_maths
+
+
+def _place(x: Any) -> Place:
+    place = place_of(x.features)
+    if place is None or place.kind != "sites":
+        raise RefusalError("a sparse tensor whose features do not come from the example's")
+    return place
+
+
+def _run(call: Callable[..., Any], x: Any) -> Any:
+    return call(x.replace_feature(unwrapped(x.features)))
+
+
+def _finished(graph: Graph, result: Any, place: Place) -> Any:
+    return result.replace_feature(wrap(result.features, place, graph))
+
+
+def _bias(module: Any) -> Any:
+    return None if module.bias is None else constant(module.bias)
+
+
+def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    if len(args) != 1 or kwargs:
+        raise RefusalError("a convolution with add_input is not in the model format")
+    (x,) = args
+    act = getattr(module, "act_type", None)
+    if act is not None and not str(act).endswith("None_"):
+        raise RefusalError(f"a convolution with the fused activation {act} is not in the model format")
+    here = _place(x)
+    result = _run(call, x)
+    if module.conv1x1:
+        weight = constant(module.weight).reshape(module.in_channels, module.out_channels)  # as it lies in memory
+        place = functions.linear(graph, here, np.ascontiguousarray(weight.T), _bias(module))
+        return _finished(graph, result, place)
+    if module.subm:
+        return _finished(graph, result, _submanifold(graph, module, here))
+    if module.inverse:
+        return _finished(graph, result, _inverse(graph, module, here))
+    if module.transposed:
+        return _finished(graph, result, _transposed(graph, module, here, result))
+    return _finished(graph, result, _strided(graph, module, here, result))
+
+
+def _weight(graph: Graph, module: Any) -> Any:
+    kernel = graph.axes_of(module.kernel_size)
+    return kernel_order.from_spconv(
+        constant(module.weight), kernel, module.out_channels, has_stride=True, axes=graph.axes
+    )
+
+
+def _submanifold(graph: Graph, module: Any, x: Place) -> Place:
+    weight, bias, kernel = _weight(graph, module), _bias(module), graph.axes_of(module.kernel_size)
+    dilation = graph.axes_of(module.dilation)
+    if any(k % 2 == 0 for k in kernel):
+        raise RefusalError(f"an even submanifold kernel {list(kernel)} is not spconv's")
+    name = graph.node(
+        "conv", [x.node], lambda network, n: network.submanifold(n, x.node, weight, kernel, bias, dilation=dilation)
+    )
+    return replace(x, node=name)
+
+
+def _sizes(graph: Graph, module: Any) -> tuple[Any, Any, Any, Any]:
+    return (
+        graph.axes_of(module.kernel_size),
+        graph.axes_of(module.stride),
+        graph.axes_of(module.padding),
+        graph.axes_of(module.dilation),
+    )
+
+
+def _deltas(kernel: Any, padding: Any, dilation: Any) -> list[tuple[int, ...]]:
+    steps = list(zip(dilation, padding, strict=True))
+    return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in site_maths.box(kernel)]
+
+
+def _strided(graph: Graph, module: Any, x: Place, result: Any) -> Place:
+    weight, bias = _weight(graph, module), _bias(module)
+    kernel, stride, padding, dilation = _sizes(graph, module)
+    name = graph.node(
+        "conv",
+        [x.node],
+        lambda network, n: network.strided_padded(n, x.node, weight, kernel, stride, padding, bias, dilation=dilation),
+    )
+    return _onto_padded(graph, module, x, result, name)
+
+
+def _onto_padded(graph: Graph, module: Any, x: Place, result: Any, name: str) -> Place:
+    """The place of a strided convolution or pool by spconv's rule; remembers it for an inverse."""
+    kernel, stride, padding, dilation = _sizes(graph, module)
+    shape, sites = graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
+    level = x.on_level()
+    expected = site_maths.reaching(level.sites(), stride, _deltas(kernel, padding, dilation))
+    check_sites(sites, site_maths.within(expected, shape), type(module).__name__)
+    key = (*level.key, "padded", kernel, stride, padding, dilation)
+    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
+    made = graph.level(key, name, unit, sites, shape)
+    if module.indice_key is not None:
+        graph.paired[module.indice_key] = (name, level, x.node, made)
+    return Place("sites", name, made)
+
+
+def _inverse(graph: Graph, module: Any, x: Place) -> Place:
+    if module.indice_key not in graph.paired:
+        raise RefusalError(
+            f"an inverse convolution of the indice_key '{module.indice_key}', which no strided layer has"
+        )
+    partner, fine, _, coarse = graph.paired[module.indice_key]
+    if not coarse.has_rows_of(x.on_level()):
+        raise RefusalError(
+            f"an inverse convolution of other sites than '{partner}' made (indice_key '{module.indice_key}')"
+        )
+    weight, bias = _weight(graph, module), _bias(module)
+    name = graph.node("conv", [x.node, partner], lambda network, n: network.inverse(n, x.node, weight, partner, bias))
+    return Place("sites", name, fine)
+
+
+def _transposed(graph: Graph, module: Any, x: Place, result: Any) -> Place:
+    kernel, stride, padding, dilation = _sizes(graph, module)
+    if max(dilation) > 1:
+        raise RefusalError("a transposed convolution with a dilation: spconv's shape leaves it out")
+    weight, bias, extra = _weight(graph, module), _bias(module), graph.axes_of(module.output_padding)
+    name = graph.node(
+        "conv",
+        [x.node],
+        lambda network, n: network.transposed(
+            n, x.node, weight, kernel, stride, padding, bias, output_padding=extra if any(extra) else ()
+        ),
+    )
+    level, shape, sites = x.on_level(), graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
+    expected = site_maths.reached(level.sites(), stride, _deltas(kernel, padding, dilation))
+    check_sites(sites, site_maths.within(expected, shape), "SparseConvTranspose")
+    key = (*level.key, "transposed", kernel, stride, padding, extra)
+    unit = tuple(a // b for a, b in zip(level.stride, stride, strict=True))
+    return Place("sites", name, graph.level(key, name, unit, sites, shape))
+
+
+def _pool(reduce: str) -> Any:
+    def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        (x,) = args
+        if module.subm:
+            raise RefusalError("spconv's submanifold pools are not in the model format")
+        here, result = _place(x), _run(call, x)
+        kernel, stride, padding, dilation = _sizes(graph, module)
+        name = graph.node(
+            "pool",
+            [here.node],
+            lambda network, n: network.pool_strided_padded(
+                n, here.node, reduce, kernel, stride, padding, dilation=dilation if max(dilation) > 1 else ()
+            ),
+        )
+        place = _onto_padded(graph, module, here, result, name)
+        if reduce == "MAX":  # spconv's maximum begins at 0
+            relu = graph.node("relu", [name], lambda network, n: network.relu(n, name))
+            place = replace(place, node=relu)
+        return _finished(graph, result, place)
+
+    return layer
+
+
+def _global_max(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    here, result = _place(args[0]), _run(call, args[0])
+    name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, "MAX"))
+    return wrap(result, Place("samples", name), graph)
+
+
+def _global_average(*_unused: Any) -> Any:
+    raise RefusalError("SparseGlobalAvgPool: spconv 2.3 returns the first channel alone")
+
+
+def dense(graph: Graph, call: Callable[..., Any], x: Any, channels_first: bool = True) -> Any:
+    """SparseConvTensor.dense()."""
+    place = _place(x)
+    if not channels_first:
+        raise RefusalError("dense(channels_first=False) is not in the model format")
+    return wrap(_run(call, x), replace(place, kind="cells"), graph)
+
+
+LAYERS: dict[str, Any] = {
+    "SparseConvolution": _convolution,
+    "SparseMaxPool": _pool("MAX"),
+    "SparseAvgPool": _pool("AVERAGE"),
+    "SparseGlobalMaxPool": _global_max,
+    "SparseGlobalAvgPool": _global_average,
+}

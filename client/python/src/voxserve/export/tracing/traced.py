@@ -1,0 +1,106 @@
+"""A torch tensor that remembers which node it is, and sends every function of it through the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from voxserve.export.tracing import functions
+from voxserve.export.tracing.functions import Call
+from voxserve.export.tracing.graph import Graph, Place
+from voxserve.export.tracing.refusal import RefusalError
+
+# Functions that tell about a tensor and keep nothing of its values, or make constants of its size.
+_SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
+_TRAITS = ("is_contiguous", "is_floating_point", "is_complex", "is_same_size", "get_device", "data_ptr", "__hash__")
+_TEXTS = ("__repr__", "__format__", "__str__")
+_CONSTANTS = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_tensor", "new_full")
+_ABOUT = frozenset((*_SHAPES, *_TRAITS, *_TEXTS, *_CONSTANTS, "requires_grad_"))
+_PROPERTIES_OF_VALUES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
+
+
+class Traced(torch.Tensor):
+    """`place` says where it is in `graph`."""
+
+    place: Place
+    graph: Graph
+    has_views = False  # whether other tensors share its memory
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__
+        if name == "__set__":
+            raise RefusalError("an assignment to a property of traced features is not in the model format")
+        plain_args, plain_kwargs = unwrapped(args), unwrapped(kwargs)
+        if name == "__get__":
+            owner = getattr(getattr(func, "__self__", None), "__name__", "")
+            if owner not in _PROPERTIES_OF_VALUES:
+                return func(*plain_args, **plain_kwargs)
+            if owner == "data":
+                return args[0]
+            raise RefusalError(f"Tensor.{owner} of traced features is not in the model format")
+        if name in _ABOUT:
+            return func(*plain_args, **plain_kwargs)
+        graph = next(t.graph for t in _leaves((args, kwargs)) if isinstance(t, Traced))
+        handler = functions.HANDLERS.get(name)
+        if handler is None:
+            raise RefusalError(f"'{name}' is not in the model format")
+        if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or kwargs.get("inplace"):
+            return _in_place(graph, handler, name, func, args, kwargs)
+        call = Call(graph, name, args, kwargs, place_of)
+        place = handler(call)  # before the values: what is refused is refused by name
+        result = func(*plain_args, **plain_kwargs)
+        if isinstance(place, Traced):
+            return place
+        if place.is_view and isinstance(args[0], Traced):
+            args[0].has_views = True
+        return wrap(result, place, graph)
+
+
+def _in_place(graph: Graph, handler: Any, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    target = args[0]
+    if not isinstance(target, Traced):
+        raise RefusalError(f"'{name}' writes features into a tensor that is not traced")
+    if target.place.is_view or target.has_views:
+        raise RefusalError(f"'{name}' changes a view of another tensor, or a tensor that has views")
+    place = handler(Call(graph, name, args, kwargs, place_of))
+    func(*unwrapped(args), **unwrapped(kwargs))
+    if isinstance(place, Place):
+        target.place = place
+    return target
+
+
+def wrap(values: Any, place: Place, graph: Graph) -> Traced:
+    made: Traced = torch.Tensor._make_subclass(Traced, values.detach())  # type: ignore[arg-type]
+    made.place, made.graph = place, graph
+    return made
+
+
+def place_of(value: Any) -> Place | None:
+    return value.place if isinstance(value, Traced) else None
+
+
+def unwrapped(value: Any) -> Any:
+    """The same without places."""
+    if isinstance(value, Traced):
+        return value.as_subclass(torch.Tensor)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(unwrapped, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unwrapped, value))
+    if isinstance(value, dict):
+        return {key: unwrapped(v) for key, v in value.items()}
+    return value
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for v in value for leaf in _leaves(v)]
+    if isinstance(value, dict):
+        return [leaf for v in value.values() for leaf in _leaves(v)]
+    return [value]

@@ -1,0 +1,66 @@
+"""Command line: python -m voxserve.verify --help."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from voxserve.errors import InferenceError
+from voxserve.verify import reference, served
+from voxserve.verify.compare import Comparison, Model
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 within the tolerance, 1 not, or nothing could be compared; 2 the command line is not right."""
+    options = _parser().parse_args(arguments)
+    try:
+        model, recorded = Model.read(options.model), reference.read(options.reference)
+        is_equal = _compare(model, recorded, options.tolerance)
+        if options.address:
+            name = options.name or options.model.rstrip("/").rpartition("/")[2]
+            deviation = served.deviation(model, recorded, options.address, name)
+            print(f"served: {deviation}")
+            is_equal = is_equal and deviation.is_within(options.tolerance)
+    except (OSError, ValueError, InferenceError) as error:
+        print(f"verify: {error}", file=sys.stderr)
+        return 1
+    print("equal" if is_equal else "NOT equal", f"within {options.tolerance:g} of the largest magnitude")
+    return 0 if is_equal else 1
+
+
+def _compare(model: Model, recorded: reference.Reference, tolerance: float) -> bool:
+    comparison = Comparison(model, recorded)
+    outputs = comparison.outputs()
+    for name, deviation in outputs.items():
+        print(f"{name} (node '{deviation.node}'): {deviation}")
+    is_equal = bool(outputs) and all(d.is_within(tolerance) for d in outputs.values())
+    modules = comparison.modules()
+    first = next(((name, d) for name, d in modules if not d.is_within(tolerance)), None)
+    if first is not None:
+        print(f"first node that deviates: '{first[1].node}' (module {first[0]}): {first[1]}")
+    elif modules:
+        print(f"{len(modules)} intermediate results do not deviate")
+    elif not is_equal:
+        print("the reference holds no intermediate results of known nodes: record them to see where it begins")
+    return is_equal and first is None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m voxserve.verify",
+        description="Compare an exported model with a reference that voxserve.record wrote. The nodes are "
+        "computed here, in float64; with --address the server's scores are compared too.",
+    )
+    parser.add_argument("model", help="the model's folder")
+    parser.add_argument("reference", help="the .npz file")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-4, help="of the largest magnitude of each result (default 1e-4)"
+    )
+    parser.add_argument("--address", help="of a running server that serves the folder")
+    parser.add_argument("--name", help="the served model's name (default: the folder's)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Holds a model's nodes against a reference."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf import text_format
+
+from voxserve import wire
+from voxserve.export import safetensors_file
+from voxserve.verify import sites as site_maths
+from voxserve.verify.interpreter import Interpreter, Result
+from voxserve.verify.reference import Reference, Rows
+
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a node is from a reference. problem: why they cannot be compared; empty where they can."""
+
+    node: str
+    largest: float = 0.0
+    mean: float = 0.0
+    magnitude: float = 0.0  # the reference's largest
+    problem: str = ""
+
+    def is_within(self, tolerance: float) -> bool:
+        return not self.problem and self.largest <= tolerance * max(self.magnitude, 1e-30)
+
+    def __str__(self) -> str:
+        if self.problem:
+            return self.problem
+        part = self.largest / self.magnitude if self.magnitude else 0.0
+        return (
+            f"largest deviation {self.largest:.3g} ({part:.2g} of the largest magnitude {self.magnitude:.4g}), "
+            f"mean {self.mean:.3g}"
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """A version's folder."""
+
+    network: Any
+    tensors: dict[str, Values]
+    axes: tuple[int, ...]  # the library's axis that is the served axis i
+    outputs: dict[str, str]
+    modules: dict[str, str]
+
+    @staticmethod
+    def read(folder: str | Path) -> Model:
+        """folder: a model's, of which the newest version is read, or a version's."""
+        folder = Path(folder)
+        versions = sorted((p for p in folder.glob("*") if p.name.isdigit()), key=lambda p: int(p.name))
+        folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
+        network = text_format.Parse((folder / "model.textproto").read_text(encoding="utf-8"), wire.Model())
+        names: dict[str, Any] = {}
+        if (folder / "trace.json").exists():
+            names = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
+        axes = tuple(names.get("axes", range(network.dimension or 3)))
+        weights = safetensors_file.read(folder / "weights.safetensors")
+        return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}))
+
+    def sites(self, coordinates: Values) -> site_maths.Sites:
+        """A library's coordinates in the served order of axes."""
+        if coordinates.shape[1] != 1 + len(self.axes):
+            raise ValueError(f"the reference has {coordinates.shape[1] - 1} axes, the model {len(self.axes)}")
+        sites: site_maths.Sites = coordinates.astype(np.int64)[:, [0, *(1 + a for a in self.axes)]]
+        return sites
+
+
+class Comparison:
+    """Computes the model's nodes of a reference's input, once."""
+
+    def __init__(self, model: Model, reference: Reference) -> None:
+        self._model, self._reference = model, reference
+        assert reference.input.coordinates is not None
+        self._input = model.sites(reference.input.coordinates)
+        self._interpreter = Interpreter(model.network, model.tensors, self._input, reference.input.values)
+        self._results = self._interpreter.run()
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Nodes that were not computed, and why."""
+        return self._interpreter.skipped
+
+    def outputs(self) -> dict[str, Deviation]:
+        """The deviation of each of the reference's outputs."""
+        return {
+            name: self._deviation(self._model.outputs.get(name, name), rows)
+            for name, rows in self._reference.outputs.items()
+        }
+
+    def modules(self) -> list[tuple[str, Deviation]]:
+        """The deviation of each module that the reference holds and a node is known for, in the order of the nodes.
+
+        Results are left out where no one knows which sites their rows are: after a function of features alone.
+        """
+        order = {node: i for i, node in enumerate(self._interpreter.order())}
+        known = [
+            (name, node, rows)
+            for name, rows in self._reference.modules.items()
+            if (node := self._model.modules.get(name, name)) in order
+            and (self._results[node].sites is None or self._sites_of(rows, self._results[node]) is not None)
+        ]
+        known.sort(key=lambda entry: order[entry[1]])
+        return [(name, self._deviation(node, rows)) for name, node, rows in known]
+
+    def _deviation(self, node: str, rows: Rows) -> Deviation:
+        if node not in self._results:
+            reason = self._interpreter.skipped.get(node, "the model has no such node")
+            return Deviation(node, problem=f"node '{node}' cannot be compared: {reason}")
+        result, values = self._results[node], rows.values.astype(np.float64)
+        if result.sites is None:
+            return compared(node, result.values, values)
+        sites = self._sites_of(rows, result)
+        if sites is None:
+            return Deviation(node, problem=f"{len(values)} rows have no coordinates, node '{node}' {len(result.sites)}")
+        at = site_maths.rows_of(result.sites, sites)
+        if (at < 0).any() or len(sites) != len(result.sites):
+            text = (
+                f"other sites: {int((at < 0).sum())} of the reference's {len(sites)} are not among {len(result.sites)}"
+            )
+            return Deviation(node, problem=f"node '{node}' has {text}")
+        return compared(node, result.values[at], values.reshape(len(values), -1))
+
+    def _sites_of(self, rows: Rows, result: Result) -> site_maths.Sites | None:
+        if rows.coordinates is not None:
+            return self._model.sites(rows.coordinates)
+        is_of_input = len(rows.values) == len(self._input) and result.sites is not None
+        return self._input if is_of_input and len(result.values) == len(self._input) else None
+
+
+def compared(node: str, ours: Values, theirs: Values) -> Deviation:
+    if ours.shape != theirs.shape:
+        return Deviation(node, problem=f"node '{node}' is {list(ours.shape)}, the reference {list(theirs.shape)}")
+    if not theirs.size:
+        return Deviation(node)
+    difference = np.abs(ours - theirs)
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    return Deviation(node, float(difference.max()), float(difference.mean()), float(np.abs(theirs).max()))

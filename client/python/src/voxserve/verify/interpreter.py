@@ -1,0 +1,337 @@
+"""Computes a model's nodes by NumPy, from the comments of model.proto: slow, and independent of the server.
+
+It begins at the voxels: level 0's sites and their features are given, one point a voxel. Values are float64. Nodes that
+it does not compute (points in their own right, boxes) are listed, and what follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxserve.verify import rows as row_maths
+from voxserve.verify import sites as site_maths
+
+Values = npt.NDArray[Any]
+Tensors = Mapping[str, Values]
+
+
+class NotComputedError(Exception):
+    """A node that is not computed here, or that follows one."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A node's rows. sites is None for rows of samples and for images, whose values are [samples, C, rows, columns]."""
+
+    values: Values
+    sites: site_maths.Sites | None = None
+    shape: tuple[int, ...] = ()  # cells per axis, where the level has them
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A strided node's sites and kernel, for the inverse that is paired with it."""
+
+    fine: Result
+    coarse: site_maths.Sites
+    stride: tuple[int, ...]
+    deltas: list[tuple[int, ...]]
+
+
+class Interpreter:
+    """run() gives the results by node; skipped says why others have none."""
+
+    def __init__(self, model: Any, tensors: Tensors, coordinates: Values, features: Values) -> None:
+        """coordinates: [N, 1 + D], the sample first, axes as the model has them; features: [N, C]."""
+        self._nodes = {node.name: node for node in model.nodes}
+        self._dimension = model.dimension or 3
+        self._tensors = tensors
+        self._coordinates = np.asarray(coordinates, np.int64)
+        self._features = np.asarray(features, np.float64)
+        self._num_samples = int(self._coordinates[:, 0].max()) + 1 if len(self._coordinates) else 0
+        self._geometries: dict[str, _Geometry] = {}
+        self.results: dict[str, Result] = {}
+        self.skipped: dict[str, str] = {}
+
+    def run(self) -> dict[str, Result]:
+        for name in self._nodes:
+            self._result(name)
+        return self.results
+
+    def order(self) -> list[str]:
+        """The computed nodes in the order of computation."""
+        return list(self.results)
+
+    def _result(self, name: str) -> Result | None:
+        if name in self.results or name in self.skipped:
+            return self.results.get(name)
+        node = self._nodes[name]
+        kind = node.WhichOneof("op")
+        op = getattr(node, kind)
+        needed = [*node.inputs, *(v for key in ("paired_with", "sites_of") if (v := getattr(op, key, "")))]
+        missing = [n for n in needed if self._result(n) is None]
+        method: Callable[..., Result] | None = getattr(self, f"_{kind}", None)
+        if missing or method is None:
+            self.skipped[name] = f"follows {missing[0]}" if missing else f"{kind} is not computed here"
+            return None
+        try:
+            self.results[name] = method(name, op, *(self.results[n] for n in node.inputs))
+        except NotComputedError as error:
+            self.skipped[name] = str(error)
+        return self.results.get(name)
+
+    def _voxelize(self, _name: str, op: Any, *_inputs: Result) -> Result:
+        shape = tuple(op.spatial_shape)
+        if not shape and op.range_min and op.range_max:
+            cells = zip(op.range_min, op.range_max, op.voxel_size, strict=True)
+            shape = tuple(round((high - low) / size) for low, high, size in cells)
+        if self._features.shape[1] != len(op.features):
+            raise ValueError(
+                f"the model reads {len(op.features)} features, the reference has {self._features.shape[1]}"
+            )
+        return Result(self._features, self._coordinates, shape)
+
+    # Convolutions and pools
+
+    def _deltas(self, op: Any) -> list[tuple[int, ...]]:
+        dilation = self._axes(op.dilation)
+        offsets = tuple(getattr(op, "offsets", ()))
+        if offsets:
+            cells = [tuple(offsets[i : i + self._dimension]) for i in range(0, len(offsets), self._dimension)]
+            return [tuple(d * c for d, c in zip(dilation, cell, strict=True)) for cell in cells]
+        kernel = tuple(op.kernel_size)
+        if getattr(op, "kernel_shape", 0):
+            reach = [
+                tuple(d if i == axis else 0 for i in range(self._dimension))
+                for axis, k in enumerate(kernel)
+                for d in range(-(k // 2), k // 2 + 1)
+                if d
+            ]
+            cells = [(0,) * self._dimension, *reach]
+            return [tuple(d * c for d, c in zip(dilation, cell, strict=True)) for cell in cells]
+        padding = tuple(op.padding)
+        if not padding:
+            is_bounded = op.rule == op_rule_padded(op) or (op.kind == _TRANSPOSED and not getattr(op, "sites_of", ""))
+            centred = [d * (k - 1) // 2 if k % 2 else 0 for k, d in zip(kernel, dilation, strict=True)]
+            padding = (0,) * self._dimension if is_bounded else tuple(centred)
+        steps = list(zip(dilation, padding, strict=True))
+        return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in site_maths.box(kernel)]
+
+    def _axes(self, values: Any, default: int = 1) -> tuple[int, ...]:
+        return tuple(values) or (default,) * self._dimension
+
+    def _place(self, name: str, op: Any, x: Result) -> tuple[Result, _Geometry, bool]:
+        """The output's sites (values unset), the kernel's map and whether the output is its fine side."""
+        sites = _sites(x)
+        if op.kind == _INVERSE:
+            paired = self._geometries[op.paired_with]
+            return paired.fine, paired, True
+        stride, deltas = self._axes(op.stride), self._deltas(op)
+        if op.kind == _SUBMANIFOLD:
+            return x, _Geometry(x, sites, (1,) * self._dimension, deltas), False
+        if op.kind in (_TRANSPOSED, _GENERATIVE):
+            if getattr(op, "sites_of", ""):
+                fine = self.results[op.sites_of]
+            else:
+                made = site_maths.reached(sites, stride, deltas)
+                shape: tuple[int, ...] = ()
+                if op.kind == _TRANSPOSED:
+                    shape = self._transposed_shape(op, x.shape, stride)
+                    made = site_maths.within(made, shape)
+                fine = Result(x.values, made, shape)
+            return fine, _Geometry(fine, sites, stride, deltas), True
+        coarse = self._strided_sites(op, x, sites, stride, deltas)
+        geometry = _Geometry(x, _sites(coarse), stride, deltas)
+        self._geometries[name] = geometry
+        return coarse, geometry, False
+
+    def _transposed_shape(self, op: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+        padding, extra = self._axes(op.padding, 0), self._axes(op.output_padding, 0)
+        sizes = zip(shape, stride, padding, self._axes(op.dilation), op.kernel_size, extra, strict=True)
+        return tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 + e for n, s, p, d, k, e in sizes)
+
+    def _strided_sites(
+        self, op: Any, x: Result, sites: site_maths.Sites, stride: tuple[int, ...], deltas: list[tuple[int, ...]]
+    ) -> Result:
+        if getattr(op, "sites_of", ""):
+            return self.results[op.sites_of]
+        rule = type(op).DESCRIPTOR.fields_by_name["rule"].enum_type.values_by_number[op.rule].name
+        if rule == "RULE_FLOOR":
+            shape = tuple((n - 1) // s + 1 for n, s in zip(x.shape, stride, strict=False))
+            return Result(x.values, site_maths.floored(sites, stride), shape)
+        if rule == "RULE_PADDED":
+            if not x.shape:
+                raise ValueError("RULE_PADDED needs a spatial shape")
+            padding = self._axes(op.padding, 0)
+            sizes = zip(x.shape, padding, self._axes(op.dilation), op.kernel_size, stride, strict=True)
+            shape = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes)
+            return Result(x.values, site_maths.within(site_maths.reaching(sites, stride, deltas), shape), shape)
+        raise NotComputedError(f"{rule} is not computed here")
+
+    def _sparse_conv(self, name: str, op: Any, x: Result) -> Result:
+        out, geometry, is_onto_fine = self._place(name, op, x)
+        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        groups = op.groups or 1
+        y = np.zeros((len(_sites(out)), op.out_channels))
+        cells = site_maths.pairs(_sites(geometry.fine), geometry.coarse, geometry.stride, geometry.deltas)
+        for cell, (fine, coarse) in zip(weight, cells, strict=True):
+            sources, targets = (coarse, fine) if is_onto_fine else (fine, coarse)
+            y[targets] += row_maths.grouped_product(x.values[sources], cell, groups)
+        if op.bias:
+            y += self._tensors[f"{name}.bias"].astype(np.float64)
+        return replace(out, values=y)
+
+    def _pool(self, name: str, op: Any, x: Result) -> Result:
+        out, geometry, is_onto_fine = self._place(name, op, x)
+        parts = []
+        cells = site_maths.pairs(_sites(geometry.fine), geometry.coarse, geometry.stride, geometry.deltas)
+        for fine, coarse in cells:
+            parts.append((coarse, fine) if is_onto_fine else (fine, coarse))
+        sources = np.concatenate([p[0] for p in parts])
+        targets = np.concatenate([p[1] for p in parts])
+        values = row_maths.reduced(x.values[sources], targets, len(_sites(out)), _reduce(op))
+        return replace(out, values=values)
+
+    # Rows
+
+    def _batch_norm(self, name: str, op: Any, x: Result) -> Result:
+        weight, bias, mean, variance = (
+            self._tensors[f"{name}.{part}"].astype(np.float64)
+            for part in ("weight", "bias", "running_mean", "running_var")
+        )
+        scale = weight / np.sqrt(variance + (op.epsilon if op.HasField("epsilon") else 1e-5))
+        shift = bias - mean * scale
+        if x.sites is None and x.values.ndim == 4:
+            return replace(x, values=x.values * scale[:, None, None] + shift[:, None, None])
+        return replace(x, values=x.values * scale + shift)
+
+    def _instance_norm(self, name: str, op: Any, x: Result) -> Result:
+        return self._sample_norm(name, op, x, x.values.shape[1])
+
+    def _group_norm(self, name: str, op: Any, x: Result) -> Result:
+        return self._sample_norm(name, op, x, op.num_groups)
+
+    def _sample_norm(self, name: str, op: Any, x: Result, num_groups: int) -> Result:
+        epsilon = op.epsilon if op.HasField("epsilon") else 1e-5
+        y = row_maths.sample_normalized(x.values, _sites(x)[:, 0], num_groups, epsilon)
+        if op.affine:
+            y = y * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+        return replace(x, values=y)
+
+    def _linear(self, name: str, op: Any, x: Result) -> Result:
+        y = x.values @ self._tensors[f"{name}.weight"].astype(np.float64).T
+        return replace(x, values=y + self._tensors[f"{name}.bias"] if op.bias else y)
+
+    def _activation(self, _name: str, op: Any, x: Result) -> Result:
+        values = type(op).DESCRIPTOR.fields_by_name["function"].enum_type.values_by_number
+        slope = op.negative_slope if op.HasField("negative_slope") else 0.01
+        return replace(x, values=row_maths.activated(x.values, values[op.function].name, slope))
+
+    def _add(self, _name: str, op: Any, a: Result, b: Result) -> Result:
+        a, b = self._on_same_sites(op, a, b)
+        return replace(a, values=a.values + b.values)
+
+    def _concat(self, _name: str, op: Any, *parts: Result) -> Result:
+        parts = tuple(self._on_same_sites(op, *parts))
+        return replace(parts[0], values=np.concatenate([p.values for p in parts], axis=1))
+
+    def _on_same_sites(self, op: Any, *parts: Result) -> list[Result]:
+        if parts[0].sites is None:
+            return list(parts)
+        sites = _sites(parts[0])
+        if op.sites == 2:  # SITES_UNION
+            sites = site_maths.unique(np.concatenate([_sites(p) for p in parts]))
+        aligned = []
+        for part in parts:
+            rows = site_maths.rows_of(_sites(part), sites)
+            if op.sites != 2 and ((rows < 0).any() or len(_sites(part)) != len(sites)):
+                raise ValueError("the inputs have other sites")
+            values = np.where(rows[:, None] >= 0, part.values[rows], 0)
+            aligned.append(replace(part, values=values, sites=sites))
+        return aligned
+
+    def _argmax(self, _name: str, _op: Any, x: Result) -> Result:
+        return replace(x, values=x.values.argmax(axis=1)[:, None])
+
+    def _voxel_to_point(self, _name: str, _op: Any, x: Result, voxels: Result) -> Result:
+        rows = site_maths.rows_of(_sites(x), _sites(voxels))
+        return replace(voxels, values=x.values[rows])
+
+    def _global_pool(self, _name: str, op: Any, x: Result) -> Result:
+        return Result(row_maths.reduced(x.values, _sites(x)[:, 0], self._num_samples, _reduce(op)))
+
+    def _broadcast(self, _name: str, op: Any, x: Result, samples: Result) -> Result:
+        rows = samples.values[_sites(x)[:, 0]]
+        name = type(op).DESCRIPTOR.fields_by_name["function"].enum_type.values_by_number[op.function].name
+        if name == "FUNCTION_CONCAT":
+            return replace(x, values=np.concatenate([x.values, rows], axis=1))
+        return replace(x, values=x.values + rows if name == "FUNCTION_ADD" else x.values * rows)
+
+    def _crop(self, _name: str, op: Any, x: Result) -> Result:
+        at = _sites(x)[:, 1:]
+        keep = np.ones(len(at), bool)
+        if op.lower_bound:
+            keep &= (at >= np.asarray(op.lower_bound)).all(axis=1)
+        if op.upper_bound:
+            keep &= (at < np.asarray(op.upper_bound)).all(axis=1)
+        return replace(x, values=x.values[keep], sites=_sites(x)[keep])
+
+    def _prune(self, _name: str, op: Any, x: Result, scores: Result) -> Result:
+        rows = site_maths.rows_of(_sites(scores), _sites(x))
+        keep = scores.values[rows, 0] > op.threshold
+        return replace(x, values=x.values[keep], sites=_sites(x)[keep])
+
+    # Images
+
+    def _to_bev(self, _name: str, _op: Any, x: Result) -> Result:
+        if len(x.shape) != 3:
+            raise ValueError("to_bev needs a spatial shape of 3 axes")
+        columns, height, depth = x.shape
+        image = np.zeros((self._num_samples, x.values.shape[1], depth, height, columns))
+        sample, at_x, at_y, at_z = _sites(x).T
+        image[sample, :, at_z, at_y, at_x] = x.values
+        return Result(image.reshape(self._num_samples, -1, height, columns))
+
+    def _conv2d(self, name: str, op: Any, x: Result) -> Result:
+        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        y = row_maths.conv2d(
+            x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.dilation, 1), op.groups or 1
+        )
+        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+
+    def _conv_transpose2d(self, name: str, op: Any, x: Result) -> Result:
+        weight = self._tensors[f"{name}.weight"].astype(np.float64)
+        y = row_maths.conv_transpose2d(
+            x.values, weight, _two(op.stride, 1), _two(op.padding, 0), _two(op.output_padding, 0)
+        )
+        return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
+
+
+_SUBMANIFOLD, _INVERSE, _TRANSPOSED, _GENERATIVE = 1, 3, 4, 5  # of SparseConv.Kind
+
+
+def op_rule_padded(op: Any) -> int:
+    """RULE_PADDED's number, by the message's own enum."""
+    number: int = type(op).DESCRIPTOR.fields_by_name["rule"].enum_type.values_by_name["RULE_PADDED"].number
+    return number
+
+
+def _sites(result: Result) -> site_maths.Sites:
+    if result.sites is None:
+        raise ValueError("rows of sites are needed")
+    return result.sites
+
+
+def _reduce(op: Any) -> str:
+    name: str = type(op).DESCRIPTOR.fields_by_name["reduce"].enum_type.values_by_number[op.reduce].name
+    return name.removeprefix("REDUCE_")
+
+
+def _two(values: Any, default: int) -> tuple[int, int]:
+    listed = tuple(values) or (default,)
+    return listed[0], listed[-1]

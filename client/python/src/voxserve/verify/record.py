@@ -1,0 +1,101 @@
+"""voxserve.record: writes what a user's own module computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxserve.verify.reference import Reference, Rows
+from voxserve.verify.sparse_tensors import coordinates_of, features_of, kind_of, named
+
+
+def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, intermediates: bool = True) -> Reference:
+    """Runs module(inputs) and writes its inputs and outputs for `python -m voxserve.verify`.
+
+    module: a torch.nn.Module in evaluation mode, with its own library, on any device.
+    inputs: what it is called with; a tuple is several arguments. They hold one sparse tensor, or tensors that the
+        module makes one of.
+    intermediates: writes what the module's parts return as well, so that the first one that deviates can be named.
+    """
+    import torch
+
+    if module.training:
+        raise ValueError("the module is in training mode: call module.eval() before it is recorded")
+    recorder = _Recorder()
+    for value in inputs if isinstance(inputs, tuple) else (inputs,):
+        recorder.see(value)
+    hooks = [part.register_forward_pre_hook(recorder.before) for part in module.modules()]
+    if intermediates:
+        names = {id(part): name for name, part in module.named_modules() if name}
+        hooks += [part.register_forward_hook(recorder.after(names[id(part)])) for part in module.modules()
+                  if id(part) in names]  # fmt: skip
+    try:
+        with torch.no_grad():
+            result = module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if recorder.input is None:
+        raise ValueError("the inputs have no sparse tensor, and the module's parts are given none")
+    outputs = {name: rows for name, value in named(result) if (rows := recorder.rows(value)) is not None}
+    if not outputs:
+        raise ValueError("the module returns no tensor")
+    reference = Reference(recorder.input, outputs, recorder.modules)
+    reference.write(path)
+    return reference
+
+
+class _Recorder:
+    """Keeps results, and knows which tensors are rows of which sites: a layer of features keeps their order."""
+
+    def __init__(self) -> None:
+        self.input: Rows | None = None
+        self.modules: dict[str, Rows] = {}
+        self._coordinates: dict[int, Any] = {}  # by the identity of a tensor of features
+        self._alive: list[Any] = []  # so that no identity is used twice
+        self._calls: dict[str, int] = {}
+
+    def see(self, value: Any) -> None:
+        """Remembers a sparse tensor's sites; the first one is the input."""
+        if not kind_of(value):
+            return
+        features, coordinates = features_of(value), coordinates_of(value)
+        self._know(features, coordinates)
+        if self.input is None:
+            self.input = Rows(_values(features), coordinates)
+
+    def _know(self, features: Any, coordinates: Any) -> None:
+        self._coordinates[id(features)] = coordinates
+        self._alive.append(features)
+
+    def before(self, _module: Any, args: Any) -> None:
+        for value in args:
+            self.see(value)
+
+    def after(self, name: str) -> Any:
+        def hook(_module: Any, args: Any, result: Any) -> None:
+            self._calls[name] = self._calls.get(name, 0) + 1
+            features = features_of(result)
+            known = self._coordinates.get(id(args[0])) if args else None
+            if known is not None and not kind_of(result) and getattr(features, "shape", (0,))[:1] == (len(known),):
+                self._know(features, known)
+            rows = self.rows(result)
+            if rows is not None:
+                self.modules[name if self._calls[name] == 1 else f"{name}#{self._calls[name]}"] = rows
+
+        return hook
+
+    def rows(self, value: Any) -> Rows | None:
+        """A copy of a tensor's values, with its sites where they are known; None of anything else."""
+        self.see(value)
+        features = features_of(value)
+        if not hasattr(features, "detach"):
+            return None
+        return Rows(_values(features), self._coordinates.get(id(features)))
+
+
+def _values(tensor: Any) -> Any:
+    values = tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
+    return np.array(values.cpu().numpy())

@@ -1,0 +1,85 @@
+"""Sites and which of them a kernel's cell pairs, by lists and search. Slow and plain: what results are held against.
+
+Sites are int64 [N, 1 + D]: the sample, then the coordinates in their level's own units.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Sites = npt.NDArray[np.int64]
+Values = npt.NDArray[Any]
+
+
+def box(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
+    """Cells of a kernel, the last axis fastest."""
+    return list(itertools.product(*map(range, kernel_size)))
+
+
+def unique(sites: Values) -> Sites:
+    """Each site once, ascending."""
+    sites = np.asarray(sites, np.int64)
+    return np.unique(sites, axis=0) if len(sites) else sites
+
+
+def rows_of(sites: Values, wanted: Values) -> npt.NDArray[np.int64]:
+    """The row of each wanted site, -1 where there is none."""
+    sites, wanted = np.asarray(sites, np.int64), np.asarray(wanted, np.int64)
+    if not len(sites) or not len(wanted):
+        return np.full(len(wanted), -1, np.int64)
+    _, inverse = np.unique(np.concatenate([sites, wanted]), axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    found = np.full(inverse.max() + 1, -1, np.int64)
+    found[inverse[: len(sites)]] = np.arange(len(sites))
+    return found[inverse[len(sites) :]]
+
+
+def moved(sites: Values, stride: Sequence[int], delta: Sequence[int]) -> Sites:
+    """stride * site + delta."""
+    result = np.array(sites, np.int64)
+    result[:, 1:] = result[:, 1:] * np.asarray(stride, np.int64) + np.asarray(delta, np.int64)
+    return result
+
+
+def floored(sites: Values, stride: Sequence[int]) -> Sites:
+    """Sites floor(c / stride), each once."""
+    result = np.array(sites, np.int64)
+    result[:, 1:] //= np.asarray(stride, np.int64)
+    return unique(result)
+
+
+def reaching(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
+    """Sites o with stride * o = site - delta for some site and delta, each once."""
+    step, parts = np.asarray(stride, np.int64), [np.zeros((0, np.shape(sites)[1]), np.int64)]
+    for delta in deltas:
+        at = moved(sites, [1] * len(step), [-d for d in delta])
+        at = at[(at[:, 1:] % step == 0).all(axis=1)]
+        at[:, 1:] //= step
+        parts.append(at)
+    return unique(np.concatenate(parts))
+
+
+def reached(sites: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]) -> Sites:
+    """Sites stride * site + delta, each once."""
+    return unique(np.concatenate([moved(sites, stride, delta) for delta in deltas]))
+
+
+def within(sites: Sites, shape: Sequence[int]) -> Sites:
+    """The sites with 0 <= c < shape."""
+    inside: Sites = sites[((sites[:, 1:] >= 0) & (sites[:, 1:] < np.asarray(shape))).all(axis=1)]
+    return inside
+
+
+def pairs(
+    fine: Values, coarse: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """For each delta the rows (fine, coarse) with fine = stride * coarse + delta."""
+    for delta in deltas:
+        rows = rows_of(fine, moved(coarse, stride, delta))
+        (there,) = np.nonzero(rows >= 0)
+        yield rows[there], there

@@ -1,0 +1,294 @@
+"""Traced networks against what their modules compute: by NumPy from the model's text, and by the server."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import serving
+from google.protobuf import text_format
+
+import voxserve
+from voxserve import wire
+from voxserve.export import ExportError, PointFeature, Points, from_torch
+from voxserve.verify.__main__ import main as verify
+from voxserve.verify.compare import Comparison, Model
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import traced_networks as networks  # noqa: E402
+from traced_networks import load, made  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("stand_in_libraries")
+TOLERANCE = 1e-5  # of the largest magnitude: float32 in torch, float64 in NumPy
+
+
+SCORED = ("spconv-zyx", "spconv-xyz", "torchsparse", "minkowski")
+ALL = (*SCORED, "spconv-detector", "minkowski-generator")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_round_trip(tmp_path: Path, kind: str) -> None:
+    module, example, options = made(kind)
+    exported = from_torch(module, example, **options)
+    reference = voxserve.record(module, example, tmp_path / "reference.npz")
+    exported.write(tmp_path / "model")
+    comparison = Comparison(Model.read(tmp_path / "model"), reference)
+    assert comparison.skipped == {}
+    outputs, modules = comparison.outputs(), comparison.modules()
+    assert list(outputs) == list(exported.outputs) == (["image", "up"] if kind == "spconv-detector" else ["output"])
+    for name, deviation in (*outputs.items(), *modules):
+        assert deviation.is_within(TOLERANCE), f"{name}: {deviation}"
+        assert deviation.magnitude > 0.1, name
+    assert len(modules) > 4
+    assert {name for name, _ in modules} <= set(exported.modules)
+    assert exported.network.has_outputs == (kind in SCORED)
+
+
+@pytest.mark.integration
+def test_the_server_computes_the_same(tmp_path: Path) -> None:
+    for kind in SCORED:
+        module, example, options = made(kind)
+        from_torch(module, example, **options).write(tmp_path / "models" / kind)
+        voxserve.record(module, example, tmp_path / f"{kind}.npz")
+    with serving(tmp_path / "models", tmp_path / "log") as address:
+        for kind in SCORED:
+            folder, reference = str(tmp_path / "models" / kind), str(tmp_path / f"{kind}.npz")
+            assert verify([folder, reference, "--address", address]) == 0, kind
+
+
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((3, 1, 2), 1, 1), (3, 2, 1), ((2, 2, 2), 2, 1), (3, 1, 2)])
+def test_the_minkowski_stand_in_by_loops(kernel: Any, stride: int, dilation: int) -> None:
+    engine, coordinates = load("MinkowskiEngine"), networks.sites(5, (4, 5, 3), 1)
+    layer = engine.MinkowskiConvolution(2, 3, kernel_size=kernel, stride=stride, dilation=dilation, dimension=3)
+    x = engine.SparseTensor(networks.features(coordinates, 2), coordinates=coordinates)
+    y = layer(x)
+    size = kernel if isinstance(kernel, tuple) else (kernel,) * 3
+    rows = {tuple(site): i for i, site in enumerate(coordinates.tolist())}
+    expected = {(0, *(stride * (v // stride) for v in site[1:])) for site in rows}
+    assert {tuple(site) for site in y.C.tolist()} == expected
+    for site, values in zip(y.C.tolist(), y.F.detach().numpy(), strict=True):
+        total = np.zeros(3)
+        for k, (z, j, i) in enumerate(itertools.product(range(size[2]), range(size[1]), range(size[0]))):
+            step = [d - (n // 2 if n % 2 else 0) for d, n in zip((i, j, z), size, strict=True)]
+            at = (0, *(v + dilation * s for v, s in zip(site[1:], step, strict=True)))
+            if at in rows:
+                total += x.F[rows[at]].numpy() @ layer.kernel[k].detach().numpy()
+        np.testing.assert_allclose(values, total, rtol=1e-5, atol=1e-5)
+
+
+def test_stand_ins_have_the_versions_that_they_stand_in_for() -> None:
+    assert [load(n).__version__ for n in ("spconv", "torchsparse", "MinkowskiEngine")] == ["2.3.8", "2.1.0", "0.5.4"]
+
+
+def test_nodes_have_the_modules_names() -> None:
+    module, example, options = made("spconv-zyx")
+    exported = from_torch(module, example, **options)
+    model = text_format.Parse(exported.network.to_textproto(), wire.Model())
+    names = [node.name for node in model.nodes]
+    assert {"stem.conv1", "stem.bn1", "stem.relu", "stem.add", "stem.relu.2", "down.0", "up", "head.3"} <= set(names)
+    assert exported.modules["stem"] == exported.modules["stem.relu#2"] == "stem.relu.2"
+    down = next(node.sparse_conv for node in model.nodes if node.name == "down.0")
+    assert (list(down.kernel_size), list(down.stride), list(down.padding)) == ([3, 2, 3], [1, 2, 2], [1, 0, 1])
+    assert list(model.nodes[0].voxelize.range_max) == [11, 9, 10]
+    assert [f.name for f in model.nodes[0].voxelize.features] == ["f0", "f1", "f2", "f3"]
+
+
+def test_points_become_voxels_as_said() -> None:
+    module, example, options = made("spconv-zyx")
+    features = tuple(PointFeature(n, "m") for n in ("x", "y", "z", "intensity"))
+    points = Points((0.5,) * 3, features, "FLOOR", "RANGE", "MEAN", (0, 0, 0), (5.5, 4.5, 4.5), 5)
+    voxelize = text_format.Parse(
+        from_torch(module, example, points=points, **options).network.to_textproto(), wire.Model()
+    ).nodes[0].voxelize  # fmt: skip
+    assert (list(voxelize.spatial_shape), voxelize.max_points_per_voxel) == ([11, 9, 10], 5)
+    for bad, message in (
+        (Points((0.5,) * 3, features[:3], origin="RANGE", range_min=(0,) * 3, range_max=(5,) * 3), "3 features"),
+        (Points((0.5,) * 3, features), r"spatial shape \[11, 9, 10\]: points needs origin='RANGE'"),
+        (Points((0.5,) * 3, features, origin="RANGE", range_min=(0,) * 3, range_max=(9,) * 3), r"range has \[18, 18"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            from_torch(module, example, points=bad, **options)
+
+
+# What is refused
+
+
+class Wrapped(torch.nn.Module):
+    """A network and a function of its scores."""
+
+    def __init__(self, inner: Any, function: Any) -> None:
+        super().__init__()
+        self.inner, self.function = inner, function
+        self.late = torch.nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        return self.late(self.function(self.inner(x)))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda y: y.softmax(-1), "'softmax' is not in the model format"),
+        (lambda y: y * y, "element-wise product"),
+        (lambda y: torch.nn.functional.layer_norm(y, (5,)), "'layer_norm' is not"),
+        (lambda y: y @ y.T, "Tensor.T of traced features"),
+        (lambda y: torch.nn.functional.prelu(y, torch.ones(1)), "'prelu' is not"),
+        (lambda y: y.exp(), "'exp' is not"),
+        (lambda y: y[y[:, 0] > 0], "a mask|flat|one channel"),
+        (lambda y: torch.nn.functional.gelu(y, approximate="tanh"), "tanh approximation"),
+        (lambda y: torch.cat([y, torch.ones(len(y), 1)], 1), "does not come from them"),
+        (lambda y: y + torch.ones_like(y), r"not a value a channel"),
+        (lambda y: torch.cat([y, y], 0), "along dimension 0"),
+        (lambda y: y[:, :2].relu_(), "changes a view"),
+        (lambda y: torch.cat([y[:, :2], y.relu_()], 1), "a tensor that has views"),
+        (lambda y: torch.nn.functional.relu(y[:, :2], inplace=True), "changes a view"),
+        (lambda y: torch.zeros(len(y), 5).add_(y), "not traced|does not come"),
+        (lambda y: y.clamp(0, 1), "'clamp' to 0..1"),
+        (lambda y: y / y.norm(dim=1, keepdim=True), "'norm' is not"),
+        (lambda y: torch.nn.functional.dropout(y), "dropout is in training mode"),
+        (lambda y: y.numpy(), "'numpy' is not"),
+    ],
+)
+def test_what_the_format_does_not_have_is_refused_with_its_line(function: Any, message: str) -> None:
+    inner, example, options = made("spconv-zyx")
+    module = Wrapped(inner, function).eval()
+    with pytest.raises(ExportError, match=message) as caught:
+        from_torch(module, example, **options)
+    text = str(caught.value)
+    assert re.search(rf"{Path(__file__).name}:\d+: ", text), text
+    assert "cut='inner'" in text
+    exported = from_torch(module, example, cut="inner", **options)
+    assert exported.outputs == {"output": "inner.head.3"}
+
+
+def test_a_cut_keeps_what_it_needs() -> None:
+    module, example, options = made("spconv-zyx")
+    exported = from_torch(module, example, cut="stem", **options)
+    assert "down.0" not in exported.network.names
+    assert exported.network.has_outputs
+    assert not from_torch(module, example, cut="down", **options).network.has_outputs
+    with pytest.raises(ValueError, match="cut is 'nowhere', which is no module"):
+        from_torch(module, example, cut="nowhere", **options)
+
+
+def test_training_mode_is_refused() -> None:
+    module, example, options = made("spconv-zyx")
+    module.stem.bn1.train()
+    with pytest.raises(ExportError, match=r"stem\.bn1 in training mode: call module.eval\(\)"):
+        from_torch(module, example, **options)
+
+
+def test_spconv_needs_its_axes() -> None:
+    module, example, _ = made("spconv-zyx")
+    with pytest.raises(ExportError, match="does not say which axis is which"):
+        from_torch(module, example)
+    with pytest.raises(ValueError, match="axes is 'zzz'"):
+        from_torch(module, example, axes="zzz")
+    module, example, _ = made("spconv-detector")
+    with pytest.raises(ExportError, match="say axes='zyx'"):
+        from_torch(module, example, axes="xyz")
+
+
+def test_layers_that_are_not_served_are_refused() -> None:
+    spconv, spnn, engine = load("spconv.pytorch"), load("torchsparse.nn"), load("MinkowskiEngine")
+    of_spconv, of_torchsparse = networks.spconv_example(spconv), networks.torchsparse_example(load("torchsparse"))
+    of_minkowski = networks.minkowski_example(engine)
+    custom = engine.KernelGenerator(
+        region_type=engine.RegionType.CUSTOM, region_offsets=torch.tensor([[0, 0, 0]]), stride=2,
+        kernel_size=3, dimension=3)  # fmt: skip
+    for module, example, message in (
+        (spconv.SparseConvTranspose3d(4, 5, 3, dilation=2), of_spconv, "transposed convolution with a dilation"),
+        (engine.MinkowskiPReLU(), of_minkowski, "'prelu' is not"),
+        (engine.MinkowskiELU(), of_minkowski, "'elu' is not"),
+        (engine.MinkowskiSoftmax(dim=1), of_minkowski, "'softmax' is not"),
+        (engine.MinkowskiConvolution(4, 5, kernel_generator=custom, dimension=3), of_minkowski, "listed offsets"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            from_torch(torch.nn.Sequential(module).eval(), example, **({"axes": "zyx"} if example is of_spconv else {}))
+    for module in (spnn.Conv3d(4, 5, 3, stride=2), spnn.Conv3d(4, 5, 3, dilation=2), spnn.Conv3d(4, 5, 2)):
+        with pytest.raises(NotImplementedError, match="stand-in for torchsparse has odd kernels"):
+            from_torch(torch.nn.Sequential(module).eval(), of_torchsparse)
+    with pytest.raises(NotImplementedError, match=r"no spconv\.pytorch\.SparseGlobalAvgPool: install the library"):
+        spconv.SparseGlobalAvgPool()
+
+
+def test_examples_that_say_too_little_or_too_much() -> None:
+    module, example, options = made("spconv-zyx")
+    for bad in ({"name": "x"}, {"a": torch.zeros(3, 2), "b": torch.zeros(3, 2)}):
+        with pytest.raises(ExportError, match=r"the example has \d tensors of features, and it needs one"):
+            from_torch(module, bad, **options)
+    with pytest.raises(ExportError, match="returns nothing that was computed"):
+        from_torch(Wrapped(module, lambda _: torch.zeros(3)).eval(), example, **options)
+    with pytest.raises(ExportError, match="output is 'boxes', the module returns output"):
+        from_torch(module, example, output="boxes", **options)
+
+
+def test_a_constant_that_may_depend_on_the_example_is_named() -> None:
+    inner, example, options = made("spconv-zyx")
+    module = Wrapped(inner, lambda y: y + example.indices.float().mean(0)[:1]).eval()
+    with pytest.warns(UserWarning, match=r"a tensor \[1\] that is no parameter or buffer is stored"):
+        exported = from_torch(module, example, **options)
+    assert len(exported.warnings) == 1
+
+
+@pytest.mark.parametrize("change", [
+    lambda y: torch.nn.ReLU(inplace=True)(y),
+    lambda y: torch.nn.functional.leaky_relu(y, 0.3, inplace=True),
+    lambda y: y.mul_(2),
+    lambda y: y.add_(y.sigmoid()),
+])  # fmt: skip
+def test_what_changes_features_in_place_changes_them_for_all(tmp_path: Path, change: Any) -> None:
+    inner, example, options = made("spconv-zyx")
+
+    def function(y: Any) -> Any:
+        z = change(y)
+        return torch.cat([z, y + z.tanh()], 1)
+
+    module = Wrapped(inner, function).eval()
+    from_torch(module, example, **options).write(tmp_path / "model")
+    reference = voxserve.record(module, example, tmp_path / "r.npz", intermediates=False)
+    deviation = Comparison(Model.read(tmp_path / "model"), reference).outputs()["output"]
+    assert deviation.is_within(TOLERANCE), deviation
+
+
+@pytest.mark.parametrize(("axes", "shape"), [("yx", (9, 8)), ("xy", (9, 8)), ("x", (200,)), ("tzyx", (4, 5, 3, 4))])
+def test_networks_of_other_dimensions(tmp_path: Path, axes: str, shape: tuple[int, ...]) -> None:
+    spconv, dimension = load("spconv.pytorch"), len(shape)
+    kernel, stride = (3, 2, 1, 3)[:dimension], (2, 1, 2, 1)[:dimension]
+    layers = spconv.SparseSequential(
+        getattr(spconv, f"SubMConv{dimension}d")(4, 5, 3),
+        getattr(spconv, f"SparseConv{dimension}d")(5, 6, kernel, stride, indice_key="down"),
+        getattr(spconv, f"SparseInverseConv{dimension}d")(6, 5, kernel, "down"),
+    )
+    coordinates = networks.sites(6, shape)
+    example = spconv.SparseConvTensor(networks.features(coordinates), coordinates, list(shape), 2)
+    module = networks.randomize(layers)
+    from_torch(module, example, axes=axes).write(tmp_path / "model")
+    comparison = Comparison(Model.read(tmp_path / "model"), voxserve.record(module, example, tmp_path / "r.npz"))
+    for name, deviation in (*comparison.outputs().items(), *comparison.modules()):
+        assert deviation.is_within(TOLERANCE), f"{name}: {deviation}"
+
+
+def test_a_dict_of_tensors_is_an_example() -> None:
+    spconv, (module, example, options) = load("spconv.pytorch"), made("spconv-zyx")
+
+    class Batched(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, batch: Any) -> Any:
+            x = spconv.SparseConvTensor(batch["feat"], batch["coords"].int(), example.spatial_shape, 2)
+            return {"logits": self.network(x)[batch["inverse"]], "coords": batch["coords"]}
+
+    rows = torch.tensor([0, 0, 3, 1])
+    batch = {"feat": example.features, "coords": example.indices, "inverse": rows}
+    exported = from_torch(Batched().eval(), batch, **options)
+    assert exported.outputs == {"logits": "network.head.3"}
+    assert exported.network.has_outputs
+    two = {**batch, "center": torch.zeros(4, 3)}
+    assert from_torch(Batched().eval(), two, features="feat", **options).outputs == exported.outputs
