@@ -326,18 +326,17 @@ class InferStreamCall final : public Call {
 
   // ---- the stream's end
 
-  // Ends the stream when the frames that it took are answered. The first end counts.
-  void Fail(const absl::Status& status) { FailFirst(status); }
-  // The same. False where the stream had its end.
-  bool FailFirst(const absl::Status& status) {
+  // Ends the stream when the frames that it took are answered. The first end counts, in the metric before any client
+  // can see it.
+  void Fail(const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return false;
+      if (end_.has_value()) return;
+      if (ReasonOf(status) == error_reason::kStreamIdle) parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
       end_ = status;
     }
     TelemetryOf("").Fail(status);
     Advance();
-    return true;
   }
 
   // ---- what is under way
@@ -422,12 +421,11 @@ class InferStreamCall final : public Call {
       is_silent = SilenceEnds() <= absl::Now();
     }
     if (is_silent) {
-      const bool is_end = FailFirst(WithReason(
+      Fail(WithReason(
           absl::DeadlineExceededError(
               session == nullptr ? absl::StrCat("no config came within ", absl::FormatDuration(parts().times.config))
                                  : absl::StrCat("no frame came within ", absl::FormatDuration(parts().times.silence))),
           error_reason::kStreamIdle));
-      if (is_end) parts().metrics->OnCallEndedEarly(error_reason::kStreamIdle);
     }
     if (session != nullptr) session->ExpireDue();
     Advance();
