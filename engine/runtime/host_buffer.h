@@ -7,9 +7,8 @@
 //   for (slice : slices) buffer.Write(begin, slice);
 //   buffer.FinishWrites();
 //
-// - Ownership: it owns its memory, or has it of a pool, which gets it back when the buffer ends. Moves, does not copy.
-// A
-//   default one is empty.
+// - Ownership: it owns its memory, or a pool lends it, which gets it back when the buffer ends. It moves and does not
+//   copy. A default one is empty.
 // - Threads: not thread-safe while it is written; any thread may read it, or end it, after that.
 
 #include <cstdint>

@@ -20,14 +20,33 @@ void FreePinned(char* data) {
   }
 }
 
+namespace {
+
+// Makes a device current for a while. The calls that follow say what is wrong with it.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    cudaGetDevice(&before_);
+    cudaSetDevice(device);
+  }
+  ~CurrentDevice() { cudaSetDevice(before_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace
+
 PinnedPool::Source PinnedSource(int device) {
   return {.allocate = [device](int64_t bytes) -> absl::StatusOr<char*> {
-            RETURN_IF_CUDA_ERROR(cudaSetDevice(device));
+            const CurrentDevice current(device);
             return AllocatePinned(bytes);
           },
           .free =
               [device](char* data) {
-                cudaSetDevice(device);  // FreePinned logs what is wrong with it
+                const CurrentDevice current(device);
                 FreePinned(data);
               }};
 }

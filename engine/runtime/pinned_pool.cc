@@ -25,18 +25,21 @@ PinnedPool::~PinnedPool() {
 
 absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
   if (bytes < kMinBytes || bytes > kMaxBytes) return HostBuffer::Create(bytes);
+  const bool is_of_stream = life == BufferLife::kStream;
   HostBuffer pinned;
   {
     absl::MutexLock lock(&mutex_);
     Shelf& shelf = ShelfOf(bytes);
-    const bool is_of_stream = life == BufferLife::kStream;
     const bool may_pin = !is_of_stream || stream_bytes_ + shelf.buffer_bytes <= options_.max_bytes / 2;
-    if (!may_pin) return HostBuffer::Create(bytes);
-    shelf.most_out = std::max(shelf.most_out, ++shelf.num_out);
-    pinned.pool_ = shared_from_this();
-    pinned.life_ = life;
-    pinned.size_ = bytes;
-    if (!shelf.ready.empty()) {
+    if (may_pin) shelf.most_out = std::max(shelf.most_out, shelf.num_out + 1);
+    const bool is_pinned = may_pin && !shelf.ready.empty();
+    if (is_pinned || !is_of_stream) {
+      ++shelf.num_out;
+      pinned.pool_ = shared_from_this();
+      pinned.life_ = life;
+      pinned.size_ = bytes;
+    }
+    if (is_pinned) {
       pinned.data_ = shelf.ready.back();
       pinned.is_pinned_ = true;
       shelf.ready.pop_back();
@@ -44,8 +47,10 @@ absl::StatusOr<HostBuffer> PinnedPool::Take(int64_t bytes, BufferLife life) {
       return pinned;
     }
   }
-  // The pool hears of the end of this one too, and so knows how many are out at once.
   ASSIGN_OR_RETURN(HostBuffer ordinary, HostBuffer::Create(bytes));
+  // A stream keeps its ordinary memory for long, and needs no page-locked memory for it meanwhile. The pool hears of
+  // the end of all others, and so knows how many are out at once.
+  if (is_of_stream) return ordinary;
   pinned.data_ = std::exchange(ordinary.data_, nullptr);
   return pinned;
 }
@@ -78,8 +83,10 @@ std::vector<char*> PinnedPool::RemoveUnwanted() {
   const bool is_new_turn = ++num_adjusts_ == kMemoryOfAdjusts;
   if (is_new_turn) num_adjusts_ = 0;
   std::vector<char*> unwanted;
+  int64_t left = kStepBytes;
   for (Shelf& shelf : shelves_) {
-    while (shelf.num_buffers > shelf.num_wanted() && !shelf.ready.empty()) {
+    while (left >= shelf.buffer_bytes && shelf.num_buffers > shelf.num_wanted() && !shelf.ready.empty()) {
+      left -= shelf.buffer_bytes;
       unwanted.push_back(shelf.ready.back());
       shelf.ready.pop_back();
       --shelf.num_buffers;

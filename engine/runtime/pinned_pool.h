@@ -4,15 +4,16 @@
 // received. Page-locking takes milliseconds and holds up the GPU's driver, so no request waits for it:
 //
 // - Take hands out a buffer that is ready, else ordinary memory.
-// - Adjust makes and frees buffers, in the background. It is called once a second. Of each size it keeps as many as
-//   were out at once in the last half a minute, and forgets that most within a minute.
+// - Adjust makes and frees buffers, in the background. It is called once a second. It keeps as many of each size as
+// were
+//   out at once in the last half a minute, and forgets that most within a minute.
 // - Sizes are powers of two from 64 KiB to 64 MiB. A smaller or larger cloud gets ordinary memory.
 // - Bounds: max_bytes in all, and what the MemoryBudget grants (Use::kPinned), in use or not. Whoever holds a cloud for
 //   a client counts its bytes besides. What streams keep takes half at most, so that requests always find some.
 // - A buffer that comes back is handed out again at once: whoever copies from it asynchronously keeps it until the copy
 //   has ended.
 // - Threads: thread-safe, but that calls of Adjust do not overlap. Nothing waits but Adjust and the destructor.
-// - Lifetime: its buffers keep it alive. The budget outlives it.
+// - Lifetime: its buffers keep it alive, and the thread that ends the last one frees the rest. The budget outlives it.
 
 #include <algorithm>
 #include <array>
@@ -36,7 +37,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   static constexpr int64_t kMaxBytes = int64_t{64} << 20;
   // Calls of Adjust after which a size's most is forgotten, at the latest after twice as many.
   static constexpr int kMemoryOfAdjusts = 30;
-  // The most that one Adjust page-locks: a call ends within some 50 ms.
+  // The most that one Adjust page-locks, and the most that it frees: a call ends within some 50 ms.
   static constexpr int64_t kStepBytes = int64_t{64} << 20;
 
   // Where page-locked memory comes from: CUDA (pinned_memory.h).

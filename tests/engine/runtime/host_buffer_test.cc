@@ -73,6 +73,11 @@ TEST(HostBufferTest, MovesItsMemory) {
   EXPECT_EQ(second.bytes(), "");
 }
 
+TEST(HostBufferTest, MoreMemoryThanThereIsIsRefused) {
+  const absl::StatusOr<HostBuffer> buffer = HostBuffer::Create(int64_t{1} << 60);
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted) << buffer.status();
+}
+
 TEST(HostBufferTest, PinnedMemoryHoldsWhatIsWrittenInPiecesOfAnySize) {
   support::FakePinnedMemory memory;
   const auto pool = PinnedPool::Create({.source = memory.Source()});

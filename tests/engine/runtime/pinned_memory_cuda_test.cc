@@ -20,7 +20,7 @@ class PinnedMemoryTest : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT(support::Device::kCuda); }
 
-  // What CUDA takes the memory for.
+  // CUDA takes the memory for this.
   static cudaMemoryType TypeOf(const char* data) {
     cudaPointerAttributes attributes{};
     EXPECT_EQ(cudaPointerGetAttributes(&attributes, data), cudaSuccess);

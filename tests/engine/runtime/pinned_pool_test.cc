@@ -111,6 +111,31 @@ TEST_F(PinnedPoolTest, OneAdjustPageLocksNoMoreThanAStep) {
   EXPECT_EQ(pool->pinned_bytes(), 7 * 16 * kMiB);
 }
 
+TEST_F(PinnedPoolTest, OneAdjustFreesNoMoreThanAStep) {
+  const auto pool = Pool();
+  MakeReady(*pool, 16 * kMiB, 4);
+  MakeReady(*pool, 32 * kMiB, 2);
+  ASSERT_EQ(pool->pinned_bytes(), 128 * kMiB);
+  int64_t before = pool->pinned_bytes();
+  for (int i = 0; i < 3 * PinnedPool::kMemoryOfAdjusts; ++i) {
+    pool->Adjust();
+    EXPECT_LE(before - pool->pinned_bytes(), PinnedPool::kStepBytes);
+    before = pool->pinned_bytes();
+  }
+  EXPECT_EQ(pool->pinned_bytes(), 0);
+}
+
+// A stream's clouds in ordinary memory, which it keeps, are no reason to have page-locked memory for them.
+TEST_F(PinnedPoolTest, MemoryThatStreamsKeepLeavesRoomForOtherSizes) {
+  const auto pool = Pool(/*max_bytes=*/8 * kMiB);
+  std::vector<HostBuffer> sweeps;
+  for (int i = 0; i < 8; ++i) sweeps.push_back(Take(*pool, kMiB, BufferLife::kStream));
+  pool->Adjust();
+  EXPECT_LE(pool->pinned_bytes(), 4 * kMiB);
+  MakeReady(*pool, 2 * kMiB, 1);
+  EXPECT_TRUE(Take(*pool, 2 * kMiB).is_pinned());
+}
+
 TEST_F(PinnedPoolTest, StreamsTakeHalfAtMost) {
   const auto pool = Pool(/*max_bytes=*/8 * kMiB);
   MakeReady(*pool, kMiB, 8);
