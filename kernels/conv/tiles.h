@@ -31,12 +31,13 @@ constexpr int64_t NumTilePlaces(int64_t rows) {
   return (rows + kMaxBlockTileRows - 1) / kMaxBlockTileRows * kMaxBlockTileRows;
 }
 
-// Counters of implicit GEMMs, zeros between launches: the items that blocks took, the blocks that are done, and of each
-// tile, for split K, its warps' by column tiles. Launches that share a form run one after the other.
+// Counters of implicit GEMMs: the items that blocks took, the blocks that are done and, for split K, the halves that
+// are there, [tiles, kMaxSplitColumnTiles, kTileWarps]. MakeTiles makes them zeros, and every launch leaves them so.
+// Launches that share a form run one after the other.
 inline constexpr int64_t kItemsTaken = 0;
 inline constexpr int64_t kBlocksDone = 1;
 inline constexpr int64_t kTileCounters = 2;  // the first tile's
-inline constexpr int32_t kTileWarps = 4;
+inline constexpr int32_t kTileWarps = 4;     // that make a tile's sums, 16 rows each
 inline constexpr int32_t kMaxSplitColumnTiles = 8;
 constexpr int64_t NumTileCounters(int64_t rows) {
   return kTileCounters + NumTilePlaces(rows) / kMaskTileRows * kTileWarps * kMaxSplitColumnTiles;

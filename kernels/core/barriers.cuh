@@ -1,7 +1,7 @@
 #pragma once
 
 // Barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies that they wait for. They
-// exist from sm_90 on; whoever calls them guards his code. Included by .cu files alone.
+// exist from sm_90 on; whoever calls them guards the code. Included by .cu files alone.
 //
 // A barrier is in phase 0 at first and moves on to the next when all have arrived and all bytes have landed. Waiting
 // for the parity of a phase returns when that phase is over.
@@ -64,8 +64,8 @@ __device__ inline int4 LoadShared4(uint32_t from) {
   return values;
 }
 
-// Until what earlier kernels of the stream wrote is there, where the kernel was launched before they had ended; and
-// lets the next kernel be launched so.
+// Waits until what earlier kernels of the stream wrote is there, where the kernel was launched before they had ended,
+// and lets the next kernel be launched so.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

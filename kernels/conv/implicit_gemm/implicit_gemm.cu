@@ -66,6 +66,9 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
+  // An offset and the part of its channels are noted in 16 bits each.
+  constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
+  if (params.tiles.num_offsets > kMost || operands.in.channels > kMost) return cudaErrorInvalidValue;
   if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   chosen.block = ChosenBlock(params);

@@ -11,13 +11,14 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kMaxDevices = 64;
 
-// Launches a persistent kernel on as many blocks as the current device runs at once, but no more than `most`. Once a
+// Launches a persistent kernel on as many blocks as the current device runs at once, but on no more than
+// max_blocks. Once a
 // device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no harm.
 // waits_itself: the kernel begins with WaitForEarlierKernels (barriers.cuh), and is launched before those have ended.
 template <typename Kernel, typename Arguments>
 cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, bool waits_itself,
-                           int64_t most, std::atomic<int>* resident, cudaStream_t stream) {
-  if (most <= 0) return cudaSuccess;
+                           int64_t max_blocks, std::atomic<int>* resident, cudaStream_t stream) {
+  if (max_blocks <= 0) return cudaSuccess;
   int device = 0;
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&device));
   cudaLaunchAttribute attribute{};
@@ -42,7 +43,7 @@ cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threa
     if (blocks == 0) return cudaErrorInvalidConfiguration;
     if (device < kMaxDevices) resident[device].store(blocks, std::memory_order_relaxed);
   }
-  config.gridDim = dim3(static_cast<unsigned>(most < blocks ? most : blocks));
+  config.gridDim = dim3(static_cast<unsigned>(max_blocks < blocks ? max_blocks : blocks));
   VOXSERVE_RETURN_IF_CUDA(cudaLaunchKernelEx(&config, kernel, arguments));
   return LaunchStatus(stream);
 }

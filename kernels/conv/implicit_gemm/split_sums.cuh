@@ -11,7 +11,7 @@ namespace voxserve::kernels::cuda {
 
 // The sums of 16 rows and kColumns columns, by one of the four warps of a tile of 64 rows. Each of the two warps that
 // make a half leaves it in memory; the one that is done last adds the first half and the second and stores the sums.
-// They stay in no registers meanwhile, which would be missed by the products. By all threads of the warp.
+// Meanwhile no registers hold them, since products need those. By all threads of the warp.
 template <typename T, int kColumns>
 class SplitSums {
  public:

@@ -52,7 +52,7 @@ struct WarpRows {
   int32_t rows[2];
 };
 
-// Those of the 16 places from `first` on.
+// Returns the rows of the 16 places from `first` on.
 template <typename T>
 __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_t first, int64_t num_out) {
   const int64_t place = first + static_cast<int32_t>(threadIdx.x) % 32 / 4;

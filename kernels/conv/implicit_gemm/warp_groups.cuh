@@ -54,6 +54,7 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t barriers[4 * Shape::kStages + 2 * Shape::kNotes];
   __shared__ StageNote notes[Shape::kNotes];
+  static_assert(sizeof(barriers) + sizeof(notes) <= Shape::kStaticBytes);
   Ring ring;
   ring.stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
   ring.out_rows = ring.stages + Shape::kStages * Shape::kStageBytes;

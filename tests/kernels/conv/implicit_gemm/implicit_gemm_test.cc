@@ -337,7 +337,15 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
     if (offered.split_k == 1) continue;
     SCOPED_TRACE(testing::PrintToString(offered));
     expect_refused([&](auto& params) { params.block = offered; });
+    expect_refused([&](auto& params) {
+      params.block = offered;
+      params.tiles.counters = static_cast<int32_t*>(out.data());
+      params.workspace = out.data();
+      params.operands.out.channels = kMaxSplitColumnTiles * offered.columns + 1;
+    });
   }
+  expect_refused([](auto& params) { params.tiles.num_offsets = 1 << 16; });
+  expect_refused([](auto& params) { params.operands.in.channels = 1 << 16; });
   // Addresses are computed in 32 bits of rows and of bytes from a row to the next.
   expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });
   expect_refused([](auto& params) { params.operands.in.pitch = int64_t{1} << 30; });
