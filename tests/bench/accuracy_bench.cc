@@ -1,4 +1,4 @@
-// What precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the golden
+// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the golden
 // ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not seen
 // in training.
 //

@@ -75,7 +75,7 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   return plans;
 }
 
-// What the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not serve
+// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not serve
 // that.
 ConvPlan DefaultPlan(const ScanConvolution& conv) {
   const std::vector<ConvPlan> plans = PlansOf(conv);

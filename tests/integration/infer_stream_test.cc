@@ -436,7 +436,7 @@ TEST_F(InferStreamTest, ASilentStreamLetsGoOfItsSweeps) {
   EXPECT_EQ(vehicle.results()[1].num_sweeps(), 1u) << "though the sensor's clock stood still";
 }
 
-// Of two buffers that are ready, what the stream keeps may take one.
+// A stream may keep one of two buffers that are ready.
 TEST_F(InferStreamTest, SweepsLeavePinnedMemoryToRequests) {
   support::FakePinnedMemory memory;
   constexpr int64_t kMostBytes = int64_t{1} << 20;
