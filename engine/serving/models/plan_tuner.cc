@@ -110,40 +110,55 @@ void PlanTuner::CancelWhere(absl::FunctionRef<bool(const Search&)> is_meant) {
 
 void PlanTuner::Offer(const ServedModel& model, const InferTask& scan) {
   if (scan.num_points() == 0) return;
-  absl::MutexLock lock(&mutex_);
-  for (const std::shared_ptr<Search>& search : waiting_) {
-    if (search->model.get() != &model || search->has_enough_scans() || search->is_cancelled) continue;
-    Keep(*search, scan);
-  }
-}
-
-void PlanTuner::Keep(Search& search, const InferTask& scan) {
   const int64_t bytes = scan.num_bytes();
-  int64_t max_bytes = options_.max_scan_bytes;
-  if (options_.memory != nullptr && options_.memory->limit_bytes() > 0) {
-    max_bytes = std::min(max_bytes, options_.memory->limit_bytes() / kMemoryShare);
+  std::shared_ptr<Search> search;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto taker = std::find_if(waiting_.begin(), waiting_.end(), [&](const std::shared_ptr<Search>& waiting) {
+      return waiting->model.get() == &model && waiting->WantsScans();
+    });
+    if (taker == waiting_.end()) return;
+    if (num_scans_ >= options_.max_scans || bytes > MaxScanBytes() - scan_bytes_) return PassOver(**taker);
+    search = *taker;
+    ++num_scans_;
+    scan_bytes_ += bytes;
   }
+  // Copied without the lock: clouds are large, and the callers of others would wait for it.
   MemoryBudget::Reservation reservation;
-  bool has_room = num_scans_ < options_.max_scans && bytes <= max_bytes - scan_bytes_;
-  if (has_room && options_.memory != nullptr) {
-    absl::StatusOr<MemoryBudget::Reservation> reserved = options_.memory->Reserve(MemoryBudget::Use::kTuning, bytes);
-    has_room = reserved.ok();
-    if (has_room) reservation = *std::move(reserved);
-  }
-  absl::StatusOr<InferTask> kept = has_room ? InOrdinaryMemory(scan) : absl::ResourceExhaustedError("there is no room");
-  if (!kept.ok()) {
-    ++search.num_passed_over;
-    if (search.has_enough_scans()) changed_.SignalAll();
+  absl::StatusOr<InferTask> kept = Copy(scan, bytes, reservation);
+
+  absl::MutexLock lock(&mutex_);
+  const bool waits = std::find(waiting_.begin(), waiting_.end(), search) != waiting_.end() && search->WantsScans();
+  if (!kept.ok() || !waits) {
+    --num_scans_;
+    scan_bytes_ -= bytes;
+    if (waits) PassOver(*search);
     return;
   }
-  if (search.scans.empty()) search.deadline = std::min(search.deadline, absl::Now() + options_.max_scan_age);
-  search.num_passed_over = 0;
-  search.scans.push_back(*std::move(kept));
-  search.reservations.push_back(std::move(reservation));
-  search.scan_bytes += bytes;
-  ++num_scans_;
-  scan_bytes_ += bytes;
+  if (search->scans.empty()) search->deadline = std::min(search->deadline, absl::Now() + options_.max_scan_age);
+  search->num_passed_over = 0;
+  search->scans.push_back(*std::move(kept));
+  search->reservations.push_back(std::move(reservation));
+  search->scan_bytes += bytes;
   changed_.SignalAll();
+}
+
+absl::StatusOr<InferTask> PlanTuner::Copy(const InferTask& scan, int64_t bytes,
+                                          MemoryBudget::Reservation& reservation) const {
+  if (options_.memory != nullptr) {
+    ASSIGN_OR_RETURN(reservation, options_.memory->Reserve(MemoryBudget::Use::kTuning, bytes));
+  }
+  return InOrdinaryMemory(scan);
+}
+
+int64_t PlanTuner::MaxScanBytes() const {
+  if (options_.memory == nullptr || options_.memory->limit_bytes() == 0) return options_.max_scan_bytes;
+  return std::min(options_.max_scan_bytes, options_.memory->limit_bytes() / kMemoryShare);
+}
+
+void PlanTuner::PassOver(Search& search) {
+  ++search.num_passed_over;
+  if (search.has_enough_scans()) changed_.SignalAll();
 }
 
 void PlanTuner::LetGo(Search& search) {

@@ -100,10 +100,15 @@ class PlanTuner {
       return static_cast<int64_t>(scans.size()) >= task.num_scans ||
              (!scans.empty() && num_passed_over >= task.num_scans);
     }
+    bool WantsScans() const { return !is_cancelled && !has_enough_scans(); }
   };
 
-  // Keeps the scan, if there is room.
-  void Keep(Search& search, const InferTask& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Copies a scan that is kept, and counts it in the memory budget. RESOURCE_EXHAUSTED.
+  absl::StatusOr<InferTask> Copy(const InferTask& scan, int64_t bytes, MemoryBudget::Reservation& reservation) const;
+  // Returns the bytes of scans that all searches may keep.
+  int64_t MaxScanBytes() const;
+  // Counts a scan that there was no room for.
+  void PassOver(Search& search) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Frees the scans of a search that needs them no more.
   void LetGo(Search& search) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cancels the searches for which the function returns true.
