@@ -165,6 +165,17 @@ def test_what_the_format_does_not_have_is_refused_with_its_line(function: Any, m
     assert exported.outputs == {"output": "inner.head.3"}
 
 
+@pytest.mark.parametrize("cut", ["", "late"])
+def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
+    engine = load("MinkowskiEngine")
+    owners = [torch.nn.Module, load("spconv.pytorch").SparseConvTensor, load("torchsparse").SparseTensor]
+    owners += [engine.SparseTensor, engine.SparseTensor.__base__]
+    before = [dict(vars(owner)) for owner in owners]
+    from_torch(Wrapped(made("minkowski")[0], lambda y: y).eval(), networks.minkowski_example(engine), cut=cut)
+    assert [dict(vars(owner)) for owner in owners] == before
+    assert "__add__" not in vars(engine.SparseTensor)  # as in the library, where Tensor has it
+
+
 def test_a_cut_keeps_what_it_needs() -> None:
     module, example, options = made("spconv-zyx")
     exported = from_torch(module, example, cut="stem", **options)

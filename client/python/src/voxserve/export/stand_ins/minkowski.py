@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,57 @@ class CoordinateManager:
         return (stride, name)
 
 
-class SparseTensor:
+class Tensor:
+    """Operators of sparse tensors, which SparseTensor inherits in the library too."""
+
+    _F: Any
+    _manager: CoordinateManager
+    coordinate_map_key: Any
+
+    F = property(lambda self: self._F)
+    features = property(lambda self: self._F)
+    C = property(lambda self: self._manager.maps[self.coordinate_map_key])
+    coordinates = C
+    coordinate_manager = property(lambda self: self._manager)
+    tensor_stride = property(lambda self: list(self.coordinate_map_key[0]))
+    D = property(lambda self: self._manager.D)
+    shape = property(lambda self: self._F.shape)
+    device = property(lambda self: self._F.device)
+    dtype = property(lambda self: self._F.dtype)
+
+    def size(self) -> Any:
+        return self._F.size()
+
+    def __len__(self) -> int:
+        return len(self._F)
+
+    def like(self, features: Any) -> SparseTensor:
+        return self.on(self.coordinate_map_key, features)
+
+    def on(self, key: Any, features: Any) -> SparseTensor:
+        """Features on other coordinates of the same manager."""
+        return SparseTensor(features, coordinate_map_key=key, coordinate_manager=self._manager)
+
+    def __iadd__(self, other: Tensor) -> Tensor:
+        if self.coordinate_map_key != other.coordinate_map_key:
+            raise ValueError("+= needs the same coordinates")
+        self._F += other.F
+        return self
+
+    def __add__(self, other: Any) -> SparseTensor:
+        if isinstance(other, torch.Tensor):
+            return self.like(self._F + other)
+        if self.coordinate_map_key == other.coordinate_map_key:
+            return self.like(self._F + other.F)
+        return union([self, other])
+
+    def __mul__(self, other: Any) -> SparseTensor:
+        if isinstance(other, SparseTensor) and self.coordinate_map_key != other.coordinate_map_key:
+            raise NotImplementedError("voxserve's stand-in multiplies tensors with the same coordinates")
+        return self.like(self._F * (other if isinstance(other, torch.Tensor) else other.F))
+
+
+class SparseTensor(Tensor):
     """F: [N, C]; C: int32 [N, 1 + D], the sample first."""
 
     def __init__(
@@ -59,48 +110,8 @@ class SparseTensor:
             raise ValueError("a coordinate_map_key needs its coordinate_manager")
         self.coordinate_map_key, self._manager = coordinate_map_key, coordinate_manager
 
-    F = property(lambda self: self._F)
-    features = property(lambda self: self._F)
-    C = property(lambda self: self._manager.maps[self.coordinate_map_key])
-    coordinates = C
-    coordinate_manager = property(lambda self: self._manager)
-    tensor_stride = property(lambda self: list(self.coordinate_map_key[0]))
-    D = property(lambda self: self._manager.D)
-    shape = property(lambda self: self._F.shape)
-    device = property(lambda self: self._F.device)
-    dtype = property(lambda self: self._F.dtype)
 
-    def size(self) -> Any:
-        return self._F.size()
-
-    def __len__(self) -> int:
-        return len(self._F)
-
-    def like(self, features: Any) -> SparseTensor:
-        return SparseTensor(
-            features, coordinate_map_key=self.coordinate_map_key, coordinate_manager=self.coordinate_manager
-        )
-
-    def __iadd__(self, other: SparseTensor) -> SparseTensor:
-        if self.coordinate_map_key != other.coordinate_map_key:
-            raise ValueError("+= needs the same coordinates")
-        self._F += other.F
-        return self
-
-    def __add__(self, other: Any) -> SparseTensor:
-        if isinstance(other, torch.Tensor):
-            return self.like(self._F + other)
-        if self.coordinate_map_key == other.coordinate_map_key:
-            return self.like(self._F + other.F)
-        return union([self, other])
-
-    def __mul__(self, other: Any) -> SparseTensor:
-        if isinstance(other, SparseTensor) and self.coordinate_map_key != other.coordinate_map_key:
-            raise NotImplementedError("voxserve's stand-in multiplies tensors with the same coordinates")
-        return self.like(self._F * (other if isinstance(other, torch.Tensor) else other.F))
-
-
-def union(tensors: list[SparseTensor]) -> SparseTensor:
+def union(tensors: Sequence[Tensor]) -> SparseTensor:
     """The sum on every site that any has."""
     sites = [products.to_sites(x.C) for x in tensors]
     made = site_maths.unique(np.concatenate(sites))
@@ -109,7 +120,7 @@ def union(tensors: list[SparseTensor]) -> SparseTensor:
         y.index_add_(0, torch.from_numpy(site_maths.rows_of(made, at)), x.F)
     manager = tensors[0].coordinate_manager
     key = manager.new_key(tensors[0].coordinate_map_key[0], torch.from_numpy(made).int(), "union")
-    return SparseTensor(y, coordinate_map_key=key, coordinate_manager=manager)
+    return tensors[0].on(key, y)
 
 
 def cat(*tensors: Any) -> SparseTensor:
@@ -232,7 +243,7 @@ class MinkowskiConvolutionBase(_Layer):
             key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
             y = products.convolve(x.F, self.kernel, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
         y = y if self.bias is None else y + self.bias
-        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+        return x.on(key, y)
 
 
 class MinkowskiConvolution(MinkowskiConvolutionBase):
@@ -276,7 +287,7 @@ class MinkowskiChannelwiseConvolution(_Layer):
         cells = torch.diag_embed(self.kernel)
         y = products.convolve(x.F, cells, fine, coarse, [1] * x.D, deltas)
         y = y if self.bias is None else y + self.bias
-        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+        return x.on(key, y)
 
 
 class MinkowskiPoolingBase(_Layer):
@@ -299,7 +310,7 @@ class MinkowskiPoolingBase(_Layer):
     def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
         key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
         y = products.pool(x.F, self.reduce, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
-        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+        return x.on(key, y)
 
 
 class MinkowskiAvgPooling(MinkowskiPoolingBase):
@@ -333,7 +344,7 @@ class _GlobalPooling(nn.Module):
         origins = torch.zeros((size, 1 + x.D), dtype=torch.int32)
         origins[:, 0] = torch.arange(size)
         key = x.coordinate_manager.new_key((0,) * x.D, origins, "origin")
-        return SparseTensor(y, coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+        return x.on(key, y)
 
 
 class MinkowskiGlobalAvgPooling(_GlobalPooling):
@@ -381,7 +392,7 @@ class MinkowskiUnion(nn.Module):
     """The sum on every site that any has."""
 
     def forward(self, *tensors: SparseTensor) -> SparseTensor:
-        return union(list(tensors))
+        return union(tensors)
 
 
 class MinkowskiPruning(nn.Module):
@@ -389,7 +400,7 @@ class MinkowskiPruning(nn.Module):
 
     def forward(self, x: SparseTensor, mask: Any) -> SparseTensor:
         key = x.coordinate_manager.new_key(x.coordinate_map_key[0], x.C[mask], "pruned")
-        return SparseTensor(x.F[mask], coordinate_map_key=key, coordinate_manager=x.coordinate_manager)
+        return x.on(key, x.F[mask])
 
 
 class MinkowskiBatchNorm(nn.Module):

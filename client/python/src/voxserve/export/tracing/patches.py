@@ -15,6 +15,12 @@ from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import Traced, place_of
 from voxserve.verify.sparse_tensors import features_of, kind_of
 
+_SPARSE_TENSORS = {  # by module
+    "spconv.pytorch": "SparseConvTensor",
+    "torchsparse": "SparseTensor",
+    "MinkowskiEngine": "SparseTensor",
+}
+
 
 class Cut(Exception):  # noqa: N818
     """Ends a trace after a module; result is the module's."""
@@ -30,37 +36,30 @@ def patched(graph: Graph, module: Any, cut: str) -> Iterator[None]:
     paths = {id(part): path for path, part in module.named_modules()}
     if cut and cut not in paths.values():
         raise ValueError(f"cut is '{cut}', which is no module of the network")
-    replaced: list[tuple[Any, str, Any]] = []
+    own: list[tuple[Any, str, Any]] = []
 
     def replace(owner: Any, name: str, value: Any) -> None:
-        replaced.append((owner, name, owner.__dict__[name]))
+        own.append((owner, name, vars(owner).get(name)))
         setattr(owner, name, value)
 
-    replace(torch.nn.Module, "__call__", _traced_call(graph, paths, cut, torch.nn.Module.__call__))
-    for tensor in _sparse_tensors():
-        replace(tensor, "__init__", _noting(graph, tensor.__init__))
-        if "dense" in tensor.__dict__ and "spatial_shape" in tensor.__init__.__wrapped__.__code__.co_varnames:
-            replace(tensor, "dense", _dense(graph, tensor.dense))
-        if "tensor_stride" in tensor.__init__.__wrapped__.__code__.co_varnames:
-            replace(tensor, "__add__", _sum(graph, tensor.__add__))
     try:
+        replace(torch.nn.Module, "__call__", _traced_call(graph, paths, cut, torch.nn.Module.__call__))
+        for library, name in _SPARSE_TENSORS.items():
+            if library not in sys.modules:
+                continue
+            tensor = getattr(sys.modules[library], name)
+            replace(tensor, "__init__", _noting(graph, tensor.__init__))
+            if library == "spconv.pytorch":
+                replace(tensor, "dense", _dense(graph, tensor.dense))
+            elif library == "MinkowskiEngine":
+                replace(tensor, "__add__", _sum(graph, tensor.__add__))
         yield
     finally:
-        for owner, name, value in reversed(replaced):
-            setattr(owner, name, value)
-
-
-def _sparse_tensors() -> list[Any]:
-    """The classes of sparse tensors of the libraries that are loaded."""
-    found = []
-    for library, name in (
-        ("spconv.pytorch", "SparseConvTensor"),
-        ("torchsparse", "SparseTensor"),
-        ("MinkowskiEngine", "SparseTensor"),
-    ):
-        if library in sys.modules:
-            found.append(getattr(sys.modules[library], name))
-    return found
+        for owner, name, value in reversed(own):
+            if value is None:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 def _traced_call(graph: Graph, paths: dict[int, str], cut: str, original: Callable[..., Any]) -> Any:
@@ -99,13 +98,12 @@ def _noting(graph: Graph, original: Callable[..., Any]) -> Any:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)
-        note(graph, self)
+        _note(graph, self)
 
-    __init__.__wrapped__ = original  # type: ignore[attr-defined]
     return __init__
 
 
-def note(graph: Graph, tensor: Any) -> None:
+def _note(graph: Graph, tensor: Any) -> None:
     features = features_of(tensor)
     level = graph.input_level
     if not isinstance(features, Traced) or level.coordinates is not None or features.place.level is not level:
