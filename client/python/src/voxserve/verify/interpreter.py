@@ -33,16 +33,6 @@ class Result:
     shape: tuple[int, ...] = ()  # cells per axis, where the level has them
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """A strided node's sites and kernel, for the inverse that is paired with it."""
-
-    fine: Result
-    coarse: site_maths.Sites
-    stride: tuple[int, ...]
-    deltas: list[tuple[int, ...]]
-
-
 class Interpreter:
     """run() gives the results by node; skipped says why others have none."""
 
@@ -54,7 +44,7 @@ class Interpreter:
         self._coordinates = np.asarray(coordinates, np.int64)
         self._features = np.asarray(features, np.float64)
         self._num_samples = int(self._coordinates[:, 0].max()) + 1 if len(self._coordinates) else 0
-        self._geometries: dict[str, _Geometry] = {}
+        self._strided: dict[str, tuple[Result, site_maths.KernelMap]] = {}  # inputs and maps, for paired inverses
         self.results: dict[str, Result] = {}
         self.skipped: dict[str, str] = {}
 
@@ -114,26 +104,22 @@ class Interpreter:
             ]
             cells = [(0,) * self._dimension, *reach]
             return [tuple(d * c for d, c in zip(dilation, cell, strict=True)) for cell in cells]
-        padding = tuple(op.padding)
-        if not padding:
-            is_bounded = op.rule == op_rule_padded(op) or (op.kind == _TRANSPOSED and not getattr(op, "sites_of", ""))
-            centred = [d * (k - 1) // 2 if k % 2 else 0 for k, d in zip(kernel, dilation, strict=True)]
-            padding = (0,) * self._dimension if is_bounded else tuple(centred)
-        steps = list(zip(dilation, padding, strict=True))
-        return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in site_maths.box(kernel)]
+        is_bounded = op.rule == op_rule_padded(op) or (op.kind == _TRANSPOSED and not getattr(op, "sites_of", ""))
+        padding = self._axes(op.padding, 0) if op.padding or is_bounded else None
+        return site_maths.deltas(kernel, dilation, padding)
 
     def _axes(self, values: Any, default: int = 1) -> tuple[int, ...]:
         return tuple(values) or (default,) * self._dimension
 
-    def _place(self, name: str, op: Any, x: Result) -> tuple[Result, _Geometry, bool]:
-        """The output's sites (values unset), the kernel's map and whether the output is its fine side."""
+    def _place(self, name: str, op: Any, x: Result) -> tuple[Result, site_maths.KernelMap]:
+        """The output's sites (values unset), and the kernel's map."""
         sites = _sites(x)
         if op.kind == _INVERSE:
-            paired = self._geometries[op.paired_with]
-            return paired.fine, paired, True
+            fine, kernel_map = self._strided[op.paired_with]
+            return fine, replace(kernel_map, is_onto_fine=True)
         stride, deltas = self._axes(op.stride), self._deltas(op)
         if op.kind == _SUBMANIFOLD:
-            return x, _Geometry(x, sites, (1,) * self._dimension, deltas), False
+            return x, site_maths.KernelMap(sites, sites, (1,) * self._dimension, deltas)
         if op.kind in (_TRANSPOSED, _GENERATIVE):
             if getattr(op, "sites_of", ""):
                 fine = self.results[op.sites_of]
@@ -144,11 +130,11 @@ class Interpreter:
                     shape = self._transposed_shape(op, x.shape, stride)
                     made = site_maths.within(made, shape)
                 fine = Result(x.values, made, shape)
-            return fine, _Geometry(fine, sites, stride, deltas), True
+            return fine, site_maths.KernelMap(_sites(fine), sites, stride, deltas, is_onto_fine=True)
         coarse = self._strided_sites(op, x, sites, stride, deltas)
-        geometry = _Geometry(x, _sites(coarse), stride, deltas)
-        self._geometries[name] = geometry
-        return coarse, geometry, False
+        kernel_map = site_maths.KernelMap(sites, _sites(coarse), stride, deltas)
+        self._strided[name] = (x, kernel_map)
+        return coarse, kernel_map
 
     def _transposed_shape(self, op: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
         padding, extra = self._axes(op.padding, 0), self._axes(op.output_padding, 0)
@@ -174,27 +160,20 @@ class Interpreter:
         raise NotComputedError(f"{rule} is not computed here")
 
     def _sparse_conv(self, name: str, op: Any, x: Result) -> Result:
-        out, geometry, is_onto_fine = self._place(name, op, x)
+        out, kernel_map = self._place(name, op, x)
         weight = self._tensors[f"{name}.weight"].astype(np.float64)
         groups = op.groups or 1
-        y = np.zeros((len(_sites(out)), op.out_channels))
-        cells = site_maths.pairs(_sites(geometry.fine), geometry.coarse, geometry.stride, geometry.deltas)
-        for cell, (fine, coarse) in zip(weight, cells, strict=True):
-            sources, targets = (coarse, fine) if is_onto_fine else (fine, coarse)
+        y = np.zeros((len(kernel_map.targets), op.out_channels))
+        for cell, (sources, targets) in zip(weight, kernel_map.pairs(), strict=True):
             y[targets] += row_maths.grouped_product(x.values[sources], cell, groups)
         if op.bias:
             y += self._tensors[f"{name}.bias"].astype(np.float64)
         return replace(out, values=y)
 
     def _pool(self, name: str, op: Any, x: Result) -> Result:
-        out, geometry, is_onto_fine = self._place(name, op, x)
-        parts = []
-        cells = site_maths.pairs(_sites(geometry.fine), geometry.coarse, geometry.stride, geometry.deltas)
-        for fine, coarse in cells:
-            parts.append((coarse, fine) if is_onto_fine else (fine, coarse))
-        sources = np.concatenate([p[0] for p in parts])
-        targets = np.concatenate([p[1] for p in parts])
-        values = row_maths.reduced(x.values[sources], targets, len(_sites(out)), _reduce(op))
+        out, kernel_map = self._place(name, op, x)
+        sources, targets = (np.concatenate(rows) for rows in zip(*kernel_map.pairs(), strict=True))
+        values = row_maths.reduced(x.values[sources], targets, len(kernel_map.targets), _reduce(op))
         return replace(out, values=values)
 
     # Rows

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Sites = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
 
 
@@ -21,13 +23,26 @@ def box(kernel_size: Sequence[int]) -> list[tuple[int, ...]]:
     return list(itertools.product(*map(range, kernel_size)))
 
 
+def deltas(
+    kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int] | None = None
+) -> list[tuple[int, ...]]:
+    """dilation * cell - padding of a kernel's cells, the last axis fastest.
+
+    padding: by default an odd size has its centre at 0, and an even one begins there.
+    """
+    if padding is None:
+        padding = [d * (k // 2) if k % 2 else 0 for k, d in zip(kernel_size, dilation, strict=True)]
+    steps = list(zip(dilation, padding, strict=True))
+    return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in box(kernel_size)]
+
+
 def unique(sites: Values) -> Sites:
     """Each site once, ascending."""
     sites = np.asarray(sites, np.int64)
     return np.unique(sites, axis=0) if len(sites) else sites
 
 
-def rows_of(sites: Values, wanted: Values) -> npt.NDArray[np.int64]:
+def rows_of(sites: Values, wanted: Values) -> Rows:
     """The row of each wanted site, -1 where there is none."""
     sites, wanted = np.asarray(sites, np.int64), np.asarray(wanted, np.int64)
     if not len(sites) or not len(wanted):
@@ -75,11 +90,27 @@ def within(sites: Sites, shape: Sequence[int]) -> Sites:
     return inside
 
 
-def pairs(
-    fine: Values, coarse: Values, stride: Sequence[int], deltas: Sequence[Sequence[int]]
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For each delta the rows (fine, coarse) with fine = stride * coarse + delta."""
-    for delta in deltas:
-        rows = rows_of(fine, moved(coarse, stride, delta))
-        (there,) = np.nonzero(rows >= 0)
-        yield rows[there], there
+@dataclass(frozen=True)
+class KernelMap:
+    """The rows that a kernel pairs: fine = stride * coarse + delta for each of its deltas.
+
+    is_onto_fine: rows go from the coarse sites to the fine ones, as those of an inverse or transposed layer do.
+    """
+
+    fine: Sites
+    coarse: Sites
+    stride: Sequence[int]
+    deltas: Sequence[Sequence[int]]
+    is_onto_fine: bool = False
+
+    @property
+    def targets(self) -> Sites:
+        return self.fine if self.is_onto_fine else self.coarse
+
+    def pairs(self) -> Iterator[tuple[Rows, Rows]]:
+        """For each delta the rows of the sources and those of their targets."""
+        for delta in self.deltas:
+            fine = rows_of(self.fine, moved(self.coarse, self.stride, delta))
+            (coarse,) = np.nonzero(fine >= 0)
+            fine = fine[coarse]
+            yield (coarse, fine) if self.is_onto_fine else (fine, coarse)

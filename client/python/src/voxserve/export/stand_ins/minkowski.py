@@ -165,9 +165,8 @@ class KernelGenerator:
                 for step in (*range(1, size // 2 + 1), *range(-(size // 2), 0)):
                     cells.append(tuple(step if i == axis else 0 for i in range(self.dimension)))
             return cells
-        begins = [-(size // 2) if size % 2 else 0 for size in self.kernel_size]
-        reversed_cells = site_maths.box(list(reversed(self.kernel_size)))  # the first axis fastest
-        return [tuple(b + c for b, c in zip(begins, reversed(cell), strict=True)) for cell in reversed_cells]
+        last_axis_fastest = site_maths.deltas(self.kernel_size[::-1], [1] * self.dimension)
+        return [cell[::-1] for cell in last_axis_fastest]
 
     def deltas(self) -> list[tuple[int, ...]]:
         return [tuple(d * c for d, c in zip(self.kernel_dilation, cell, strict=True)) for cell in self.cells]
@@ -180,16 +179,15 @@ class _Layer(nn.Module):
     is_transpose = False
     is_generative = False
 
-    def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, Any, Any, Any, bool]:
-        """The output's key, fine sites, coarse sites, deltas and whether the output is fine. All in voxels."""
+    def place(self, x: SparseTensor, coordinates: Any = None) -> tuple[Any, site_maths.KernelMap]:
+        """The output's key, and the kernel's map in voxels."""
         generator, manager = self.kernel_generator, x.coordinate_manager
         unit, name = x.coordinate_map_key
-        here, strides = products.to_sites(x.C), generator.kernel_stride
+        here, strides, ones = products.to_sites(x.C), generator.kernel_stride, [1] * x.D
         onto_fine = self.is_transpose or generator.expand_coordinates
         if onto_fine:
             fine_unit = tuple(u // s for u, s in zip(unit, strides, strict=True))
             deltas = [tuple(u * d for u, d in zip(fine_unit, delta, strict=True)) for delta in generator.deltas()]
-            ones = [1] * x.D
             if coordinates is not None:
                 key = coordinates.coordinate_map_key if isinstance(coordinates, SparseTensor) else coordinates
             elif (fine_unit, name) in manager.maps and not (self.is_generative or generator.expand_coordinates):
@@ -197,7 +195,7 @@ class _Layer(nn.Module):
             else:
                 made = site_maths.reached(here, ones, deltas)
                 key = manager.new_key(fine_unit, torch.from_numpy(made).int(), name)
-            return key, products.to_sites(manager.maps[key]), here, deltas, True
+            return key, site_maths.KernelMap(products.to_sites(manager.maps[key]), here, ones, deltas, onto_fine)
         deltas = [tuple(u * d for u, d in zip(unit, delta, strict=True)) for delta in generator.deltas()]
         coarse_unit = tuple(u * s for u, s in zip(unit, strides, strict=True))
         key = (coarse_unit, name)
@@ -207,7 +205,7 @@ class _Layer(nn.Module):
             made = site_maths.floored(here, coarse_unit)
             made[:, 1:] *= np.array(coarse_unit)
             manager.maps[key] = torch.from_numpy(made).int()
-        return key, here, products.to_sites(manager.maps[key]), deltas, False
+        return key, site_maths.KernelMap(here, products.to_sites(manager.maps[key]), ones, deltas)
 
 
 class MinkowskiConvolutionBase(_Layer):
@@ -240,8 +238,8 @@ class MinkowskiConvolutionBase(_Layer):
         if self.use_mm:
             key, y = x.coordinate_map_key, x.F.mm(self.kernel)
         else:
-            key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
-            y = products.convolve(x.F, self.kernel, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
+            key, kernel_map = self.place(x, coordinates)
+            y = products.convolve(x.F, self.kernel, kernel_map)
         y = y if self.bias is None else y + self.bias
         return x.on(key, y)
 
@@ -283,9 +281,8 @@ class MinkowskiChannelwiseConvolution(_Layer):
         self.bias = nn.Parameter(torch.zeros(1, in_channels)) if bias else None
 
     def forward(self, x: SparseTensor, coords: Any = None) -> SparseTensor:
-        key, fine, coarse, deltas, _ = self.place(x)
-        cells = torch.diag_embed(self.kernel)
-        y = products.convolve(x.F, cells, fine, coarse, [1] * x.D, deltas)
+        key, kernel_map = self.place(x)
+        y = products.convolve(x.F, torch.diag_embed(self.kernel), kernel_map)
         y = y if self.bias is None else y + self.bias
         return x.on(key, y)
 
@@ -308,9 +305,8 @@ class MinkowskiPoolingBase(_Layer):
         self.dimension = dimension
 
     def forward(self, x: SparseTensor, coordinates: Any = None) -> SparseTensor:
-        key, fine, coarse, deltas, onto_fine = self.place(x, coordinates)
-        y = products.pool(x.F, self.reduce, fine, coarse, [1] * x.D, deltas, is_onto_fine=onto_fine)
-        return x.on(key, y)
+        key, kernel_map = self.place(x, coordinates)
+        return x.on(key, products.pool(x.F, self.reduce, kernel_map))
 
 
 class MinkowskiAvgPooling(MinkowskiPoolingBase):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,39 +15,18 @@ def to_sites(coordinates: Any) -> site_maths.Sites:
     return sites
 
 
-def convolve(
-    x: Any,
-    cells: Any,
-    fine: site_maths.Sites,
-    coarse: site_maths.Sites,
-    stride: Sequence[int],
-    deltas: Sequence[Sequence[int]],
-    *,
-    is_onto_fine: bool = False,
-) -> Any:
-    """out[coarse] = sum of x[fine] @ cells[k] where fine = stride * coarse + deltas[k], or the other way round."""
-    y = x.new_zeros((len(fine if is_onto_fine else coarse), cells[0].shape[1]))
-    for cell, (at_fine, at_coarse) in zip(cells, site_maths.pairs(fine, coarse, stride, deltas), strict=True):
-        sources, targets = (at_coarse, at_fine) if is_onto_fine else (at_fine, at_coarse)
+def convolve(x: Any, cells: Any, kernel_map: site_maths.KernelMap) -> Any:
+    """out[target] = sum of x[source] @ cells[k] over the pairs of each of the kernel's cells."""
+    y = x.new_zeros((len(kernel_map.targets), cells[0].shape[1]))
+    for cell, (sources, targets) in zip(cells, kernel_map.pairs(), strict=True):
         y.index_add_(0, torch.from_numpy(targets), x[torch.from_numpy(sources)] @ cell)
     return y
 
 
-def pool(
-    x: Any,
-    reduce: str,
-    fine: site_maths.Sites,
-    coarse: site_maths.Sites,
-    stride: Sequence[int],
-    deltas: Sequence[Sequence[int]],
-    *,
-    is_onto_fine: bool = False,
-) -> Any:
+def pool(x: Any, reduce: str, kernel_map: site_maths.KernelMap) -> Any:
     """reduce: amax, mean or sum of the rows that are there; 0 where there is none."""
-    found = list(site_maths.pairs(fine, coarse, stride, deltas))
-    at_fine, at_coarse = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*found, strict=True))
-    sources, targets = (at_coarse, at_fine) if is_onto_fine else (at_fine, at_coarse)
-    return _reduced(x[sources], targets, len(fine if is_onto_fine else coarse), reduce)
+    sources, targets = (torch.from_numpy(np.concatenate(rows)) for rows in zip(*kernel_map.pairs(), strict=True))
+    return _reduced(x[sources], targets, len(kernel_map.targets), reduce)
 
 
 def samples_of(x: Any, batch: Any, reduce: str, batch_size: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,33 +146,29 @@ class SparseConvolution(SparseModule):
         sites = products.to_sites(x.indices)
         known = x.find_indice_pair(self.indice_key)
         if self.subm:
-            fine, coarse, shape, stride = sites, sites, x.spatial_shape, [1] * self.ndim
             if known is not None and known != ("subm", self.kernel_size, self.dilation):
                 raise ValueError(f"indice_key '{self.indice_key}' has another kernel: {known}")
-            deltas = self._deltas([d * (k // 2) for d, k in zip(self.dilation, self.kernel_size, strict=True)])
-            known = ("subm", self.kernel_size, self.dilation)
+            known, shape = ("subm", self.kernel_size, self.dilation), x.spatial_shape
+            centre = [d * (k // 2) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+            deltas = site_maths.deltas(self.kernel_size, self.dilation, centre)
+            kernel_map = site_maths.KernelMap(sites, sites, [1] * self.ndim, deltas)
         elif self.inverse:
-            if known is None or known[0] != "conv" or known[3] != self.kernel_size:
+            if known is None or known[0] != "conv" or known[1] != self.kernel_size:
                 raise ValueError(f"indice_key '{self.indice_key}' is of no convolution with kernel {self.kernel_size}")
-            _, fine, coarse, _, stride, deltas, shape = known
+            _, _, strided, shape = known
+            kernel_map = replace(strided, is_onto_fine=True)
         elif self.transposed:
-            stride, deltas = self.stride, self._deltas(self.padding)
-            sizes = zip(x.spatial_shape, stride, self.padding, self.kernel_size, self.output_padding, strict=True)
-            shape = [(n - 1) * s - 2 * p + k + e for n, s, p, k, e in sizes]
-            coarse, fine = sites, site_maths.within(site_maths.reached(sites, stride, deltas), shape)
-            known = ("transposed",)
+            sizes = zip(x.spatial_shape, self.stride, self.padding, self.kernel_size, self.output_padding, strict=True)
+            known, shape = ("transposed",), [(n - 1) * s - 2 * p + k + e for n, s, p, k, e in sizes]
+            deltas = site_maths.deltas(self.kernel_size, self.dilation, self.padding)
+            fine = site_maths.within(site_maths.reached(sites, self.stride, deltas), shape)
+            kernel_map = site_maths.KernelMap(fine, sites, self.stride, deltas, is_onto_fine=True)
         else:
-            stride, deltas, shape = self.stride, self._deltas(self.padding), _strided_shape(self, x.spatial_shape)
-            fine, coarse = sites, site_maths.within(site_maths.reaching(sites, stride, deltas), shape)
-            known = ("conv", fine, coarse, self.kernel_size, stride, deltas, x.spatial_shape)
-        onto_fine = self.inverse or self.transposed
+            kernel_map, shape = _strided(self, x)
+            known = ("conv", self.kernel_size, kernel_map, x.spatial_shape)
         cells = self.weight.reshape(self.out_channels, -1, self.in_channels).permute(1, 2, 0)
-        y = products.convolve(x.features, cells, fine, coarse, stride, deltas, is_onto_fine=onto_fine)
-        return _made(x, y if self.bias is None else y + self.bias, fine if onto_fine else coarse, shape, self, known)
-
-    def _deltas(self, padding: list[int]) -> list[tuple[int, ...]]:
-        steps = list(zip(self.dilation, padding, strict=True))
-        return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in _box(self.kernel_size)]
+        y = products.convolve(x.features, cells, kernel_map)
+        return _made(x, y if self.bias is None else y + self.bias, kernel_map.targets, shape, self, known)
 
 
 class SparsePool(SparseModule):
@@ -199,12 +196,10 @@ class SparsePool(SparseModule):
             raise NotImplementedError("voxserve's stand-in has no submanifold pool")
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        deltas = SparseConvolution._deltas(self, self.padding)  # type: ignore[arg-type]
-        fine, shape = products.to_sites(x.indices), _strided_shape(self, x.spatial_shape)
-        coarse = site_maths.within(site_maths.reaching(fine, self.stride, deltas), shape)
-        y = products.pool(x.features, self.reduce, fine, coarse, self.stride, deltas)
-        known = ("conv", fine, coarse, self.kernel_size, self.stride, deltas, x.spatial_shape)
-        return _made(x, y.clamp(min=0) if self.reduce == "amax" else y, coarse, shape, self, known)
+        kernel_map, shape = _strided(self, x)
+        y = products.pool(x.features, self.reduce, kernel_map)
+        known = ("conv", self.kernel_size, kernel_map, x.spatial_shape)
+        return _made(x, y.clamp(min=0) if self.reduce == "amax" else y, kernel_map.targets, shape, self, known)
 
 
 class SparseMaxPool(SparsePool):
@@ -287,13 +282,13 @@ def _made(x: Any, features: Any, sites: Any, shape: list[int], module: Any, know
     return SparseConvTensor(features, indices, shape, x.batch_size, indice_dict=kept)
 
 
-def _strided_shape(module: Any, shape: list[int]) -> list[int]:
-    sizes = zip(shape, module.padding, module.dilation, module.kernel_size, module.stride, strict=True)
-    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes]
-
-
-def _box(kernel_size: list[int]) -> list[tuple[int, ...]]:
-    return site_maths.box(kernel_size)
+def _strided(module: Any, x: SparseConvTensor) -> tuple[site_maths.KernelMap, list[int]]:
+    """The map of a strided layer, and the spatial shape of its output."""
+    sizes = zip(x.spatial_shape, module.padding, module.dilation, module.kernel_size, module.stride, strict=True)
+    shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes]
+    sites, deltas = products.to_sites(x.indices), site_maths.deltas(module.kernel_size, module.dilation, module.padding)
+    coarse = site_maths.within(site_maths.reaching(sites, module.stride, deltas), shape)
+    return site_maths.KernelMap(sites, coarse, module.stride, deltas), shape
 
 
 def _class(name: str, base: type, ndim: int, names: tuple[str, ...], **fixed: Any) -> type:

@@ -48,16 +48,16 @@ class Conv3d(nn.Module):
         )
         self.transposed, self.generative = transposed, generative
         self.kernel_volume = math.prod(self.kernel_size)
+        self.is_matrix = self.kernel_volume == 1 and max(self.stride) == 1
         shape = (in_channels, out_channels)
-        is_matrix = self.kernel_volume == 1 and max(self.stride) == 1
         self.kernel = nn.Parameter(
-            torch.randn(shape if is_matrix else (self.kernel_volume, *shape))
+            torch.randn(shape if self.is_matrix else (self.kernel_volume, *shape))
             / (in_channels * self.kernel_volume) ** 0.5
         )
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: SparseTensor) -> SparseTensor:
-        if self.kernel_volume == 1 and max(self.stride) == 1:
+        if self.is_matrix:
             y = x.feats.matmul(self.kernel)
             return x.like(y if self.bias is None else y + self.bias)
         is_plain = all(
@@ -74,28 +74,25 @@ class Conv3d(nn.Module):
         if self.transposed:
             if (finer, self.kernel_size, self.stride) not in x._caches.kmaps:
                 raise ValueError("a transposed convolution needs the map of a strided one")
-            fine, coarse, unit = products.to_sites(x._caches.cmaps[finer]), here, finer
+            coords, unit = x._caches.cmaps[finer], finer
+            kernel_map = site_maths.KernelMap(products.to_sites(coords), here, self.stride, deltas, is_onto_fine=True)
         else:
             x._caches.kmaps[x.stride, self.kernel_size, self.stride] = True
-            fine, unit = here, coarser
-            coarse = here if max(self.stride) == 1 else site_maths.floored(here, self.stride)
-        y = products.convolve(x.feats, self.kernel, fine, coarse, self.stride, deltas, is_onto_fine=self.transposed)
-        sites = (
-            x.coords if unit == x.stride else torch.from_numpy((fine if self.transposed else coarse).astype(np.int32))
-        )
-        if self.transposed:
-            sites = x._caches.cmaps[finer]
-        made = SparseTensor(y if self.bias is None else y + self.bias, sites, unit)
+            coords, coarse, unit = x.coords, here, coarser
+            if max(self.stride) > 1:
+                coarse = site_maths.floored(here, self.stride)
+                coords = torch.from_numpy(coarse.astype(np.int32))
+            kernel_map = site_maths.KernelMap(here, coarse, self.stride, deltas)
+        y = products.convolve(x.feats, self.kernel, kernel_map)
+        made = SparseTensor(y if self.bias is None else y + self.bias, coords, unit)
         made._caches = x._caches
-        made._caches.cmaps.setdefault(unit, sites)
+        made._caches.cmaps.setdefault(unit, coords)
         return made
 
     def _deltas(self) -> list[tuple[int, ...]]:
-        begins = [-(k // 2) if k % 2 else 0 for k in self.kernel_size]
-        cells = site_maths.box(self.kernel_size)
-        if self.kernel_volume % 2:
-            cells = [tuple(reversed(cell)) for cell in site_maths.box(tuple(reversed(self.kernel_size)))]
-        return [tuple(b + c for b, c in zip(begins, cell, strict=True)) for cell in cells]
+        if self.kernel_volume % 2 == 0:
+            return site_maths.deltas(self.kernel_size, (1, 1, 1))
+        return [delta[::-1] for delta in site_maths.deltas(self.kernel_size[::-1], (1, 1, 1))]
 
 
 class BatchNorm(nn.BatchNorm1d):

@@ -69,15 +69,6 @@ def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> A
     return np.ascontiguousarray(cells.transpose(*axes, dimension, dimension + 1)).reshape(weight.shape)
 
 
-def _deltas(graph: Graph, generator: Any) -> list[tuple[int, ...]]:
-    kernel, _, dilation, region = _geometry(graph, generator)
-    if region != "CUBE":
-        raise RefusalError(f"a kernel of shape {region} that makes new sites is not traced")
-    begins = [-(k // 2) if k % 2 else 0 for k in kernel]
-    cells = site_maths.box(kernel)
-    return [tuple(d * (b + c) for d, b, c in zip(dilation, begins, cell, strict=True)) for cell in cells]
-
-
 def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     x, target = args[0], _target(args, kwargs)
     here, result = _place(x), call(_plain(x), *_plain_rest(args[1:]), **_plain_named(kwargs))
@@ -179,7 +170,10 @@ def _finer(graph: Graph, module: Any, x: Place, result: Any, weight: Any, bias: 
     if region == "CROSS":
         options["is_cross"] = True
     if generator.expand_coordinates and target is None:
-        check_sites(sites, site_maths.reached(level.sites(), stride, _deltas(graph, generator)), "a generative layer")
+        if region != "CUBE":
+            raise RefusalError(f"a kernel of shape {region} that makes new sites is not traced")
+        expected = site_maths.reached(level.sites(), stride, site_maths.deltas(kernel, dilation))
+        check_sites(sites, expected, "a generative layer")
         name = graph.node(
             "conv", [x.node], lambda network, n: network.generative(n, x.node, weight, kernel, stride, bias, **options)
         )

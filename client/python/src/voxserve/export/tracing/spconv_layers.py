@@ -85,11 +85,6 @@ def _sizes(graph: Graph, module: Any) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def _deltas(kernel: Any, padding: Any, dilation: Any) -> list[tuple[int, ...]]:
-    steps = list(zip(dilation, padding, strict=True))
-    return [tuple(d * c - p for c, (d, p) in zip(cell, steps, strict=True)) for cell in site_maths.box(kernel)]
-
-
 def _strided(graph: Graph, module: Any, x: Place, result: Any) -> Place:
     weight, bias = _weight(graph, module), _bias(module)
     kernel, stride, padding, dilation = _sizes(graph, module)
@@ -106,7 +101,7 @@ def _onto_padded(graph: Graph, module: Any, x: Place, result: Any, name: str) ->
     kernel, stride, padding, dilation = _sizes(graph, module)
     shape, sites = graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
     level = x.on_level()
-    expected = site_maths.reaching(level.sites(), stride, _deltas(kernel, padding, dilation))
+    expected = site_maths.reaching(level.sites(), stride, site_maths.deltas(kernel, dilation, padding))
     check_sites(sites, site_maths.within(expected, shape), type(module).__name__)
     key = (*level.key, "padded", kernel, stride, padding, dilation)
     unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
@@ -144,7 +139,7 @@ def _transposed(graph: Graph, module: Any, x: Place, result: Any) -> Place:
         ),
     )
     level, shape, sites = x.on_level(), graph.axes_of(result.spatial_shape), graph.sites_of(result.indices)
-    expected = site_maths.reached(level.sites(), stride, _deltas(kernel, padding, dilation))
+    expected = site_maths.reached(level.sites(), stride, site_maths.deltas(kernel, dilation, padding))
     check_sites(sites, site_maths.within(expected, shape), "SparseConvTranspose")
     key = (*level.key, "transposed", kernel, stride, padding, extra)
     unit = tuple(a // b for a, b in zip(level.stride, stride, strict=True))
