@@ -44,14 +44,15 @@ def unique(sites: Values) -> Sites:
 
 def rows_of(sites: Values, wanted: Values) -> Rows:
     """The row of each wanted site, -1 where there is none."""
-    sites, wanted = np.asarray(sites, np.int64), np.asarray(wanted, np.int64)
-    if not len(sites) or not len(wanted):
-        return np.full(len(wanted), -1, np.int64)
-    _, inverse = np.unique(np.concatenate([sites, wanted]), axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    found = np.full(inverse.max() + 1, -1, np.int64)
-    found[inverse[: len(sites)]] = np.arange(len(sites))
-    return found[inverse[len(sites) :]]
+    return _looked_up(_numbered(sites), wanted)
+
+
+def _numbered(sites: Values) -> dict[tuple[int, ...], int]:
+    return {tuple(site): row for row, site in enumerate(sites.tolist())}
+
+
+def _looked_up(rows: dict[tuple[int, ...], int], wanted: Values) -> Rows:
+    return np.array([rows.get(tuple(site), -1) for site in wanted.tolist()], np.int64)
 
 
 def moved(sites: Values, stride: Sequence[int], delta: Sequence[int]) -> Sites:
@@ -109,8 +110,9 @@ class KernelMap:
 
     def pairs(self) -> Iterator[tuple[Rows, Rows]]:
         """For each delta the rows of the sources and those of their targets."""
+        fine_rows = _numbered(self.fine)
         for delta in self.deltas:
-            fine = rows_of(self.fine, moved(self.coarse, self.stride, delta))
+            fine = _looked_up(fine_rows, moved(self.coarse, self.stride, delta))
             (coarse,) = np.nonzero(fine >= 0)
             fine = fine[coarse]
             yield (coarse, fine) if self.is_onto_fine else (fine, coarse)
