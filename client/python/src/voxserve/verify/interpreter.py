@@ -104,7 +104,8 @@ class Interpreter:
             ]
             cells = [(0,) * self._dimension, *reach]
             return [tuple(d * c for d, c in zip(dilation, cell, strict=True)) for cell in cells]
-        is_bounded = op.rule == op_rule_padded(op) or (op.kind == _TRANSPOSED and not getattr(op, "sites_of", ""))
+        makes_sites = enum_name(op, "kind") == "KIND_TRANSPOSED" and not getattr(op, "sites_of", "")
+        is_bounded = enum_name(op, "rule") == "RULE_PADDED" or makes_sites
         padding = self._axes(op.padding, 0) if op.padding or is_bounded else None
         return site_maths.deltas(kernel, dilation, padding)
 
@@ -113,20 +114,20 @@ class Interpreter:
 
     def _place(self, name: str, op: Any, x: Result) -> tuple[Result, site_maths.KernelMap]:
         """The output's sites (values unset), and the kernel's map."""
-        sites = _sites(x)
-        if op.kind == _INVERSE:
+        sites, kind = _sites(x), enum_name(op, "kind")
+        if kind == "KIND_INVERSE":
             fine, kernel_map = self._strided[op.paired_with]
             return fine, replace(kernel_map, is_onto_fine=True)
         stride, deltas = self._axes(op.stride), self._deltas(op)
-        if op.kind == _SUBMANIFOLD:
+        if kind == "KIND_SUBMANIFOLD":
             return x, site_maths.KernelMap(sites, sites, (1,) * self._dimension, deltas)
-        if op.kind in (_TRANSPOSED, _GENERATIVE):
+        if kind in ("KIND_TRANSPOSED", "KIND_GENERATIVE"):
             if getattr(op, "sites_of", ""):
                 fine = self.results[op.sites_of]
             else:
                 made = site_maths.reached(sites, stride, deltas)
                 shape: tuple[int, ...] = ()
-                if op.kind == _TRANSPOSED:
+                if kind == "KIND_TRANSPOSED":
                     shape = self._transposed_shape(op, x.shape, stride)
                     made = site_maths.within(made, shape)
                 fine = Result(x.values, made, shape)
@@ -146,7 +147,7 @@ class Interpreter:
     ) -> Result:
         if getattr(op, "sites_of", ""):
             return self.results[op.sites_of]
-        rule = type(op).DESCRIPTOR.fields_by_name["rule"].enum_type.values_by_number[op.rule].name
+        rule = enum_name(op, "rule")
         if rule == "RULE_FLOOR":
             shape = tuple((n - 1) // s + 1 for n, s in zip(x.shape, stride, strict=False))
             return Result(x.values, site_maths.floored(sites, stride), shape)
@@ -207,9 +208,8 @@ class Interpreter:
         return replace(x, values=y + self._tensors[f"{name}.bias"] if op.bias else y)
 
     def _activation(self, _name: str, op: Any, x: Result) -> Result:
-        values = type(op).DESCRIPTOR.fields_by_name["function"].enum_type.values_by_number
         slope = op.negative_slope if op.HasField("negative_slope") else 0.01
-        return replace(x, values=row_maths.activated(x.values, values[op.function].name, slope))
+        return replace(x, values=row_maths.activated(x.values, enum_name(op, "function"), slope))
 
     def _add(self, _name: str, op: Any, a: Result, b: Result) -> Result:
         a, b = self._on_same_sites(op, a, b)
@@ -222,13 +222,13 @@ class Interpreter:
     def _on_same_sites(self, op: Any, *parts: Result) -> list[Result]:
         if parts[0].sites is None:
             return list(parts)
-        sites = _sites(parts[0])
-        if op.sites == 2:  # SITES_UNION
+        sites, is_union = _sites(parts[0]), enum_name(op, "sites") == "SITES_UNION"
+        if is_union:
             sites = site_maths.unique(np.concatenate([_sites(p) for p in parts]))
         aligned = []
         for part in parts:
             rows = site_maths.rows_of(_sites(part), sites)
-            if op.sites != 2 and ((rows < 0).any() or len(_sites(part)) != len(sites)):
+            if not is_union and ((rows < 0).any() or len(_sites(part)) != len(sites)):
                 raise ValueError("the inputs have other sites")
             values = np.where(rows[:, None] >= 0, part.values[rows], 0)
             aligned.append(replace(part, values=values, sites=sites))
@@ -246,10 +246,10 @@ class Interpreter:
 
     def _broadcast(self, _name: str, op: Any, x: Result, samples: Result) -> Result:
         rows = samples.values[_sites(x)[:, 0]]
-        name = type(op).DESCRIPTOR.fields_by_name["function"].enum_type.values_by_number[op.function].name
-        if name == "FUNCTION_CONCAT":
+        function = enum_name(op, "function")
+        if function == "FUNCTION_CONCAT":
             return replace(x, values=np.concatenate([x.values, rows], axis=1))
-        return replace(x, values=x.values + rows if name == "FUNCTION_ADD" else x.values * rows)
+        return replace(x, values=x.values + rows if function == "FUNCTION_ADD" else x.values * rows)
 
     def _crop(self, _name: str, op: Any, x: Result) -> Result:
         at = _sites(x)[:, 1:]
@@ -291,13 +291,10 @@ class Interpreter:
         return Result(y + self._tensors[f"{name}.bias"][:, None, None] if op.bias else y)
 
 
-_SUBMANIFOLD, _INVERSE, _TRANSPOSED, _GENERATIVE = 1, 3, 4, 5  # of SparseConv.Kind
-
-
-def op_rule_padded(op: Any) -> int:
-    """RULE_PADDED's number, by the message's own enum."""
-    number: int = type(op).DESCRIPTOR.fields_by_name["rule"].enum_type.values_by_name["RULE_PADDED"].number
-    return number
+def enum_name(message: Any, field: str) -> str:
+    """The name of an enum field's value."""
+    name: str = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(message, field)].name
+    return name
 
 
 def _sites(result: Result) -> site_maths.Sites:
@@ -307,8 +304,7 @@ def _sites(result: Result) -> site_maths.Sites:
 
 
 def _reduce(op: Any) -> str:
-    name: str = type(op).DESCRIPTOR.fields_by_name["reduce"].enum_type.values_by_number[op.reduce].name
-    return name.removeprefix("REDUCE_")
+    return enum_name(op, "reduce").removeprefix("REDUCE_")
 
 
 def _two(values: Any, default: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from voxserve.client import Client
 from voxserve.verify.compare import Deviation, Model, compared
+from voxserve.verify.interpreter import enum_name
 from voxserve.verify.reference import Reference
 
 Values = npt.NDArray[Any]
@@ -17,11 +18,11 @@ Values = npt.NDArray[Any]
 def points_of(model: Model, coordinates: Values, features: Values) -> dict[str, Values]:
     """A cloud with one point in each voxel. Raises ValueError where no point can have a voxel's features."""
     voxelize = next(n.voxelize for n in model.network.nodes if n.WhichOneof("op") == "voxelize")
-    is_floor = voxelize.rounding == 2  # ROUNDING_FLOOR
-    if voxelize.origin == 1:  # ORIGIN_MINIMUM
+    is_floor, origin = enum_name(voxelize, "rounding") == "ROUNDING_FLOOR", enum_name(voxelize, "origin")
+    if origin == "ORIGIN_MINIMUM":
         raise ValueError("the model subtracts the cloud's minimum: voxels cannot be sent as they are")
     axes = list(voxelize.axes) or ["x", "y", "z", "t"][: len(model.axes)]
-    begin = list(voxelize.range_min) if voxelize.origin == 2 else [0.0] * len(axes)
+    begin = list(voxelize.range_min) if origin == "ORIGIN_RANGE" else [0.0] * len(axes)
     columns = {}
     for feature, values in zip(voxelize.features, features.T, strict=True):
         scale = feature.scale if feature.HasField("scale") else 1.0
