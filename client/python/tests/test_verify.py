@@ -123,6 +123,17 @@ def test_outputs_are_matched_by_their_sites(tmp_path: Path, capsys: pytest.Captu
     assert "node 'other' cannot be compared: the model has no such node" in capsys.readouterr().out
 
 
+def test_scores_of_other_sites_are_not_held_against_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path)
+    elsewhere = COORDINATES.copy()
+    elsewhere[2, 3] += 1
+    write_reference(tmp_path, "relu", np.maximum(FEATURES, 0), elsewhere)
+    assert verify(tmp_path, "--address", "localhost:1") == 1
+    assert "the reference's output lacks 1 of the input's 3 sites" in capsys.readouterr().err
+
+
 def test_files_that_are_no_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_model(tmp_path)
     path = tmp_path / "reference.npz"

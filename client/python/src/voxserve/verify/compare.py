@@ -13,6 +13,7 @@ from google.protobuf import text_format
 
 from voxserve import wire
 from voxserve.export import safetensors_file
+from voxserve.export.tracing.from_torch import TRACE_FILE
 from voxserve.verify import sites as site_maths
 from voxserve.verify.interpreter import Interpreter, Result
 from voxserve.verify.reference import Reference, Rows
@@ -61,8 +62,8 @@ class Model:
         folder = folder if (folder / "model.textproto").exists() or not versions else versions[-1]
         network = text_format.Parse((folder / "model.textproto").read_text(encoding="utf-8"), wire.Model())
         names: dict[str, Any] = {}
-        if (folder / "trace.json").exists():
-            names = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
+        if (folder / TRACE_FILE).exists():
+            names = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
         axes = tuple(names.get("axes", range(network.dimension or 3)))
         weights = safetensors_file.read(folder / "weights.safetensors")
         return Model(network, weights, axes, names.get("outputs", {}), names.get("modules", {}))

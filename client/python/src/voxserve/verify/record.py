@@ -28,9 +28,7 @@ def record(module: Any, inputs: Any, path: str | Path = "reference.npz", *, inte
         recorder.see(value)
     hooks = [part.register_forward_pre_hook(recorder.before) for part in module.modules()]
     if intermediates:
-        names = {id(part): name for name, part in module.named_modules() if name}
-        hooks += [part.register_forward_hook(recorder.after(names[id(part)])) for part in module.modules()
-                  if id(part) in names]  # fmt: skip
+        hooks += [part.register_forward_hook(recorder.after(name)) for name, part in module.named_modules() if name]
     try:
         with torch.no_grad():
             result = module(*inputs) if isinstance(inputs, tuple) else module(inputs)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.client import Client
+from voxserve.verify import sites as site_maths
 from voxserve.verify.compare import Deviation, Model, compared
 from voxserve.verify.interpreter import enum_name
 from voxserve.verify.reference import Reference
@@ -49,8 +50,10 @@ def deviation(model: Model, reference: Reference, address: str, name: str) -> De
         raise ValueError(f"the reference has {len(outputs)} outputs with a row a voxel; the server has scores of one")
     expected = outputs[0].values.astype(np.float64)
     if outputs[0].coordinates is not None:
-        order = {tuple(site): i for i, site in enumerate(model.sites(outputs[0].coordinates).tolist())}
-        expected = expected[[order[tuple(site)] for site in sites.tolist()]]
+        order = site_maths.rows_of(model.sites(outputs[0].coordinates), sites)
+        if (order < 0).any():
+            raise ValueError(f"the reference's output lacks {int((order < 0).sum())} of the input's {len(sites)} sites")
+        expected = expected[order]
     scores = np.zeros_like(expected)
     with Client(address) as client:
         for sample in np.unique(sites[:, 0]):
