@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voxserve.export import from_torch_command, model_folder
-from voxserve.export.argument_types import names, point_features, voxel_size
+from voxserve.export.arguments import add_folder, names, point_features, voxel_size
 from voxserve.export.input_files import read_classes, read_state_dict
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
@@ -188,12 +188,7 @@ def _add(networks: Any, name: str, make: Callable[..., _Made], text: str) -> arg
     command.add_argument(
         "weights", nargs="?", help="state dict: .safetensors, or .pt/.pth where torch is installed; none: random"
     )
-    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
-    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
-    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
-    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
-    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
-    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
+    add_folder(command)
     command.add_argument("--seed", type=int, help="of random weights (default 0)")
     command.add_argument("--max-voxels", type=int, metavar="N", help="of a request; 0: no limit (default: its own)")
     command.add_argument(

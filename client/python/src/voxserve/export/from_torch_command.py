@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from voxserve.export import checkpoint, stand_ins
-from voxserve.export.argument_types import names, point_features, voxel_size
+from voxserve.export.arguments import add_folder, names, point_features, voxel_size
 from voxserve.export.input_files import read_classes, read_state_dict
 from voxserve.export.model_folder import config_textproto
 from voxserve.export.networks.tensors import ExportError
@@ -27,12 +27,7 @@ def add_parser(networks: Any) -> None:
     command: argparse.ArgumentParser = networks.add_parser(NAME, help=text, description=text)
     command.add_argument("factory", help=f"file.py:function or package.module:function. {_EXAMPLE}")
     command.add_argument("checkpoint", nargs="?", help=".safetensors, .pt or .pth; none: the module's own values")
-    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
-    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
-    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
-    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
-    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
-    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
+    add_folder(command)
     command.add_argument("--axes", default="", metavar="zyx|xyz", help="which axes the library's are; spconv needs it")
     command.add_argument("--cut", default="", metavar="MODULE", help="end the network after this module")
     command.add_argument("--result", default="", metavar="NAME", help="serve this one of several results")

@@ -1,0 +1,37 @@
+"""Arguments that the exporters' command lines share, and their types."""
+
+from __future__ import annotations
+
+import argparse
+
+from voxserve.export.model_folder import PointFeature
+
+
+def add_folder(command: argparse.ArgumentParser) -> None:
+    """The arguments that say which folder is written, and what its files tell."""
+    command.add_argument("--output", required=True, metavar="FOLDER", help="the model's; its name is the model's")
+    command.add_argument("--version", type=int, default=1, help="version to write (default 1)")
+    command.add_argument("--classes", metavar="JSON", help="{classes: [{id, name, color: [r, g, b]}], ignore_label}")
+    command.add_argument("--name", default="", help="the network's name, for people (default: the folder's)")
+    command.add_argument("--description", default="", help="what it was trained on, what it is good for")
+    command.add_argument("--notice", default="", help="comment at the head of the files: source, attribution")
+
+
+def voxel_size(text: str) -> tuple[float, ...]:
+    values = tuple(float(value) for value in text.split(","))
+    return values * 3 if len(values) == 1 else values
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def point_features(text: str) -> tuple[PointFeature, ...]:
+    features = []
+    for entry in text.split(","):
+        name, _, rest = entry.partition(":")
+        unit, _, default = rest.partition("=")
+        if not name or not unit:
+            raise argparse.ArgumentTypeError(f"'{entry}' is not name:unit or name:unit=default")
+        features.append(PointFeature(name, unit, float(default) if default else None))
+    return tuple(features)
