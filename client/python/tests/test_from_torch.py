@@ -227,6 +227,16 @@ def test_layers_that_are_not_served_are_refused() -> None:
         spconv.SparseGlobalAvgPool()
 
 
+@pytest.mark.parametrize(
+    ("kind", "part"), [("spconv-zyx", "head.0"), ("spconv-detector", "blocks.1"), ("spconv-detector", "up")]
+)
+def test_weights_that_are_not_finite_are_refused(kind: str, part: str) -> None:
+    module, example, options = made(kind)
+    module.get_submodule(part).weight.data.view(-1)[3] = float("nan")
+    with pytest.raises(ExportError, match="a weight has values that are not finite"):
+        from_torch(module, example, **options)
+
+
 def test_examples_that_say_too_little_or_too_much() -> None:
     module, example, options = made("spconv-zyx")
     for bad in ({"name": "x"}, {"a": torch.zeros(3, 2), "b": torch.zeros(3, 2)}):

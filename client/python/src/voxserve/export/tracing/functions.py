@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from voxserve.export.tracing import images
-from voxserve.export.tracing.graph import Graph, Place, Values
+from voxserve.export.tracing.graph import Graph, Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
 Handler = Callable[["Call"], Any]
@@ -47,16 +47,6 @@ class Call:
         if place.kind not in _ROWS or place.is_flat:
             raise RefusalError(f"'{self.name}' of {place.kind} is not in the model format")
         return place
-
-
-def constant(value: Any) -> Values:
-    """A parameter's or a buffer's values as they are stored."""
-    values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
-    if values.dtype not in (np.float16, np.float32):
-        values = values.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise RefusalError("a weight has values that are not finite")
-    return values
 
 
 def same(call: Call) -> Any:

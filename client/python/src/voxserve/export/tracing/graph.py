@@ -151,6 +151,16 @@ class Graph:
                 step.emit(network)
 
 
+def constant(value: Any) -> Values:
+    """A parameter's or a buffer's values as they are stored."""
+    values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
+    if values.dtype not in (np.float16, np.float32):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise RefusalError("a weight has values that are not finite")
+    return values
+
+
 def check_sites(made: site_maths.Sites, expected: site_maths.Sites, what: str) -> None:
     """Raises RefusalError where the library's sites are not those that the served rule makes."""
     if not np.array_equal(site_maths.unique(made), site_maths.unique(expected)):

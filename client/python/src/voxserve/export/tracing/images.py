@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxserve.export.tracing.graph import Place, Values
+from voxserve.export.tracing.graph import Place, Values, constant
 from voxserve.export.tracing.refusal import RefusalError
 
 if TYPE_CHECKING:
@@ -23,12 +23,7 @@ def _image(call: Call) -> Place:
 
 def _weights(call: Call) -> tuple[Values, Values | None]:
     weight, bias = call.get(1, "weight"), call.get(2, "bias")
-    return _stored(weight), None if bias is None else _stored(bias)
-
-
-def _stored(value: Any) -> Values:
-    values: Values = np.ascontiguousarray(value.detach().cpu().numpy())
-    return values if values.dtype in (np.float16, np.float32) else values.astype(np.float32)
+    return constant(weight), None if bias is None else constant(bias)
 
 
 def _two(value: Any) -> tuple[int, int]:
@@ -75,7 +70,7 @@ def _pad(call: Call) -> Place:
     x, pad = _image(call), tuple(call.get(1, "pad"))
     if call.get(2, "mode", "constant") != "constant" or call.get(3, "value") not in (None, 0):
         raise RefusalError("padding by anything but zeros is not in the model format")
-    left, right, top, bottom = (*pad, 0, 0)[:4] if len(pad) == 2 else pad
+    left, right, top, bottom = (*pad, 0, 0) if len(pad) == 2 else pad
     if left != right or top != bottom or min(pad) < 0:
         raise RefusalError(f"padding {pad}, which is not the same on both sides, is not in the model format")
     return replace(x, padding=(x.padding[0] + top, x.padding[1] + left), is_view=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
-from voxserve.export.tracing.functions import constant
-from voxserve.export.tracing.graph import Graph, Place, check_sites
+from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import place_of, unwrapped, wrap
 from voxserve.verify import sites as site_maths
