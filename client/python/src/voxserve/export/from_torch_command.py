@@ -137,13 +137,13 @@ def _points(options: argparse.Namespace) -> Points | None:
     return Points(
         options.voxel_size,
         options.features,
-        options.rounding,
-        options.origin or ("RANGE" if bounds else "ZERO"),
-        options.reduce,
-        bounds[:half],
-        bounds[half:],
-        options.max_points_per_voxel,
-        options.point_axes,
+        rounding=options.rounding,
+        origin=options.origin or ("RANGE" if bounds else "ZERO"),
+        reduce=options.reduce,
+        range_min=bounds[:half],
+        range_max=bounds[half:],
+        max_points_per_voxel=options.max_points_per_voxel,
+        axes=options.point_axes,
     )
 
 

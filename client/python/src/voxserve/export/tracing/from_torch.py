@@ -132,8 +132,7 @@ def _traced_example(graph: Graph, example: Any, features: str) -> Any:
         elif kind == "MinkowskiEngine":
             value = minkowski_layers.like(value, traced(value.F))
         elif kind == "torchsparse":
-            made = type(value)(traced(value.feats), value.coords, value.stride, value.spatial_range)
-            value = made
+            value = type(value)(traced(value.feats), value.coords, value.stride, value.spatial_range)
         elif isinstance(value, tuple):
             value = tuple(replaced(v) for v in value)
         elif isinstance(value, list):

@@ -65,7 +65,6 @@ class Place:
 
 @dataclass(frozen=True)
 class _Step:
-    name: str
     needs: tuple[str, ...]
     emit: Callable[[Network], Any]
 
@@ -99,7 +98,7 @@ class Graph:
         while name in self._steps or name == INPUT:
             number += 1
             name = f"{base}.{number}"
-        self._steps[name] = _Step(name, tuple(needs), lambda network: emit(network, name))
+        self._steps[name] = _Step(tuple(needs), lambda network: emit(network, name))
         return name
 
     def axes_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -124,6 +123,13 @@ class Graph:
                 return level
         self.levels.append(made)
         return made
+
+    def floor_level(self, node: str, finer: Level, stride: Sequence[int], sites: site_maths.Sites, what: str) -> Level:
+        """The level of floor(c / stride). Raises RefusalError where the library's sites are others."""
+        check_sites(sites, site_maths.floored(finer.sites(), stride), what)
+        unit = tuple(a * b for a, b in zip(finer.stride, stride, strict=True))
+        shape = tuple((n - 1) // s + 1 for n, s in zip(finer.shape, stride, strict=False))
+        return self.level((*finer.key, "floor", tuple(stride)), node, unit, sites, shape)
 
     def check_stored(self, tensor: Any) -> None:
         """Warns of a constant that is no parameter or buffer: it may depend on the example."""

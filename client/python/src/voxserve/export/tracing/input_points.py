@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.tracing.graph import INPUT, Graph
@@ -35,10 +35,9 @@ def add_voxelize(network: Network, graph: Graph, points: Points | None) -> None:
     dimension = len(level.stride)
     if points is None:
         features = tuple(PointFeature(f"f{i}", "1") for i in range(graph.num_features))
-        bounds = (0,) * dimension
         points = Points((1,) * dimension, features, axes=("x", "y", "z", "t")[:dimension] if dimension != 3 else ())
         if level.shape:
-            points = Points(points.voxel_size, features, "FLOOR", "RANGE", "FIRST", bounds, level.shape, 0, points.axes)
+            points = replace(points, origin="RANGE", range_min=(0,) * dimension, range_max=level.shape)
     if len(points.features) != graph.num_features:
         raise RefusalError(f"points has {len(points.features)} features, the example {graph.num_features}")
     if level.shape and points.origin != "RANGE":

@@ -106,7 +106,7 @@ def _coarser(
     generator = module.kernel_generator
     kernel, stride, dilation, region = _geometry(graph, generator)
     options = {"dilation": dilation, "groups": groups}
-    level, sites = x.on_level(), _sites(graph, result)
+    sites = _sites(graph, result)
     is_submanifold = max(stride) == 1 and target is None
     if region == "CUSTOM":
         if not is_submanifold:
@@ -125,8 +125,8 @@ def _coarser(
             "conv", [x.node], lambda network, n: network.submanifold(n, x.node, weight, kernel, bias, **options)
         )
         return replace(x, node=name)
-    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
     if target is not None:
+        unit = tuple(a * b for a, b in zip(x.on_level().stride, stride, strict=True))
         onto = _known_level(graph, sites, unit)
         name = graph.node(
             "conv",
@@ -142,10 +142,7 @@ def _coarser(
 
 def _floor_place(graph: Graph, name: str, x: Place, stride: Any, sites: Any, geometry: Any) -> Place:
     level = x.on_level()
-    check_sites(sites, site_maths.floored(level.sites(), stride), "a strided layer")
-    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
-    shape = tuple((n - 1) // s + 1 for n, s in zip(level.shape, stride, strict=False))
-    made = graph.level((*level.key, "floor", stride), name, unit, sites, shape)
+    made = graph.floor_level(name, level, stride, sites, "a strided layer")
     graph.paired.setdefault((id(level), id(made), geometry), name)
     return Place("sites", name, made)
 

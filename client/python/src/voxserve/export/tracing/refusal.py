@@ -14,11 +14,11 @@ _LIBRARIES = ("torch", "spconv", "torchsparse", "MinkowskiEngine")
 
 
 class RefusalError(ExportError):
-    """Something that the model format does not have. `line` is the user's, "file:number: code", or empty."""
+    """Something that the model format does not have, with the user's line."""
 
     def __init__(self, problem: str) -> None:
-        self.problem, self.line = problem, _line_of_user()
-        super().__init__([f"{problem}\n    at {self.line}" if self.line else problem])
+        line = _line_of_user()
+        super().__init__([f"{problem}\n    at {line}" if line else problem])
 
     def offering(self, module: str) -> ExportError:
         """The same, with the module after which the network can be cut; empty: there is none."""
@@ -29,6 +29,7 @@ class RefusalError(ExportError):
 
 
 def _line_of_user() -> str:
+    """file:number: code; empty where no frame is the user's."""
     for frame in reversed(traceback.extract_stack()):
         path = Path(frame.filename)
         is_ours = frame.filename.startswith(_PACKAGE)

@@ -10,10 +10,9 @@ import numpy as np
 
 from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
-from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
+from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
 from voxserve.export.tracing.traced import place_of, unwrapped, wrap
-from voxserve.verify import sites as site_maths
 
 
 def _place(x: Any) -> Place:
@@ -82,11 +81,8 @@ def _strided(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: 
     name = graph.node(
         "conv", [here.node], lambda network, n: network.strided_floor(n, here.node, weight, kernel, stride, bias)
     )
-    level, sites = here.on_level(), graph.sites_of(result.coords)
-    check_sites(sites, site_maths.floored(level.sites(), stride), "torchsparse's Conv3d")
-    unit = tuple(a * b for a, b in zip(level.stride, stride, strict=True))
-    shape = tuple((n - 1) // s + 1 for n, s in zip(level.shape, stride, strict=False))
-    made = graph.level((*level.key, "floor", stride), name, unit, sites, shape)
+    level = here.on_level()
+    made = graph.floor_level(name, level, stride, graph.sites_of(result.coords), "torchsparse's Conv3d")
     graph.paired[tuple(x.stride), module.kernel_size, module.stride] = (name, level, made)
     return Place("sites", name, made)
 
