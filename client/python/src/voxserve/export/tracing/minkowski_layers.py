@@ -12,15 +12,8 @@ from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Level, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import place_of, unwrapped, wrap
+from voxserve.export.tracing.traced import place_of, sparse_place, unwrapped, wrap
 from voxserve.verify import sites as site_maths
-
-
-def _place(x: Any, kind: str = "sites") -> Place:
-    place = place_of(x.F)
-    if place is None or place.kind != kind:
-        raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
-    return place
 
 
 def like(x: Any, features: Any) -> Any:
@@ -70,7 +63,7 @@ def _cells(generator: Any, weight: Any, axes: tuple[int, ...], region: str) -> A
 
 def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     x, target = args[0], _target(args, kwargs)
-    here, result = _place(x), call(_plain(x), *_plain_rest(args[1:]), **_plain_named(kwargs))
+    here, result = sparse_place(x), call(_plain(x), *_plain_rest(args[1:]), **_plain_named(kwargs))
     bias = None if module.bias is None else constant(module.bias).reshape(-1)
     weight = constant(module.kernel)
     if weight.ndim == 2 and "Channelwise" not in type(module).__name__:
@@ -203,7 +196,7 @@ def _pool(reduce: str) -> Any:
         x = args[0]
         if _target(args, kwargs) is not None:
             raise RefusalError("a pool onto other coordinates is not in the model format")
-        here, result = _place(x), call(_plain(x))
+        here, result = sparse_place(x), call(_plain(x))
         geometry = _geometry(graph, module.kernel_generator)
         kernel, stride, dilation, region = geometry
         if region != "CUBE":
@@ -238,7 +231,7 @@ def _pool(reduce: str) -> Any:
 
 def _global_pool(reduce: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        here, result = _place(args[0]), call(_plain(args[0]))
+        here, result = sparse_place(args[0]), call(_plain(args[0]))
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
         return _finished(graph, result, Place("samples", name))
 
@@ -248,8 +241,8 @@ def _global_pool(reduce: str) -> Any:
 def _broadcast(function: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         x, samples = args
-        here, result = _place(x), call(_plain(x), _plain(samples))
-        place = functions.broadcast(graph, here, _place(samples, "samples").node, function)
+        here, result = sparse_place(x), call(_plain(x), _plain(samples))
+        place = functions.broadcast(graph, here, sparse_place(samples, "samples").node, function)
         return _finished(graph, result, place)
 
     return layer
@@ -257,7 +250,7 @@ def _broadcast(function: str) -> Any:
 
 def _instance_norm(epsilon: float) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        here, result = _place(args[0]), call(_plain(args[0]))
+        here, result = sparse_place(args[0]), call(_plain(args[0]))
         tensors = {part: constant(getattr(module, part)).reshape(-1) for part in ("weight", "bias")}
         name = graph.node(
             "instance_norm", [here.node], lambda network, n: network.instance_norm(n, here.node, tensors, epsilon)
@@ -273,7 +266,7 @@ def _union(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwarg
 
 def union(graph: Graph, call: Callable[..., Any], tensors: list[Any]) -> Any:
     """The sum on every site that any of the tensors has."""
-    places = [_place(x) for x in tensors]
+    places = [sparse_place(x) for x in tensors]
     result = call(*(_plain(x) for x in tensors))
     node, level = places[0].node, places[0].on_level()
     for place in places[1:]:
@@ -286,7 +279,7 @@ def union(graph: Graph, call: Callable[..., Any], tensors: list[Any]) -> Any:
 
 def _prune(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     x, mask = args
-    here, scores = _place(x), place_of(mask)
+    here, scores = sparse_place(x), place_of(mask)
     if scores is None or scores.kind != "mask":
         raise RefusalError("a pruning by a mask that is not 'features of one channel > number'")
     if not here.on_level().has_rows_of(scores.on_level()):

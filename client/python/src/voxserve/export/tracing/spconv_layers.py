@@ -12,15 +12,8 @@ from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Place, check_sites, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import place_of, unwrapped, wrap
+from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
 from voxserve.verify import sites as site_maths
-
-
-def _place(x: Any) -> Place:
-    place = place_of(x.features)
-    if place is None or place.kind != "sites":
-        raise RefusalError("a sparse tensor whose features do not come from the example's")
-    return place
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
@@ -42,7 +35,7 @@ def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any,
     act = getattr(module, "act_type", None)
     if act is not None and not str(act).endswith("None_"):
         raise RefusalError(f"a convolution with the fused activation {act} is not in the model format")
-    here = _place(x)
+    here = sparse_place(x)
     result = _run(call, x)
     if module.conv1x1:
         weight = constant(module.weight).reshape(module.in_channels, module.out_channels)  # as it lies in memory
@@ -150,7 +143,7 @@ def _pool(reduce: str) -> Any:
         (x,) = args
         if module.subm:
             raise RefusalError("spconv's submanifold pools are not in the model format")
-        here, result = _place(x), _run(call, x)
+        here, result = sparse_place(x), _run(call, x)
         kernel, stride, padding, dilation = _sizes(graph, module)
         name = graph.node(
             "pool",
@@ -169,7 +162,7 @@ def _pool(reduce: str) -> Any:
 
 
 def _global_max(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    here, result = _place(args[0]), _run(call, args[0])
+    here, result = sparse_place(args[0]), _run(call, args[0])
     name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, "MAX"))
     return wrap(result, Place("samples", name), graph)
 
@@ -180,7 +173,7 @@ def _global_average(*_unused: Any) -> Any:
 
 def dense(graph: Graph, call: Callable[..., Any], x: Any, channels_first: bool = True) -> Any:
     """SparseConvTensor.dense()."""
-    place = _place(x)
+    place = sparse_place(x)
     if not channels_first:
         raise RefusalError("dense(channels_first=False) is not in the model format")
     return wrap(_run(call, x), replace(place, kind="cells"), graph)

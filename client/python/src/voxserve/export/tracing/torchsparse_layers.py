@@ -12,14 +12,7 @@ from voxserve.export import kernel_order
 from voxserve.export.tracing import functions
 from voxserve.export.tracing.graph import Graph, Place, constant
 from voxserve.export.tracing.refusal import RefusalError
-from voxserve.export.tracing.traced import place_of, unwrapped, wrap
-
-
-def _place(x: Any) -> Place:
-    place = place_of(x.feats)
-    if place is None or place.kind != "sites":
-        raise RefusalError("a sparse tensor whose features do not come from the example's")
-    return place
+from voxserve.export.tracing.traced import sparse_place, unwrapped, wrap
 
 
 def _run(call: Callable[..., Any], x: Any) -> Any:
@@ -34,7 +27,7 @@ def _run(call: Callable[..., Any], x: Any) -> Any:
 
 def _convolution(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     (x,) = args
-    here, result = _place(x), _run(call, x)
+    here, result = sparse_place(x), _run(call, x)
     kernel, stride = graph.axes_of(module.kernel_size), graph.axes_of(module.stride)
     if module.generative:
         raise RefusalError("torchsparse's generative convolution is not in the model format")
@@ -100,7 +93,7 @@ def _inverse(graph: Graph, module: Any, here: Place, weight: Any, bias: Any, x: 
 
 def _group_norm(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     (x,) = args
-    here, result = _place(x), _run(call, x)
+    here, result = sparse_place(x), _run(call, x)
     tensors = {} if module.weight is None else {"weight": constant(module.weight), "bias": constant(module.bias)}
     name = graph.node(
         "group_norm",
@@ -117,7 +110,7 @@ def _instance_norm(*_unused: Any) -> Any:
 
 def _global_pool(reduce: str) -> Any:
     def layer(graph: Graph, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        here, result = _place(args[0]), _run(call, args[0])
+        here, result = sparse_place(args[0]), _run(call, args[0])
         name = graph.node("global_pool", [here.node], lambda network, n: network.global_pool(n, here.node, reduce))
         return wrap(result, Place("samples", name), graph)
 

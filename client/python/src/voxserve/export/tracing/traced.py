@@ -11,6 +11,7 @@ from voxserve.export.tracing import functions
 from voxserve.export.tracing.functions import Call
 from voxserve.export.tracing.graph import Graph, Place
 from voxserve.export.tracing.refusal import RefusalError
+from voxserve.verify.sparse_tensors import features_of
 
 # Functions that tell about a tensor and keep nothing of its values, or make constants of its size.
 _SHAPES = ("size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size", "__len__")
@@ -83,6 +84,14 @@ def wrap(values: Any, place: Place, graph: Graph) -> Traced:
 
 def place_of(value: Any) -> Place | None:
     return value.place if isinstance(value, Traced) else None
+
+
+def sparse_place(tensor: Any, kind: str = "sites") -> Place:
+    """The place of a sparse tensor's features."""
+    place = place_of(features_of(tensor))
+    if place is None or place.kind != kind:
+        raise RefusalError(f"a sparse tensor whose features are not {kind} that come from the example's")
+    return place
 
 
 def unwrapped(value: Any) -> Any:
