@@ -69,8 +69,10 @@ class ConvNodes(NodeList):
         is_cross: bool = False,
     ) -> str:
         """Sites floor(c / stride), as MinkowskiEngine makes them, and TorchSparse where kernel_size == stride."""
-        options = _shape(is_cross) + _options(dilation, groups)
-        return self._strided(name, source, weight, "FLOOR", kernel_size, stride, options, bias)
+        parameters = (
+            f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
+        )
+        return self._conv(name, source, weight, parameters, bias)
 
     def strided_expand(
         self,
@@ -88,9 +90,10 @@ class ConvNodes(NodeList):
     ) -> str:
         """Sites as TorchSparse (MLSys 2022) makes them. lower and upper bound stride * site, in the input's units."""
         bounds = _list("lower_bound", lower) + _list("upper_bound", upper)
-        return self._strided(
-            name, source, weight, "EXPAND", kernel_size, stride, bounds + _options(dilation, groups), bias
+        parameters = (
+            f"KIND_STRIDED rule: RULE_EXPAND{_window(kernel_size, stride)}{bounds}{_options(dilation, groups)}"
         )
+        return self._conv(name, source, weight, parameters, bias)
 
     def strided_padded(
         self,
@@ -106,8 +109,9 @@ class ConvNodes(NodeList):
         groups: int = 1,
     ) -> str:
         """Sites as spconv's SparseConv makes them: all that an input reaches, within the spatial shape."""
-        options = f" padding: {sizes(padding)}{_options(dilation, groups)}"
-        return self._strided(name, source, weight, "PADDED", kernel_size, stride, options, bias)
+        window = f"{_window(kernel_size, stride)} padding: {sizes(padding)}"
+        parameters = f"KIND_STRIDED rule: RULE_PADDED{window}{_options(dilation, groups)}"
+        return self._conv(name, source, weight, parameters, bias)
 
     def strided_onto(
         self,
@@ -125,10 +129,9 @@ class ConvNodes(NodeList):
         is_cross: bool = False,
     ) -> str:
         """The output sites are those of the node sites_of, whose unit is `stride` of the input's."""
-        parameters = (
-            f"KIND_STRIDED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)} "
-            f"sites_of: {quote(sites_of)}{_shape(is_cross)}{_options(dilation, groups)}"
-        )
+        window = _window(kernel_size, stride) + _list("padding", padding)
+        options = _shape(is_cross) + _options(dilation, groups)
+        parameters = f"KIND_STRIDED{window} sites_of: {quote(sites_of)}{options}"
         return self._conv(name, source, weight, parameters, bias)
 
     def inverse(
@@ -160,10 +163,8 @@ class ConvNodes(NodeList):
         groups: int = 1,
     ) -> str:
         """New sites, all that an input reaches within the spatial shape: spconv's SparseConvTranspose."""
-        parameters = (
-            f"KIND_TRANSPOSED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)}"
-            f"{_list('output_padding', output_padding)}{_options(dilation, groups)}"
-        )
+        paddings = _list("padding", padding) + _list("output_padding", output_padding)
+        parameters = f"KIND_TRANSPOSED{_window(kernel_size, stride)}{paddings}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
     def transposed_onto(
@@ -182,10 +183,9 @@ class ConvNodes(NodeList):
         is_cross: bool = False,
     ) -> str:
         """The output sites are those of the node sites_of, finer by `stride`: MinkowskiEngine's `coordinates`."""
-        parameters = (
-            f"KIND_TRANSPOSED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{_list('padding', padding)} "
-            f"sites_of: {quote(sites_of)}{_shape(is_cross)}{_options(dilation, groups)}"
-        )
+        window = _window(kernel_size, stride) + _list("padding", padding)
+        options = _shape(is_cross) + _options(dilation, groups)
+        parameters = f"KIND_TRANSPOSED{window} sites_of: {quote(sites_of)}{options}"
         return self._conv(name, source, weight, parameters, bias)
 
     def generative(
@@ -202,10 +202,7 @@ class ConvNodes(NodeList):
         is_cross: bool = False,
     ) -> str:
         """New sites, all that an input reaches: MinkowskiEngine's generative transposed convolution."""
-        parameters = (
-            f"KIND_GENERATIVE kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
-            f"{_shape(is_cross)}{_options(dilation, groups)}"
-        )
+        parameters = f"KIND_GENERATIVE{_window(kernel_size, stride)}{_shape(is_cross)}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
     def pool_submanifold(
@@ -225,7 +222,7 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
     ) -> str:
         """Sites floor(c / stride), as MinkowskiEngine makes them. reduce: MAX, AVERAGE or SUM."""
-        sites = f"KIND_STRIDED rule: RULE_FLOOR kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
+        sites = f"KIND_STRIDED rule: RULE_FLOOR{_window(kernel_size, stride)}"
         return self._pool(name, source, reduce, sites, dilation)
 
     def pool_strided_padded(
@@ -240,36 +237,26 @@ class ConvNodes(NodeList):
         dilation: Sequence[int] = (),
     ) -> str:
         """Sites as spconv's pools make them. reduce: MAX, AVERAGE or SUM."""
-        sites = f"KIND_STRIDED rule: RULE_PADDED kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
-        return self._pool(name, source, reduce, f"{sites} padding: {sizes(padding)}", dilation)
+        sites = f"KIND_STRIDED rule: RULE_PADDED{_window(kernel_size, stride)} padding: {sizes(padding)}"
+        return self._pool(name, source, reduce, sites, dilation)
 
     def unpool(self, name: str, source: str, paired_with: str, reduce: str = "AVERAGE") -> str:
         """Every site reduces the rows that it went into: AVERAGE is MinkowskiPoolingTranspose."""
         return self._pool(name, source, reduce, f"KIND_INVERSE paired_with: {quote(paired_with)}")
 
-    def _conv(self, name: str, source: str, weight: _Values, rest: str, bias: _Values | None = None) -> str:
+    def _conv(self, name: str, source: str, weight: _Values, rest: str, bias: _Values | None) -> str:
         self.tensors[f"{name}.weight"] = weight
         flag = self._bias(name, bias)
         return self._node(name, [source], f"sparse_conv {{ kind: {rest} out_channels: {weight.shape[2]}{flag} }}")
-
-    def _strided(
-        self,
-        name: str,
-        source: str,
-        weight: _Values,
-        rule: str,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        options: str,
-        bias: _Values | None,
-    ) -> str:
-        parameters = f"kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}{options}"
-        return self._conv(name, source, weight, f"KIND_STRIDED rule: RULE_{rule} {parameters}", bias)
 
     def _pool(self, name: str, source: str, reduce: str, sites: str, dilation: Sequence[int] = ()) -> str:
         return self._node(
             name, [source], f"pool {{ reduce: REDUCE_{reduce} kind: {sites}{_list('dilation', dilation)} }}"
         )
+
+
+def _window(kernel_size: Sequence[int], stride: Sequence[int]) -> str:
+    return f" kernel_size: {sizes(kernel_size)} stride: {sizes(stride)}"
 
 
 def _shape(is_cross: bool) -> str:
