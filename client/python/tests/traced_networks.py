@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+import voxserve
+from voxserve.export import Exported, from_torch
+from voxserve.verify.compare import Comparison, Model
+
 CHANNELS = 4
 CLASSES = 5
+TOLERANCE = 1e-5  # of the largest magnitude: float32 in torch, float64 in NumPy
 
 
 def sites(seed: int, size: tuple[int, ...] = (9, 8, 10), samples: int = 2) -> Any:
@@ -220,3 +226,14 @@ def made(kind: str) -> tuple[Any, Any, dict[str, Any]]:
         return minkowski_generator(engine), minkowski_example(engine), {}
     block = load("MinkowskiEngine.modules.resnet_block").BasicBlock
     return minkowski_unet(engine, block), minkowski_example(engine), {}
+
+
+def round_trip(folder: Path, module: Any, example: Any, **options: Any) -> tuple[Exported, Comparison]:
+    """A module's export, whose results are equal to what the module computes: every output, every known part."""
+    exported = from_torch(module, example, **options)
+    exported.write(folder / "model")
+    reference = voxserve.record(module, example, folder / "reference.npz")
+    comparison = Comparison(Model.read(folder / "model"), reference)
+    for name, deviation in (*comparison.outputs().items(), *comparison.modules()):
+        assert deviation.is_within(TOLERANCE), f"{name}: {deviation}"
+    return exported, comparison
