@@ -132,7 +132,7 @@ def joined(rows: Sequence[Mapping[str, str]], profile: Mapping[str, Mapping[str,
 
 
 def run(command: Sequence[str], log: Path | None) -> str:
-    """What the command prints. Raises CalledProcessError where it fails."""
+    """Returns the text that the command prints. Raises CalledProcessError where it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def read_inputs(folder: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """What varied_inputs_cuda_bench --save_points wrote: its description, and [points, columns] of each input."""
+    """Reads a folder of --save_points: its description, and [points, columns] of each input."""
     description = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
     columns = len(description["columns"])
     return description, [

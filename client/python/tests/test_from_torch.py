@@ -108,7 +108,7 @@ def test_points_become_voxels_as_said() -> None:
             from_torch(module, example, points=bad, **options)
 
 
-# What is refused
+# Refusals
 
 
 class Wrapped(torch.nn.Module):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from voxserve.export.networks.tensors import ExportError
 
-# What training code puts in front of every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
+# Training code puts one of these in front of every name: DataParallel, Lightning, mmengine, Pointcept's segmentors.
 _PREFIXES = (
     "",
     "module.",

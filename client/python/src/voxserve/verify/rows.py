@@ -1,4 +1,4 @@
-"""What operators make of rows and images, by their definitions. NumPy alone."""
+"""Computes operators of rows and images by their definitions, by NumPy alone."""
 
 from __future__ import annotations
 

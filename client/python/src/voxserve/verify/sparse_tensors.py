@@ -31,7 +31,7 @@ def coordinates_of(value: Any) -> Any:
 
 
 def named(result: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """What a module returns, by name: a dict's keys, a list's numbers, "output" of a single value."""
+    """The results of a module by name: a dict's keys, a list's numbers, "output" of a single value."""
     if isinstance(result, dict):
         for key, value in result.items():
             yield from named(value, str(key) if name == "output" else f"{name}.{key}")

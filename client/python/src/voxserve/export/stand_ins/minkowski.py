@@ -173,7 +173,7 @@ class KernelGenerator:
 
 
 class _Layer(nn.Module):
-    """What has a kernel generator, and maps sites to sites."""
+    """A layer that has a kernel generator, and maps sites to sites."""
 
     kernel_generator: KernelGenerator
     is_transpose = False

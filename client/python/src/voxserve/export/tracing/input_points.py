@@ -1,4 +1,4 @@
-"""What the served network reads."""
+"""The points that a served network reads, and the voxelize node that it begins with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is replaced while a module is traced: how modules are called, and how sparse tensors are made and used."""
+"""Replaces, while a module is traced, how modules are called, and how sparse tensors are made and used."""
 
 from __future__ import annotations
 

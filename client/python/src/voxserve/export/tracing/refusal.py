@@ -1,4 +1,4 @@
-"""What cannot be exported, with the line of Python that asked for it."""
+"""Refuses what cannot be exported, with the line of Python that asked for it."""
 
 from __future__ import annotations
 
