@@ -63,8 +63,16 @@ ROOMS.update(
         "server/codec": ["engine", "voxserve/v1", "google/rpc"],
         "server/metrics": ["engine"],
         "server/http": ["server/metrics", "server/sockets", "engine"],
-        "server/services": ["server/codec", "server/metrics", "server/sockets", "engine", "voxserve/v1"]
-        + ["google/rpc", "grpc/health", "grpc/reflection"],
+        "server/services": [
+            "server/codec",
+            "server/metrics",
+            "server/sockets",
+            "engine",
+            "voxserve/v1",
+            "google/rpc",
+            "grpc/health",
+            "grpc/reflection",
+        ],
         "server": ["server", "engine"],
         "client/cpp/api": ["voxserve/v1", "google/rpc", "grpc/health"],
         "client/cpp/io": ["client/cpp/api", "voxserve/v1"],
@@ -75,8 +83,18 @@ ROOMS.update(
         "deploy/tune": ["server/codec", "engine", "kernels", "client/cpp", "voxserve/v1"],
     }
 )
-OURS = ("kernels/", "engine/", "server/", "client/", "deploy/", "tests/", "voxserve/", "google/rpc/", "grpc/health/")
-OURS += ("grpc/reflection/",)
+OURS = (
+    "kernels/",
+    "engine/",
+    "server/",
+    "client/",
+    "deploy/",
+    "tests/",
+    "voxserve/",
+    "google/rpc/",
+    "grpc/health/",
+    "grpc/reflection/",
+)
 MAX_FILES_OF_A_ROOM = 35
 
 
