@@ -17,6 +17,10 @@ from voxserve.export import Network
 POINTS, BOXES, LABELS = "points", "boxes", "labels"
 
 
+def parse(network: Network) -> Any:
+    return text_format.Parse(network.to_textproto("A notice."), wire.Model())
+
+
 @dataclass(frozen=True)
 class Result:
     """Of a node. level: a tuple that says how its sites came about, "image", POINTS or BOXES."""
@@ -30,7 +34,7 @@ class Shapes:
     """results: by node. Raises AssertionError, with the node's name, where something does not fit."""
 
     def __init__(self, network: Network) -> None:
-        self.model = text_format.Parse(network.to_textproto("A notice."), wire.Model())
+        self.model = parse(network)
         self.nodes = {node.name: node for node in self.model.nodes}
         assert len(self.nodes) == len(self.model.nodes), "two nodes of one name"
         self.dimension = self.model.dimension or 3

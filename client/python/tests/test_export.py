@@ -1,8 +1,7 @@
-"""The exporter: kernel order against a dense convolution, the folder's round trip, and every error at once."""
+"""The exporter of MinkUNet: the published network, the folder's round trip, and every error at once."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import pickle
@@ -17,15 +16,10 @@ import numpy as np
 import pytest
 from conftest import REPOSITORY, SHARED
 from google.protobuf import text_format
+from graph_shapes import parse
 
 from voxserve import wire
-from voxserve.export import (
-    ExportError,
-    PointFeature,
-    kernel_order,
-    model_folder,
-    safetensors_file,
-)
+from voxserve.export import ExportError, PointFeature, safetensors_file
 from voxserve.export.__main__ import main
 from voxserve.export.input_files import read_state_dict
 from voxserve.export.model_folder import config_textproto
@@ -84,39 +78,6 @@ def build(state: State, **options: Any) -> Any:
     return minkunet.build(state, name="n", **options)
 
 
-def parse(network: Any) -> Any:
-    return text_format.Parse(network.to_textproto("A notice."), wire.Model())
-
-
-# Kernel order
-
-
-@pytest.mark.parametrize("sizes", [(3, 3, 3), (1, 3, 5), (3, 1), (5,)])
-def test_odd_kernels_run_the_first_axis_fastest(sizes: tuple[int, ...]) -> None:
-    cells = list(itertools.product(*map(range, sizes)))
-    weight = np.zeros((len(cells), 2, 3))
-    for cell in cells:  # the published rule: k = d0 + k0 * (d1 + k1 * d2)
-        k = sum(d * int(np.prod(sizes[:axis])) for axis, d in enumerate(cell))
-        weight[k] = hash_of(cell)
-    served = kernel_order.from_torchsparse(weight, sizes)
-    for k, cell in enumerate(cells):  # product runs the last axis fastest, as the served order does
-        assert (served[k] == hash_of(cell)).all()
-
-
-def hash_of(cell: tuple[int, ...]) -> int:
-    return sum(d * 100**axis for axis, d in enumerate(cell))
-
-
-def test_even_kernels_stay_as_they_are() -> None:
-    weight = np.arange(8 * 2 * 3).reshape(8, 2, 3)
-    np.testing.assert_array_equal(kernel_order.from_torchsparse(weight, (2, 2, 2)), weight)
-
-
-def test_kernels_of_another_volume_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"3x3x3 kernel needs \[27, Cin, Cout\], not \[8, 2, 3\]"):
-        kernel_order.from_torchsparse(np.zeros((8, 2, 3)), (3, 3, 3))
-
-
 # The network
 
 
@@ -136,166 +97,6 @@ def test_nodes_are_the_published_architecture() -> None:
     assert list(nodes["up4.concat"].inputs) == ["up4.up.relu", "stem.1.relu"]
     assert [(o.kind, o.node) for o in model.outputs] == [(1, "labels"), (2, "scores")]
     assert list(nodes["labels"].inputs) == ["argmax", "voxels"]
-
-
-def test_operators_are_written_as_the_messages_read_them() -> None:
-    network = model_folder.Network("net")
-    affine = {"weight": np.ones(4, np.float32), "bias": np.zeros(4, np.float32)}
-    network.activation("leaky", "x", "LEAKY_RELU", 0.125)
-    network.activation("gelu", "x", "GELU")
-    network.pool_strided_floor("pool", "x", "MAX", (2, 2, 2), (2, 2, 2))
-    network.unpool("unpool", "pool", "pool")
-    network.global_pool("global", "x", "SUM")
-    network.broadcast("gate", "x", "global", "MULTIPLY")
-    network.instance_norm("instance", "x", {}, 1e-5)
-    network.group_norm("group", "x", affine, 1e-3, 2)
-    network.point_features("points", "voxels")
-    network.point_to_voxel("fine", "points", "voxels", "MAX")
-    network.point_to_voxel("coarse", "points", "voxels", "AVERAGE", sites_of="pool")
-    network.devoxelize("back", "coarse", "voxels")
-    network.to_dense("cells", "x")
-    network.from_dense("kept", "cells", "x")
-    nodes = {node.name: node for node in parse(network).nodes}
-    functions = wire.message_class("voxserve.model.v1.Activation")
-    pool = wire.message_class("voxserve.model.v1.Pool")
-    conv = wire.message_class("voxserve.model.v1.SparseConv")
-    broadcast = wire.message_class("voxserve.model.v1.Broadcast")
-    assert nodes["leaky"].activation.function == functions.FUNCTION_LEAKY_RELU
-    assert nodes["leaky"].activation.negative_slope == 0.125
-    assert nodes["gelu"].activation.function == functions.FUNCTION_GELU
-    assert not nodes["gelu"].activation.HasField("negative_slope")
-    assert (nodes["pool"].pool.reduce, nodes["pool"].pool.kind) == (pool.REDUCE_MAX, conv.KIND_STRIDED)
-    assert (list(nodes["pool"].pool.kernel_size), nodes["pool"].pool.rule) == ([2, 2, 2], conv.RULE_FLOOR)
-    assert (nodes["unpool"].pool.kind, nodes["unpool"].pool.paired_with) == (conv.KIND_INVERSE, "pool")
-    assert nodes["global"].global_pool.reduce == pool.REDUCE_SUM
-    assert list(nodes["gate"].inputs) == ["x", "global"]
-    assert nodes["gate"].broadcast.function == broadcast.FUNCTION_MULTIPLY
-    assert not nodes["instance"].instance_norm.affine
-    assert (nodes["group"].group_norm.num_groups, nodes["group"].group_norm.affine) == (2, True)
-    assert (list(nodes["points"].inputs), nodes["points"].WhichOneof("op")) == (["voxels"], "point_features")
-    assert (nodes["fine"].point_to_voxel.reduce, nodes["fine"].point_to_voxel.sites_of) == (pool.REDUCE_MAX, "")
-    assert (nodes["coarse"].point_to_voxel.reduce, nodes["coarse"].point_to_voxel.sites_of) == (
-        pool.REDUCE_AVERAGE,
-        "pool",
-    )
-    assert (list(nodes["back"].inputs), nodes["back"].WhichOneof("op")) == (["coarse", "voxels"], "devoxelize")
-    assert nodes["cells"].WhichOneof("op") == "to_dense"
-    assert (list(nodes["kept"].inputs), nodes["kept"].from_dense.sites_of) == (["cells"], "x")
-    assert set(network.tensors) == {"group.weight", "group.bias"}
-
-
-def test_every_convolution_kind_with_bias_dilation_and_groups() -> None:
-    network = model_folder.Network("net")
-    weight, bias = np.zeros((27, 2, 6), np.float32), np.ones(6, np.float32)
-    cube, pair, ones = (3, 3, 3), (2, 2, 2), (1, 1, 1)
-    more = {"dilation": pair, "groups": 2}
-    network.submanifold("submanifold", "x", weight, cube, bias, **more)
-    network.submanifold_offsets("offsets", "x", weight[:2], [(0, 0, 0), (0, -1, 2)], bias, **more)
-    network.strided_floor("floor", "x", weight, cube, pair, bias, **more)
-    network.strided_floor("cross", "x", weight[:7], cube, pair, bias, is_cross=True)
-    network.strided_expand("expand", "x", weight, cube, pair, bias, lower=(-1, -2, -3), upper=(4, 5, 6), **more)
-    network.strided_padded("padded", "x", weight, cube, pair, ones, bias, **more)
-    network.strided_onto("onto", "x", weight, cube, pair, "floor", bias, padding=ones, **more)
-    network.inverse("inverse", "floor", weight, "floor", bias, groups=2)
-    network.transposed("transposed", "x", weight, cube, pair, ones, bias, output_padding=ones, **more)
-    network.transposed_onto("back", "floor", weight, cube, pair, "x", bias, padding=ones, **more)
-    network.generative("generative", "x", weight, cube, pair, bias, **more)
-    network.pool_submanifold("pool", "x", "MAX", cube, dilation=pair)
-    network.pool_strided_padded("padded_pool", "x", "AVERAGE", cube, pair, ones, dilation=pair)
-    network.unpool("unpool", "padded_pool", "padded_pool", "SUM")
-    nodes = {node.name: node for node in parse(network).nodes}
-    conv = wire.message_class("voxserve.model.v1.SparseConv")
-    kinds = {
-        "submanifold": (conv.KIND_SUBMANIFOLD, 0),
-        "offsets": (conv.KIND_SUBMANIFOLD, 0),
-        "floor": (conv.KIND_STRIDED, conv.RULE_FLOOR),
-        "cross": (conv.KIND_STRIDED, conv.RULE_FLOOR),
-        "expand": (conv.KIND_STRIDED, conv.RULE_EXPAND),
-        "padded": (conv.KIND_STRIDED, conv.RULE_PADDED),
-        "onto": (conv.KIND_STRIDED, 0),
-        "inverse": (conv.KIND_INVERSE, 0),
-        "transposed": (conv.KIND_TRANSPOSED, 0),
-        "back": (conv.KIND_TRANSPOSED, 0),
-        "generative": (conv.KIND_GENERATIVE, 0),
-    }
-    for name, (kind, rule) in kinds.items():
-        op = nodes[name].sparse_conv
-        assert (op.kind, op.rule, op.bias, op.out_channels) == (kind, rule, True, 6), name
-        assert op.groups == (0 if name == "cross" else 2), name
-        assert list(op.dilation) == ([] if name in ("cross", "inverse") else [2, 2, 2]), name
-        assert list(op.kernel_size) == ([] if name in ("offsets", "inverse") else [3, 3, 3]), name
-        stays = kind == conv.KIND_SUBMANIFOLD or name == "inverse"
-        assert list(op.stride) == ([] if stays else [2, 2, 2]), name
-        assert list(op.padding) == ([1, 1, 1] if name in ("padded", "onto", "transposed", "back") else []), name
-        np.testing.assert_array_equal(network.tensors[f"{name}.bias"], bias)
-    assert list(nodes["offsets"].sparse_conv.offsets) == [0, 0, 0, 0, -1, 2]
-    assert nodes["cross"].sparse_conv.kernel_shape == conv.KERNEL_SHAPE_CROSS
-    expand = nodes["expand"].sparse_conv
-    assert (list(expand.lower_bound), list(expand.upper_bound)) == ([-1, -2, -3], [4, 5, 6])
-    assert (nodes["onto"].sparse_conv.sites_of, nodes["back"].sparse_conv.sites_of) == ("floor", "x")
-    assert list(nodes["transposed"].sparse_conv.output_padding) == [1, 1, 1]
-    assert (nodes["pool"].pool.kind, list(nodes["pool"].pool.dilation)) == (conv.KIND_SUBMANIFOLD, [2, 2, 2])
-    assert (nodes["padded_pool"].pool.rule, list(nodes["padded_pool"].pool.padding)) == (conv.RULE_PADDED, [1, 1, 1])
-    assert nodes["unpool"].pool.reduce == wire.message_class("voxserve.model.v1.Pool").REDUCE_SUM
-
-
-def test_the_readme_network_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (REPOSITORY / "client" / "python" / "README.md").read_text()
-    section = text[text.index("### Networks by hand") :]
-    block = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
-    w = b = m = v = bias = np.ones(4, np.float32)
-    values = {"kernel": np.ones((27, 2, 4)), "kernel2": np.ones((8, 4, 6)), "kernel3": np.ones((8, 6, 4))}
-    values = {name: array.astype(np.float32) for name, array in values.items()}
-    monkeypatch.chdir(tmp_path)
-    exec(block, {**values, "w": w, "b": b, "m": m, "v": v, "bias": bias, "weight": np.ones((3, 8), np.float32)})
-    model = text_format.Parse((tmp_path / "models" / "small" / "1" / "model.textproto").read_text(), wire.Model())
-    assert [n.WhichOneof("op") for n in model.nodes].count("sparse_conv") == 3
-    assert [o.node for o in model.outputs] == ["labels", "point_scores"]
-
-
-def test_images_with_sizes_of_each_axis() -> None:
-    network = model_folder.Network("net")
-    network.conv2d("a", "x", np.zeros((6, 2, 3, 1)), stride=(1, 2), padding=(1, 0), dilation=(2, 1), groups=2)
-    network.conv2d("b", "a", np.zeros((6, 6, 1, 1)), stride=(1, 1), padding=0)
-    network.conv_transpose2d("c", "b", np.zeros((6, 4, 2, 2)), stride=2, output_padding=(0, 1))
-    nodes = {node.name: node for node in parse(network).nodes}
-    a = nodes["a"].conv2d
-    assert (list(a.stride), list(a.padding), list(a.dilation), a.groups) == ([1, 2], [1, 0], [2, 1], 2)
-    assert list(nodes["b"].conv2d.stride) == []
-    assert list(nodes["c"].conv_transpose2d.output_padding) == [0, 1]
-
-
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    network = model_folder.Network("net")
-    network.linear("x", "y", np.zeros((2, 2), np.complex64))
-    with pytest.raises(safetensors_file.SafetensorsError, match="complex64"):
-        model_folder.write(tmp_path / "new", network, "")
-    assert list(tmp_path.iterdir()) == []
-    good = model_folder.Network("net")
-    model_folder.write(tmp_path / "old", good, "ignore_label: 1\n")
-    with pytest.raises(safetensors_file.SafetensorsError, match="complex64"):
-        model_folder.write(tmp_path / "old", network, "ignore_label: 2\n")
-    assert sorted(p.name for p in (tmp_path / "old").iterdir()) == ["1", "config.textproto"]
-    assert (tmp_path / "old" / "config.textproto").read_text() == "ignore_label: 1\n"
-    model_folder.write(tmp_path / "old", good, "ignore_label: 3\n")
-    assert sorted(p.name for p in (tmp_path / "old").iterdir()) == ["1", "config.textproto"]
-    assert (tmp_path / "old" / "config.textproto").read_text() == "ignore_label: 3\n"
-
-
-def test_sites_that_are_made_of_others() -> None:
-    network = model_folder.Network("net")
-    network.crop("part", "x", (1, 2, -3), (4, 5, 6))
-    network.crop("half", "x", upper=(4, 5, 6))
-    network.prune("kept", "x", "score", 0.25)
-    network.add("sum", ["part", "half"], union=True)
-    network.concat("both", ["part", "half"], union=True)
-    network.add("same", ["x", "y"])
-    nodes = {node.name: node for node in parse(network).nodes}
-    union = 2  # SITES_UNION
-    assert (list(nodes["part"].crop.lower_bound), list(nodes["part"].crop.upper_bound)) == ([1, 2, -3], [4, 5, 6])
-    assert (list(nodes["half"].crop.lower_bound), list(nodes["half"].crop.upper_bound)) == ([], [4, 5, 6])
-    assert (list(nodes["kept"].inputs), nodes["kept"].prune.threshold) == (["x", "score"], 0.25)
-    assert (nodes["sum"].add.sites, nodes["both"].concat.sites, nodes["same"].add.sites) == (union, union, 0)
 
 
 def test_shortcuts_stand_where_the_channels_change() -> None:
@@ -340,7 +141,7 @@ def test_other_inputs_and_voxels() -> None:
     np.testing.assert_array_equal(np.float32(voxelize.voxel_size), np.float32([0.1, 0.1, 0.2]))
 
 
-# What is wrong with a state dict
+# Errors of a state dict
 
 
 def test_all_problems_are_reported_at_once() -> None:

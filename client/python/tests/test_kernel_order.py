@@ -1,4 +1,4 @@
-"""Kernels of MinkowskiEngine, spconv and SparseConvNet in the served order, cell by cell by their published rules."""
+"""Kernels of other libraries in the served order, cell by cell by their published rules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ import numpy as np
 import pytest
 
 from voxserve.export import kernel_order
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (1, 3, 5), (3, 1), (5,)])
+def test_odd_torchsparse_kernels_run_the_first_axis_fastest(sizes: tuple[int, ...]) -> None:
+    cells = list(itertools.product(*map(range, sizes)))
+    weight = np.zeros((len(cells), 2, 3))
+    for cell in cells:  # the published rule: k = d0 + k0 * (d1 + k1 * d2)
+        k = sum(d * int(np.prod(sizes[:axis])) for axis, d in enumerate(cell))
+        weight[k] = hash_of(cell)
+    served = kernel_order.from_torchsparse(weight, sizes)
+    for k, cell in enumerate(cells):  # product runs the last axis fastest, as the served order does
+        assert (served[k] == hash_of(cell)).all()
+
+
+def test_even_torchsparse_kernels_stay_as_they_are() -> None:
+    weight = np.arange(8 * 2 * 3).reshape(8, 2, 3)
+    np.testing.assert_array_equal(kernel_order.from_torchsparse(weight, (2, 2, 2)), weight)
+
+
+def test_torchsparse_kernels_of_another_volume_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"3x3x3 kernel needs \[27, Cin, Cout\], not \[8, 2, 3\]"):
+        kernel_order.from_torchsparse(np.zeros((8, 2, 3)), (3, 3, 3))
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (1, 1, 3), (2, 3, 4), (2, 2, 2, 2)])

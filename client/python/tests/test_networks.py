@@ -1,4 +1,4 @@
-"""The networks of the field: their shapes, their tensors by seed and by state dict, and what is wrong with one."""
+"""The networks of the field: their shapes, their tensors by seed and by state dict, and their errors."""
 
 from __future__ import annotations
 
@@ -11,63 +11,17 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from graph_shapes import Shapes
+from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND
 
 from voxserve import wire
 from voxserve.export import ExportError, Network, safetensors_file
 from voxserve.export.__main__ import main
 from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
-from voxserve.export.networks.spconv_backbone import Bev, Voxels, depth_after
+from voxserve.export.networks.spconv_backbone import depth_after
 from voxserve.export.networks.tensors import RandomTensors
 
 State = dict[str, np.ndarray[Any, Any]]
 CONV = wire.message_class("voxserve.model.v1.SparseConv")
-
-_BEV = Bev((1, 1), (1, 2), (6, 8), (1, 2), (5, 7))
-_VOXELS = Voxels((0, -8, -2), (32, 8, 2), (0.5, 0.5, 0.1), 5, 100, center_point._NUSCENES_FEATURES)
-SMALL_CENTER_POINT = replace(
-    center_point.CONFIGS["nuscenes-0.075"],
-    voxels=_VOXELS,
-    sparse_widths=(4, 5, 6, 8),
-    sparse_out_width=8,
-    bev=_BEV,
-    head_width=6,
-)
-SMALL_SECOND = replace(
-    second.Config(),
-    voxels=replace(_VOXELS, features=second.KITTI_VOXELS.features),
-    sparse_widths=(4, 5, 6, 8),
-    sparse_out_width=8,
-    bev=_BEV,
-)
-# Networks by name: from a state dict, and with random weights.
-Build = Callable[..., Network]
-FAMILIES: dict[str, tuple[Build, Build]] = {
-    "minkunet": (minkunet.build, lambda **o: minkunet.random_minkunet(width=0.125, num_classes=5, **o)),
-    "spvcnn": (minkunet.build, lambda **o: minkunet.random_spvcnn(width=0.125, num_classes=5, **o)),
-    "minkowski": (
-        minkowski_unet.build,
-        lambda **o: minkowski_unet.random_network(width=0.125, num_classes=5, **o),
-    ),
-    "minkowski-4d": (
-        lambda state, **o: minkowski_unet.build(state, voxel_size=(0.1, 0.1, 0.1, 0.5), **o),
-        lambda **o: minkowski_unet.random_network(
-            width=0.125, num_classes=5, kernel="hypercube", voxel_size=(0.1, 0.1, 0.1, 0.5), **o
-        ),
-    ),
-    "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
-    "centerpoint": (
-        lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),
-        lambda **o: center_point.random_network(SMALL_CENTER_POINT, **o),
-    ),
-    "centerpoint-det3d": (
-        lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, library="det3d", **o),
-        lambda **o: center_point.random_network(SMALL_CENTER_POINT, library="det3d", **o),
-    ),
-    "second": (
-        lambda state, **o: second.build(state, SMALL_SECOND, **o),
-        lambda **o: second.random_network(SMALL_SECOND, **o),
-    ),
-}
 
 
 @pytest.fixture
@@ -312,7 +266,7 @@ def test_heads_without_a_bias_before_their_norm(recorded: State) -> None:
     assert shapes.nodes["task0.dim"].conv2d.bias
 
 
-# What is wrong with a state dict
+# Errors of a state dict
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -385,12 +339,14 @@ def test_an_empty_state_dict(family: str) -> None:
             "must have every class once",
         ),
         (
-            lambda: center_point.random_network(replace(SMALL_CENTER_POINT, bev=replace(_BEV, widths=(4,))), name="n"),
+            lambda: center_point.random_network(
+                replace(SMALL_CENTER_POINT, bev=replace(SMALL_CENTER_POINT.bev, widths=(4,))), name="n"
+            ),
             "must be of one length",
         ),
         (
             lambda: second.random_network(
-                replace(SMALL_SECOND, voxels=replace(_VOXELS, size=(0.5, 0.5, 1.0))), name="n"
+                replace(SMALL_SECOND, voxels=replace(SMALL_SECOND.voxels, size=(0.5, 0.5, 1.0))), name="n"
             ),
             "4 voxels on z are too few",
         ),

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SHARED
+from lzf_encoder import lzf_encode, lzf_literals
 
 import voxserve
-from voxserve.readers import is_point_cloud_file, lzf
+from voxserve.readers import is_point_cloud_file
 
 Write = Callable[[str, bytes | str], Path]
 POINTS = np.array([[1.5, -2.25, 3, 0.5], [4, 5, -6.75, 0.25], [7, 8, 9, 1]], np.float32)
@@ -93,12 +94,6 @@ def pcd_header(data: str, count: int = 3, **changes: str) -> str:
         **changes,
     }
     return "# .PCD v0.7\n" + "".join(f"{key} {value}\n" for key, value in lines.items() if value)
-
-
-def lzf_literals(data: bytes) -> bytes:
-    """LZF without a single match: runs of up to 32 bytes."""
-    runs = [data[i : i + 32] for i in range(0, len(data), 32)]
-    return b"".join(bytes([len(run) - 1]) + run for run in runs)
 
 
 def test_pcd_ascii(write: Write) -> None:
@@ -211,62 +206,6 @@ def test_pcd_scale_by_name(write: Write) -> None:
 def test_pcd_that_is_broken_or_hostile(write: Write, contents: str, message: str) -> None:
     with pytest.raises(ValueError, match=rf"a\.pcd: PCD: .*({message})"):
         voxserve.read(write("a.pcd", contents))
-
-
-# LZF
-
-
-def test_lzf_matches_that_overlap_what_they_make() -> None:
-    # "ab", then 9 bytes from 2 back: long form (7 << 5, length - 9, distance - 1).
-    assert lzf.decompress(b"\1ab" + bytes([7 << 5, 0, 1]), 11) == b"ababababababab"[:11]
-    assert lzf.decompress(b"\0a" + bytes([1 << 5, 0]), 4) == b"aaaa"
-
-
-def test_lzf_against_an_encoder() -> None:
-    rng = np.random.default_rng(3)
-    data = bytes(rng.integers(0, 3, 5000, dtype=np.uint8)) + bytes(rng.integers(0, 256, 500, dtype=np.uint8))
-    assert lzf.decompress(lzf_encode(data), len(data)) == data
-
-
-def lzf_encode(data: bytes) -> bytes:
-    """A greedy encoder with matches, written from the format's description."""
-    out, literals, position = bytearray(), bytearray(), 0
-    while position < len(data):
-        start = data.rfind(data[position : position + 3], max(0, position - 8191), position + 2)
-        length = 0
-        if 0 <= start < position and position + 3 <= len(data):
-            while length < 264 and position + length < len(data) and data[start + length] == data[position + length]:
-                length += 1
-        if length >= 3:
-            out += lzf_literals(bytes(literals))
-            literals.clear()
-            distance = position - start - 1
-            if length < 9:
-                out += bytes([(length - 2) << 5 | distance >> 8, distance & 255])
-            else:
-                out += bytes([7 << 5 | distance >> 8, length - 9, distance & 255])
-            position += length
-        else:
-            literals.append(data[position])
-            position += 1
-    return bytes(out + lzf_literals(bytes(literals)))
-
-
-@pytest.mark.parametrize(
-    ("data", "size", "message"),
-    [
-        (b"\1a", 2, "ends within a run"),
-        (b"\0a\x20", 4, "ends within a match"),
-        (b"\0a\xe0\0", 4, "ends within a match"),
-        (b"\0a\x20\5", 4, "before its beginning"),
-        (b"\0a", 2, "holds 1 bytes, not 2"),
-        (b"\1ab", 1, "more than 1 bytes"),
-        (b"\0a", 10**12, "cannot hold"),
-    ],
-)
-def test_lzf_that_is_damaged(data: bytes, size: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        lzf.decompress(data, size)
 
 
 # PLY

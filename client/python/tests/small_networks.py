@@ -1,0 +1,57 @@
+"""Small networks of every family that voxserve.export.networks has, for the tests of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from voxserve.export import Network
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks.spconv_backbone import Bev, Voxels
+
+_BEV = Bev((1, 1), (1, 2), (6, 8), (1, 2), (5, 7))
+_VOXELS = Voxels((0, -8, -2), (32, 8, 2), (0.5, 0.5, 0.1), 5, 100, center_point._NUSCENES_FEATURES)
+SMALL_CENTER_POINT = replace(
+    center_point.CONFIGS["nuscenes-0.075"],
+    voxels=_VOXELS,
+    sparse_widths=(4, 5, 6, 8),
+    sparse_out_width=8,
+    bev=_BEV,
+    head_width=6,
+)
+SMALL_SECOND = replace(
+    second.Config(),
+    voxels=replace(_VOXELS, features=second.KITTI_VOXELS.features),
+    sparse_widths=(4, 5, 6, 8),
+    sparse_out_width=8,
+    bev=_BEV,
+)
+# Networks by name: from a state dict, and with random weights.
+Build = Callable[..., Network]
+FAMILIES: dict[str, tuple[Build, Build]] = {
+    "minkunet": (minkunet.build, lambda **o: minkunet.random_minkunet(width=0.125, num_classes=5, **o)),
+    "spvcnn": (minkunet.build, lambda **o: minkunet.random_spvcnn(width=0.125, num_classes=5, **o)),
+    "minkowski": (
+        minkowski_unet.build,
+        lambda **o: minkowski_unet.random_network(width=0.125, num_classes=5, **o),
+    ),
+    "minkowski-4d": (
+        lambda state, **o: minkowski_unet.build(state, voxel_size=(0.1, 0.1, 0.1, 0.5), **o),
+        lambda **o: minkowski_unet.random_network(
+            width=0.125, num_classes=5, kernel="hypercube", voxel_size=(0.1, 0.1, 0.1, 0.5), **o
+        ),
+    ),
+    "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
+    "centerpoint": (
+        lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),
+        lambda **o: center_point.random_network(SMALL_CENTER_POINT, **o),
+    ),
+    "centerpoint-det3d": (
+        lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, library="det3d", **o),
+        lambda **o: center_point.random_network(SMALL_CENTER_POINT, library="det3d", **o),
+    ),
+    "second": (
+        lambda state, **o: second.build(state, SMALL_SECOND, **o),
+        lambda **o: second.random_network(SMALL_SECOND, **o),
+    ),
+}
