@@ -16,3 +16,20 @@ use_carried_build() {
   done
   export LD_LIBRARY_PATH=$libraries
 }
+
+# built_commit: the commit of this checkout, and whether it has changes.
+built_commit() {
+  local commit
+  commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
+  [[ -z $(git -C "$ROOT" status --porcelain 2>/dev/null) ]] || commit+=' and changes'
+  echo "$commit"
+}
+
+# require_gpu: sets `gpu` to the name of the first one; ends the script with 77 where there is none.
+require_gpu() {
+  gpu=$(gpus | head -n 1)
+  if [[ -z $gpu ]]; then
+    warn "There is no NVIDIA GPU on this machine: nothing was run."
+    exit 77
+  fi
+}

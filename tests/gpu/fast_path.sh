@@ -59,11 +59,7 @@ for name in "${steps[@]}"; do
   [[ " ${all[*]} " == *" $name "* ]] || die "--only takes one of ${all[*]}, not '$name'"
 done
 
-gpu=$(gpus | head -n 1)
-if [[ -z $gpu ]]; then
-  warn "There is no NVIDIA GPU on this machine: nothing was run."
-  exit 77
-fi
+require_gpu
 bench=$build/tests/bench
 for program in accuracy_bench varied_inputs_cuda_bench dataflow_cuda_bench; do
   [[ -x $bench/$program ]] || die "$bench/$program is missing: build it, or name another folder"
@@ -170,10 +166,7 @@ run_peers() {
   done
 }
 
-if [[ -z $commit ]]; then
-  commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
-  [[ -z $(git -C "$ROOT" status --porcelain 2>/dev/null) ]] || commit+=' and changes'
-fi
+[[ -n $commit ]] || commit=$(built_commit)
 printf '# The fast path on %s\n\n%s, commit %s, %d cores.\n' "$gpu" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$commit" \
   "$(cores)" >"$out/report.md"
 for name in "${steps[@]}"; do

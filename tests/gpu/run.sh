@@ -66,11 +66,7 @@ for name in "${steps[@]}"; do
   [[ " tests sanitizer bench " == *" $name "* ]] || die "--only takes tests, sanitizer or bench, not '$name'"
 done
 
-gpu=$(gpus | head -n 1)
-if [[ -z $gpu ]]; then
-  warn "There is no NVIDIA GPU on this machine: nothing was run."
-  exit 77
-fi
+require_gpu
 [[ -d $build/tests ]] || die "$build holds no tests; build it with tests/run.sh, or name another folder"
 build=$(realpath "$build")
 out=$(realpath -m "${out:-$build/gpu/report.md}")
@@ -229,10 +225,7 @@ run_bench() {
 
 report() { printf '%s\n' "$@" >>"$work/report"; }
 
-if [[ -z $commit ]]; then
-  commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
-  [[ -z $(git -C "$ROOT" status --porcelain 2>/dev/null) ]] || commit+=' and changes'
-fi
+[[ -n $commit ]] || commit=$(built_commit)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1) || driver=''
 [[ -n $driver ]] || driver=$(sed -nE '1s/.*Module +([0-9.]+).*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
 cuda=$(sed -nE 's/^set\(CMAKE_CUDA_COMPILER_VERSION "(.*)"\)/\1/p' "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake \

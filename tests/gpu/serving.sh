@@ -5,6 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/steps.sh"
 # shellcheck source=tests/gpu/carried_build.sh
 source "$ROOT/tests/gpu/carried_build.sh"
+# shellcheck source=tests/gpu/serving_numbers.sh
+source "$ROOT/tests/gpu/serving_numbers.sh"
 
 usage() {
   cat <<'HELP'
@@ -103,7 +105,7 @@ mkdir -p "$logs"
 work=$(mktemp -d)
 use_carried_build "$build"
 
-# What runs beside the script, by process id.
+# The processes that run beside the script, by id.
 running=()
 
 stop() {
@@ -138,93 +140,6 @@ has_time() {
   fail
   report "**$2: left out, the run's $time_limit s are over**" ""
   return 1
-}
-
-# numbers FILE KEY...: values of a JSON file, by paths like latency_ms.p50, in one line; sums over lists, and "-" for
-# what is not there.
-numbers() {
-  python3 - "$@" <<'PY'
-import json, sys
-
-def find(value, path):
-    for key in path.split("."):
-        try:
-            value = sum(one[key] for one in value) if isinstance(value, list) else value[key]
-        except (KeyError, TypeError):
-            return "-"
-    if isinstance(value, float):
-        return f"{value:.1f}" if value >= 100 else f"{value:.3g}"
-    return value
-
-try:
-    with open(sys.argv[1]) as file:
-        document = json.load(file)
-except (OSError, ValueError):
-    document = {}
-print(*(find(document, path) for path in sys.argv[2:]))
-PY
-}
-
-# calculate EXPRESSION: of numbers; "-" where one of them is missing.
-calculate() {
-  python3 - "$1" <<'PY'
-import sys
-
-try:
-    value = eval(sys.argv[1], {"__builtins__": {}}, {"max": max})
-    print(f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}")
-except (ArithmeticError, SyntaxError, TypeError):
-    print("-")
-PY
-}
-
-# scrape FILE: the server's metrics.
-scrape() {
-  python3 - "http://127.0.0.1:$http_port/metrics" >"$1" <<'PY' || true
-import sys, urllib.request
-
-print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
-PY
-}
-
-# total FILE NAME [LABELS]: the sum of a metric's series in what was scraped, of those with LABELS (REGEX) alone.
-total() {
-  python3 - "$1" "$2" "${3:-}" <<'PY'
-import re, sys
-
-path, name, labels = sys.argv[1:]
-total = 0.0
-for line in open(path):
-    series = re.match(r"(\w+)(\{.*\})? (\S+)$", line)
-    if series and series[1] == name and re.search(labels, series[2] or ""):
-        total += float(series[3])
-print(f"{total:.6g}")
-PY
-}
-
-# percentile PERCENT NAME BEFORE AFTER: of what a histogram took in between two scrapes, in ms: the upper end of the
-# bucket that holds it, so that the true one is no higher; behind it of how many.
-percentile() {
-  python3 - "$@" <<'PY'
-import re, sys
-
-percent, name, *paths = sys.argv[1:]
-
-def buckets(path):
-    counts = {}
-    for line in open(path):
-        series = re.match(r'(\w+)_bucket\{.*le="([^"]+)".*\} (\S+)$', line)
-        if series and series[1] == name:
-            end = float(series[2])
-            counts[end] = counts.get(end, 0) + float(series[3])
-    return counts
-
-before, after = map(buckets, paths)
-counts = {end: count - before.get(end, 0) for end, count in sorted(after.items())}
-total = max(counts.values(), default=0)
-ends = [end for end, count in counts.items() if total > 0 and count >= total * float(percent) / 100]
-print(f"{1000 * ends[0]:.3g} ({total:.0f})" if ends else "-")
-PY
 }
 
 # The server's memory, and the GPUs' memory in use, in MB.
@@ -487,11 +402,10 @@ many=${clients##* }
 [[ " $clients " != *" 8 "* ]] || many=8
 capacity=0
 : >"$work/report"
-commit=$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo unknown)
 report "# voxserve under load" "" "| | |" "|---|---|" "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |" \
   "| GPU | $(gpus | sort | uniq -c | sed 's/^ *\([0-9]*\) /\1 x /' | paste -sd, - | grep . || echo none) |" \
   "| CPU | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(cores) cores, clients and server |" \
-  "| commit | $commit |" "| model | $model |" \
+  "| commit | $(built_commit) |" "| model | $model |" \
   "| scans | $(printf '%s\n' "${scans[@]}" | sed 's|.*/||' | paste -sd' ' -) |" ""
 
 step "Start"
