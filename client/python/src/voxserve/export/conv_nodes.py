@@ -90,9 +90,7 @@ class ConvNodes(NodeList):
     ) -> str:
         """Sites as TorchSparse (MLSys 2022) makes them. lower and upper bound stride * site, in the input's units."""
         bounds = _list("lower_bound", lower) + _list("upper_bound", upper)
-        parameters = (
-            f"KIND_STRIDED rule: RULE_EXPAND{_window(kernel_size, stride)}{bounds}{_options(dilation, groups)}"
-        )
+        parameters = f"KIND_STRIDED rule: RULE_EXPAND{_window(kernel_size, stride)}{bounds}{_options(dilation, groups)}"
         return self._conv(name, source, weight, parameters, bias)
 
     def strided_padded(
