@@ -36,12 +36,14 @@ struct ImplicitGemmArguments {
     AddEpilogue(params.operands.epilogue, alignment);
     has_out_vectors = alignment.bytes() == kVectorBytes;
     has_in_vectors = CommonAlignment().Add(params.operands.in).bytes() == kVectorBytes;
+    has_whole_in_vectors = has_in_vectors && in_channels % (kSliceVectorBytes / static_cast<int32_t>(sizeof(T))) == 0;
   }
 
   const T* in;
   int32_t in_pitch_bytes;
   int32_t in_channels;
-  bool has_in_vectors;  // rows may be accessed 16 bytes at a time
+  bool has_in_vectors;        // rows may be accessed 16 bytes at a time
+  bool has_whole_in_vectors;  // and have no vector in part
   const unsigned char* weights;
   SliceAxis axis;
   int32_t padded_out_channels;
@@ -99,6 +101,11 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
       "}\n" ::"r"(to),
       "l"(in), "r"(row), "r"(pitch_bytes)
       : "memory");
+}
+
+// Copies the first `bytes` of such a vector alone, and makes the others zeros.
+__device__ inline void CopyRowPartAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes, int32_t bytes) {
+  CopyAsync16(to, in + int64_t{row} * pitch_bytes, row < 0 ? 0 : bytes);
 }
 
 // Copies the first `count` values of a row's vector of 16 bytes to shared memory and makes the others 0, whatever they

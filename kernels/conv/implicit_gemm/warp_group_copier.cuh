@@ -48,8 +48,9 @@ class RowCopier {
       WaitForBarrier(ring_.indexed + place.slot * 8, place.parity);
       const StageNote& note = ring_.notes[note_place.slot];
       const bool is_over = (note.flags & kNoStage) != 0;
-      const uint32_t has = note.has[slice_] >> offset_in_slice_;  // 0 where there is no slice
       const int32_t channel = (note.parts[slice_] >> kPartBits) * arguments_.axis.slice_values + channel_in_slice_;
+      // 0 where there is no slice.
+      const uint32_t has = channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
       int32_t rows[Shape::kWarpGroups][kRowsOfThread];  // -1: zeros
 #pragma unroll
       for (int t = 0; t < Shape::kWarpGroups; ++t) {
@@ -94,9 +95,28 @@ class RowCopier {
 
   __device__ void Copy(int32_t slot, int32_t channel, const int32_t (&rows)[Shape::kWarpGroups][kRowsOfThread]) const {
     const uint32_t full = ring_.full + slot * 8;
-    const int32_t count = min(kValues, arguments_.in_channels - channel);
     const auto* const in = reinterpret_cast<const char*>(arguments_.in + channel);
-    const bool is_whole = arguments_.has_in_vectors && count == kValues;
+    const int32_t pitch_bytes = arguments_.in_pitch_bytes;
+    if (arguments_.has_whole_in_vectors) {
+      CopyRows(slot, rows, [=](uint32_t to, int32_t row) { CopyRowVectorAsync(to, in, row, pitch_bytes); });
+      ArriveWithCopies(full);
+      return;
+    }
+    const int32_t count = min(kValues, arguments_.in_channels - channel);
+    if (arguments_.has_in_vectors) {
+      const int32_t bytes = count * static_cast<int32_t>(sizeof(T));
+      CopyRows(slot, rows, [=](uint32_t to, int32_t row) { CopyRowPartAsync(to, in, row, pitch_bytes, bytes); });
+      ArriveWithCopies(full);
+    } else {
+      CopyRows(slot, rows, [&](uint32_t to, int32_t row) { CopyValues(to, in, row, count, arguments_); });
+      ArriveAtBarrier(full);
+    }
+  }
+
+  // Calls copy(to, row) for each of the thread's rows.
+  template <typename CopyRow>
+  __device__ void CopyRows(int32_t slot, const int32_t (&rows)[Shape::kWarpGroups][kRowsOfThread],
+                           const CopyRow& copy) const {
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
 #pragma unroll
@@ -104,18 +124,8 @@ class RowCopier {
         // The other row of a pair lies 64 bytes on, or back.
         const uint32_t first =
             to_[i / 2] + slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
-        const uint32_t to = i % 2 == 0 ? first : first ^ kSliceBytes;
-        if (is_whole) {
-          CopyRowVectorAsync(to, in, rows[t][i], arguments_.in_pitch_bytes);
-        } else {
-          CopyValues(to, in, rows[t][i], count, arguments_);
-        }
+        copy(i % 2 == 0 ? first : first ^ kSliceBytes, rows[t][i]);
       }
-    }
-    if (is_whole) {
-      ArriveWithCopies(full);
-    } else {
-      ArriveAtBarrier(full);
     }
   }
 

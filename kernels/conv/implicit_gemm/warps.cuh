@@ -118,17 +118,18 @@ class WarpStageCopier {
 
   __device__ void CopyRows(uint32_t to) const {
     const int32_t count = min(kValues, arguments_.in_channels - channel_);
+    const int32_t bytes = count * static_cast<int32_t>(sizeof(T)), pitch_bytes = arguments_.in_pitch_bytes;
     const auto* const in = reinterpret_cast<const char*>(arguments_.in + channel_);
-    if (arguments_.has_in_vectors && (count == kValues || count <= 0)) {
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        CopyRowVectorAsync(to + i * kRowsAtOnce * kSliceBytes, in, rows_[i], arguments_.in_pitch_bytes);
-      }
-      return;
-    }
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      CopyValues(to + i * kRowsAtOnce * kSliceBytes, in, rows_[i], count, arguments_);
+      const uint32_t to_row = to + i * kRowsAtOnce * kSliceBytes;
+      if (arguments_.has_whole_in_vectors) {
+        CopyRowVectorAsync(to_row, in, rows_[i], pitch_bytes);
+      } else if (arguments_.has_in_vectors) {
+        CopyRowPartAsync(to_row, in, rows_[i], pitch_bytes, bytes);
+      } else {
+        CopyValues(to_row, in, rows_[i], count, arguments_);
+      }
     }
   }
 
