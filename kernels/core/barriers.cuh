@@ -10,7 +10,7 @@
 
 namespace voxserve::kernels::cuda {
 
-// By one thread; PublishBarriers and __syncthreads follow before any other use.
+// By one thread a barrier; its PublishBarriers and __syncthreads follow before any other use.
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -64,8 +64,9 @@ __device__ inline int4 LoadShared4(uint32_t from) {
   return values;
 }
 
-// Waits until what earlier kernels of the stream wrote is there, where the kernel was launched before they had ended,
-// and lets the next kernel be launched so.
+// Waits until the earlier kernels of the stream have ended and what they wrote is there, where the kernel was launched
+// before, and lets the next kernel be launched so. What a kernel reads before it calls this must not be written by the
+// kernel in front of it: all those before that one have ended.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

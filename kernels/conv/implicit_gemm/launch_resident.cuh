@@ -11,10 +11,10 @@ namespace voxserve::kernels::cuda {
 
 inline constexpr int kMaxDevices = 64;
 
-// Launches a persistent kernel on as many blocks as the current device runs at once, but on no more than
-// max_blocks. Once a
-// device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no harm.
-// waits_itself: the kernel begins with WaitForEarlierKernels (barriers.cuh), and is launched before those have ended.
+// Launches a persistent kernel on as many blocks as the current device runs at once, but on no more than max_blocks.
+// Once a device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no
+// harm.
+// waits_itself: the kernel calls WaitForEarlierKernels (barriers.cuh), and is launched before those have ended.
 template <typename Kernel, typename Arguments>
 cudaError_t LaunchResident(Kernel* kernel, const Arguments& arguments, int threads, int shared_bytes, bool waits_itself,
                            int64_t max_blocks, std::atomic<int>* resident, cudaStream_t stream) {

@@ -39,6 +39,7 @@ class RowCopier {
   }
 
   __device__ void Run() {
+    WaitForEarlierKernels();  // they make the input
     const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
     RingPlace<Shape::kStages> place;
     RingPlace<Shape::kNotes> note_place;

@@ -32,6 +32,7 @@ class StageScheduler {
     for (int32_t round = 1; item < num_items_; ++round) {
       Schedule(item);
       if (takes) {
+        if (round == 1) WaitForEarlierKernels();  // they have the same counters
         item = num_blocks + Take();
       } else {
         // Items get lighter: those that have the heavier ones of one round have the lighter ones of the next.

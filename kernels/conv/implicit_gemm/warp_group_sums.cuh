@@ -24,6 +24,7 @@ class SumMaker {
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {}
 
   __device__ void Run() {
+    WaitForEarlierKernels();  // they make the residual, and may still read what the output overwrites
     // One value for a warp, as the compiler sees: else it would let products wait for each other.
     const auto of_warp = [](auto value) { return __shfl_sync(~0u, value, 0); };
     const int32_t group = of_warp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);

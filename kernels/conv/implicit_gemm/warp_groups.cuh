@@ -16,6 +16,9 @@
 //     registers.
 // Notes, copies and weights run ahead of the products, into the next item too.
 //
+// A launch begins before the kernel in front of it has ended. Masks, numbers of rows and weights are read at once: no
+// kernel of this kind writes them. Who reads features, stores sums or takes items waits for earlier kernels first.
+//
 // With split K warps leave their halves of a tile's sums in memory, and the one that is done last adds them up
 // (split_sums.cuh).
 
@@ -66,21 +69,20 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
   ring.empty = ring.ready + Shape::kStages * 8;
   ring.noted = ring.empty + Shape::kStages * 8;
   ring.freed = ring.noted + Shape::kNotes * 8;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kStages; ++i) {
-      InitBarrier(ring.indexed + i * 8, 32);
-      InitBarrier(ring.full + i * 8, kGroupThreads + 1);
-      InitBarrier(ring.ready + i * 8, 1);
-      InitBarrier(ring.empty + i * 8, Shape::kWarpGroups * 4);
-    }
-    for (int i = 0; i < Shape::kNotes; ++i) {
-      InitBarrier(ring.noted + i * 8, 1);
-      InitBarrier(ring.freed + i * 8, Shape::kWarpGroups * 4);
+  const auto thread = static_cast<int>(threadIdx.x);
+  static_assert(Shape::kStages <= Shape::kNotes && Shape::kNotes <= Shape::kThreads);
+  if (thread < Shape::kNotes) {
+    InitBarrier(ring.noted + thread * 8, 1);
+    InitBarrier(ring.freed + thread * 8, Shape::kWarpGroups * 4);
+    if (thread < Shape::kStages) {
+      InitBarrier(ring.indexed + thread * 8, 32);
+      InitBarrier(ring.full + thread * 8, kGroupThreads + 1);
+      InitBarrier(ring.ready + thread * 8, 1);
+      InitBarrier(ring.empty + thread * 8, Shape::kWarpGroups * 4);
     }
     PublishBarriers();
   }
   __syncthreads();
-  WaitForEarlierKernels();
   // Else they would be computed again and again.
   asm volatile("" : "+r"(ring.stages), "+r"(ring.indexed), "+r"(ring.full), "+r"(ring.ready), "+r"(ring.empty));
   asm volatile("" : "+r"(ring.noted), "+r"(ring.freed));
