@@ -22,7 +22,7 @@ int ComputeCapabilityMajor() {
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
 
 // It follows from the convolution alone, not from its rows: sums are split alike whatever the batch.
-ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
+ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t in_channels, int32_t out_channels) {
   if (!HasWarpGroups(dtype)) return WarpBlocks(out_channels).front();
   if (out_channels <= 32) return {.rows = 64, .columns = 32, .split_k = 1};
   if (out_channels <= 64) return {.rows = 64, .columns = 64, .split_k = 1};
@@ -30,12 +30,16 @@ ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t out_channels) {
     if (num_offsets <= 8) return {.rows = 256, .columns = 96, .split_k = 1};
     return {.rows = 128, .columns = 96, .split_k = 1};
   }
+  // Wide convolutions stand at coarse levels, which have fewer tiles than a GPU has multiprocessors.
+  const bool is_wide = out_channels > 128 && out_channels <= kMaxSplitColumnTiles * 256;
+  if (is_wide && in_channels >= 128 && num_offsets > 8) return {.rows = 128, .columns = 256, .split_k = 2};
   return {.rows = 128, .columns = 128, .split_k = 1};
 }
 
 ConvBlock ChosenBlock(const ImplicitGemmParams& params) {
   if (params.block.rows != 0) return params.block;
-  return DefaultBlock(params.operands.in.dtype, params.tiles.num_offsets, params.operands.out.channels);
+  const ConvOperands& operands = params.operands;
+  return DefaultBlock(operands.in.dtype, params.tiles.num_offsets, operands.in.channels, operands.out.channels);
 }
 
 }  // namespace

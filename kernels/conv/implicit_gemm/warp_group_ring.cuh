@@ -34,9 +34,10 @@ struct WarpGroupShape {
   // The input rows of a stage: [slices, tiles, offsets a slice, 64].
   static constexpr int kIndexBytes = kSlicesAStage * kGroups * kTileBits * kTileIndexBytes;
   static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes + kIndexBytes) + kAlignment;
-  // Registers of a thread that copies, and those that it leaves to the others.
+  // Registers of a thread that copies, and those that it leaves to the others: sums of 256 columns need the more.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
-  static constexpr int kCopyRegisters = kRegisters < 48 ? kRegisters : 48;
+  static constexpr int kMostCopyRegisters = kColumns > 128 ? 40 : 48;
+  static constexpr int kCopyRegisters = kRegisters < kMostCopyRegisters ? kRegisters : kMostCopyRegisters;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;

@@ -25,8 +25,8 @@ void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1, 2>{});
   visit(WarpGroupShape<1, 256, 2, 5, 1>{});
-  visit(WarpGroupShape<2, 256, 1, 4, 1>{});
-  visit(WarpGroupShape<2, 256, 1, 4, 1, 2>{});
+  visit(WarpGroupShape<2, 256, 2, 4, 1>{});
+  visit(WarpGroupShape<2, 256, 2, 4, 1, 2>{});
 }
 
 template <typename Shape>
