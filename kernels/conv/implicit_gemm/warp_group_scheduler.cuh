@@ -1,7 +1,6 @@
 #pragma once
 
-// The roles of warp_groups.cuh that decide what stages hold and bring the numbers of their input rows and their
-// weights. Included by .cu files alone.
+// The role of warp_groups.cuh that decides what stages hold. Included by .cu files alone.
 
 #include <cstdint>
 
@@ -164,78 +163,6 @@ class StageScheduler {
   RingPlace<Shape::kNotes> place_;
   int32_t num_noted_ = 0;
 };
-
-// Copies the numbers of each stage's input rows. By one warp.
-template <typename T, typename Shape>
-__device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  // 16 threads copy those of a tile at one offset, 16 bytes each.
-  constexpr int32_t kThreads = kTileIndexBytes / kSliceVectorBytes;
-  constexpr int32_t kUnits = kSlicesAStage * Shape::kWarpGroups;
-  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t num_offsets = arguments.tiles.num_offsets;
-  const int32_t* const in_rows = arguments.tiles.in_rows;
-  int32_t groups_left = Shape::kCopyGroups;  // each has to see an end of its own
-  RingPlace<Shape::kStages> place;
-  for (RingPlace<Shape::kNotes> note_place; groups_left > 0; note_place.Advance(), place.Advance()) {
-    WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
-    const StageNote& note = ring.notes[note_place.slot];
-    if ((note.flags & kNoStage) != 0) --groups_left;
-    WaitForBarrier(ring.full + place.slot * 8, place.parity ^ 1);  // nobody reads those of the round before
-    if (in_rows != nullptr) {
-#pragma unroll
-      for (int32_t first = 0; first < kUnits; first += 32 / kThreads) {
-        const int32_t unit = first + lane / kThreads, slice = unit / Shape::kWarpGroups;
-        const int32_t tile = unit - slice * Shape::kWarpGroups;
-        const uint32_t has = note.has[slice] >> (kTileBits * tile) & ((1u << kTileBits) - 1);
-        const int64_t offset =
-            int64_t{note.row_tile * Shape::kWarpGroups + tile} * num_offsets + (note.parts[slice] & (kPartFactor - 1));
-        const int32_t* const from = in_rows + offset * kMaskTileRows + lane % kThreads * 4;
-        const uint32_t to = ring.indices + place.slot * Shape::kIndexBytes + unit * kTileBits * kTileIndexBytes +
-                            lane % kThreads * kSliceVectorBytes;
-#pragma unroll
-        for (int32_t bit = 0; bit < kTileBits; ++bit) {
-          if ((has >> bit & 1) != 0) CopyAsync16(to + bit * kTileIndexBytes, from + bit * kMaskTileRows, 16);
-        }
-      }
-    }
-    ArriveWithCopies(ring.indexed + place.slot * 8);
-  }
-}
-
-// Has the weights of each stage's slices copied, in bulk, and, with an item's last stage, the tile's output rows. By
-// one thread.
-template <typename T, typename Shape>
-__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  const int32_t slice_bytes = arguments.padded_out_channels * kSliceBytes;
-  RingPlace<Shape::kStages> place;
-  for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
-    WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
-    const StageNote& note = ring.notes[note_place.slot];
-    const uint32_t flags = note.flags;
-    const int32_t column = note.column, row_tile = note.row_tile;
-    const int32_t parts[kSlicesAStage] = {note.parts[0], note.parts[1]};
-    const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
-    const bool has_rows = (flags & kLastStage) != 0 && arguments.tiles.out_rows != nullptr;
-    uint32_t expected = has_rows ? Shape::kOutRowBytes : 0;
-#pragma unroll
-    for (const int32_t part : parts) expected += part < 0 ? 0 : bytes;
-    const uint32_t full = ring.full + place.slot * 8;
-    WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
-    ArriveExpecting(full, expected);
-    if ((flags & kNoStage) != 0) return;
-    uint32_t to = ring.stages + place.slot * Shape::kStageBytes + kSlicesAStage * Shape::kInputBytes;
-#pragma unroll
-    for (const int32_t part : parts) {
-      const int32_t number = arguments.axis.SliceOfPart(part & (kPartFactor - 1), part >> kPartBits);
-      const unsigned char* const from = arguments.weights + int64_t{number} * slice_bytes + column * kSliceBytes;
-      if (part >= 0) CopyBulk(to, from, bytes, full);
-      to += Shape::kWeightBytes;
-    }
-    if (!has_rows) continue;
-    const int32_t* const rows = arguments.tiles.out_rows + int64_t{row_tile} * Shape::kRows;
-    CopyBulk(ring.out_rows + place.slot * Shape::kOutRowBytes, rows, Shape::kOutRowBytes, full);
-  }
-}
 
 #endif
 
