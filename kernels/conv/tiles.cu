@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cub/block/block_scan.cuh>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/conv/tiles.h"
@@ -13,6 +14,8 @@ constexpr int kMaxRulebooksASort = 31;  // their numbers are the keys' 5 high bi
 constexpr int64_t kMaxBlocks = 2048;    // about what is resident at once
 constexpr int kTilesABlock = kBlockThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
+constexpr int kTileSizes = 3;   // 64, 128 and 256 rows
+constexpr int kWeights = 1024;  // that are told apart: offsets of a tile
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
 
@@ -156,6 +159,40 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// Lists the tiles of one rulebook and size by weight, with a counting sort. Those of one weight stand in any order.
+__global__ void __launch_bounds__(kWeights) SortTilesByWeightKernel(const __grid_constant__ TilesBatch batch) {
+  using Scan = cub::BlockScan<int32_t, kWeights>;
+  __shared__ typename Scan::TempStorage scan;
+  __shared__ int32_t places[kWeights];
+  const TilesParams& params = batch.rulebooks[blockIdx.x / kTileSizes];
+  const int mask_tiles = 1 << (blockIdx.x % kTileSizes);
+  const int64_t tile_rows = kMaskTileRows * mask_tiles;
+  const auto num_tiles =
+      static_cast<int32_t>((NumRows(params.out_capacity, params.num_out) + tile_rows - 1) / tile_rows);
+  const int32_t mask_words = MaskWords(params.num_offsets);
+  // Lighter ones have higher numbers.
+  const auto weight_of = [&](int32_t tile) {
+    int32_t weight = 0;
+    for (int32_t word = 0; word < mask_words; ++word) {
+      uint32_t mask = 0;
+      for (int i = 0; i < mask_tiles; ++i) mask |= params.masks[(int64_t{tile} * mask_tiles + i) * mask_words + word];
+      weight += __popc(mask);
+    }
+    return kWeights - 1 - min(weight, kWeights - 1);
+  };
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  places[thread] = 0;
+  __syncthreads();
+  for (int32_t tile = thread; tile < num_tiles; tile += kWeights) atomicAdd(&places[weight_of(tile)], 1);
+  __syncthreads();
+  int32_t before = 0;
+  Scan(scan).ExclusiveSum(places[thread], before);
+  places[thread] = before;
+  __syncthreads();
+  int32_t* const to = params.by_weight + TilesByWeightBegin(params.out_capacity, tile_rows);
+  for (int32_t tile = thread; tile < num_tiles; tile += kWeights) to[atomicAdd(&places[weight_of(tile)], 1)] = tile;
+}
+
 struct Workspace {
   Workspace(std::span<const TilesParams> params, void* base) {
     for (const TilesParams& rulebook : params) num_keys += rulebook.out_capacity;
@@ -202,6 +239,8 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
                                                           workspace.num_keys, 0, key_bits, stream));
   FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_blocks)), kBlockThreads, 0, stream>>>(
       batch, keys.Current(), rows.Current());
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
   return LaunchStatus(stream);
 }
 

@@ -5,10 +5,13 @@
 // and the input rows there. A product then skips the offsets that a tile has not.
 //
 // The order is that of the rows' masks by their Gray rank, descending: neighbouring masks differ in few bits. Offsets
-// far from the centre, which few rows have, are the mask's high bits, so that heavy tiles come first; in kernels of
-// more than kSortBits offsets neighbours in number share a bit. (spconv 2 sorts by the mask as a number; FlexGEMM by a
-// Gray code.) A row's result does not depend on its tile: its products are added in the order of the offsets, and
-// products of zeros with finite weights change no sum.
+// far from the centre, which few rows have, are the mask's high bits; in kernels of more than kSortBits offsets
+// neighbours in number share a bit. (spconv 2 sorts by the mask as a number; FlexGEMM by a Gray code.) A row's result
+// does not depend on its tile: its products are added in the order of the offsets, and products of zeros with finite
+// weights change no sum.
+//
+// Blocks that take the heaviest tiles first are done at about the same time (Graham, Bounds on Multiprocessing Timing
+// Anomalies, 1969), so the form lists its tiles by weight too: by the offsets that they have.
 
 #include <array>
 #include <cstddef>
@@ -43,6 +46,15 @@ constexpr int64_t NumTileCounters(int64_t rows) {
   return kTileCounters + NumTilePlaces(rows) / kMaskTileRows * kTileWarps * kMaxSplitColumnTiles;
 }
 
+// Tiles by weight: those of 64 rows, then those of 128, then those of 256.
+constexpr int64_t TilesByWeightBegin(int64_t rows, int64_t tile_rows) {
+  const int64_t tiles = NumTilePlaces(rows) / kMaskTileRows;
+  return tile_rows == kMaskTileRows ? 0 : tile_rows == 2 * kMaskTileRows ? tiles : tiles + tiles / 2;
+}
+constexpr int64_t NumTilesByWeight(int64_t rows) {
+  return TilesByWeightBegin(rows, kMaxBlockTileRows) + NumTilePlaces(rows) / kMaxBlockTileRows;
+}
+
 // A view of device memory; whoever made the form owns it. Places are numbered from 0, 64 a tile.
 struct TilesView {
   int32_t num_offsets = 0;            // K
@@ -50,8 +62,10 @@ struct TilesView {
   const uint32_t* masks = nullptr;    // [tiles, MaskWords(K)] the offsets that any row of the tile has
   const int32_t* in_rows = nullptr;   // [tiles, K, 64] the input row, or -1; of offsets that the tile has
   int32_t* counters = nullptr;        // [NumTileCounters(out_capacity)]; null: blocks have fixed items
-  const int64_t* num_out = nullptr;   // [1] the number of rows
-  int64_t out_capacity = 0;           // rows at most
+  // [NumTilesByWeight(out_capacity)] the numbers of the tiles that have rows, the heaviest first; null: none are known.
+  const int32_t* by_weight = nullptr;
+  const int64_t* num_out = nullptr;  // [1] the number of rows
+  int64_t out_capacity = 0;          // rows at most
 };
 static_assert(std::is_trivially_copyable_v<TilesView>);
 
@@ -75,6 +89,7 @@ struct TilesParams {
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;
   int32_t* counters = nullptr;
+  int32_t* by_weight = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<TilesParams>);
 

@@ -21,6 +21,9 @@ class StageScheduler {
       : arguments_(arguments), ring_(ring) {
     const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_column_tiles_ = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
+    if (arguments.tiles.by_weight != nullptr) {
+      by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
+    }
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
   }
 
@@ -74,8 +77,9 @@ class StageScheduler {
 
   __device__ void Schedule(int32_t item) {
     const int32_t tile = item / Shape::kSplitK, half = item - tile * Shape::kSplitK;
-    const int32_t row_tile = tile / num_column_tiles_;
-    const int32_t column = (tile - row_tile * num_column_tiles_) * Shape::kColumns;
+    const int32_t rank = tile / num_column_tiles_;
+    const int32_t column = (tile - rank * num_column_tiles_) * Shape::kColumns;
+    const int32_t row_tile = by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
     first_part_ = arguments_.axis.slices_an_offset * half / Shape::kSplitK;
     num_parts_ = arguments_.axis.slices_an_offset * (half + 1) / Shape::kSplitK - first_part_;
     for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
@@ -156,6 +160,7 @@ class StageScheduler {
 
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
+  const int32_t* by_weight_ = nullptr;  // the tiles of the block's size
   int32_t num_column_tiles_;
   int32_t num_items_;
   int32_t first_part_ = 0;  // of an offset's slices those of the item

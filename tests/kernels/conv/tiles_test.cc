@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -92,7 +94,7 @@ struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
   SortOrder order;
-  DeviceArray<int32_t> neighbours, out_rows, in_rows, counters;
+  DeviceArray<int32_t> neighbours, out_rows, in_rows, counters, by_weight;
   DeviceArray<uint32_t> masks;
   DeviceArray<int64_t> num_out;
 
@@ -105,6 +107,7 @@ struct TilesCase {
         out_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity)) + kGuard),
         in_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * table.num_offsets) + kGuard),
         counters(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity)) + kGuard),
+        by_weight(Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity)) + kGuard),
         masks(Device::kCuda,
               static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(table.num_offsets)) + kGuard),
         num_out(Device::kCuda, std::vector<int64_t>{count < 0 ? table.num_rows : count}) {}
@@ -119,7 +122,8 @@ struct TilesCase {
             .out_rows = out_rows.data(),
             .masks = masks.data(),
             .in_rows = in_rows.data(),
-            .counters = counters.data()};
+            .counters = counters.data(),
+            .by_weight = by_weight.data()};
   }
 };
 using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
@@ -129,6 +133,35 @@ template <typename T>
 void ExpectGuard(const std::vector<T>& made) {
   for (size_t i = made.size() - kGuard; i < made.size(); ++i) {
     ASSERT_EQ(static_cast<uint32_t>(made[i]), 0xCDCDCDCDu) << i << " of " << made.size();
+  }
+}
+
+// Expects each tile that has rows once, none behind a lighter one.
+void ExpectTilesByWeight(const TilesCase& c, const HostTiles& tiles) {
+  const std::vector<int32_t> made = c.by_weight.ToHost();
+  ExpectGuard(made);
+  const int64_t words = MaskWords(c.table.num_offsets);
+  for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {
+    const int64_t mask_tiles = tile_rows / kMaskTileRows;
+    const int64_t count = (c.table.num_rows + tile_rows - 1) / tile_rows;
+    std::vector<bool> is_there(static_cast<size_t>(count));
+    int before = std::numeric_limits<int>::max();
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t tile = made[static_cast<size_t>(TilesByWeightBegin(c.capacity, tile_rows) + i)];
+      ASSERT_TRUE(tile >= 0 && tile < count) << tile << " of " << count << " tiles of " << tile_rows << " rows";
+      ASSERT_FALSE(is_there[static_cast<size_t>(tile)]) << tile << " again, of " << tile_rows << " rows";
+      is_there[static_cast<size_t>(tile)] = true;
+      int weight = 0;
+      for (int64_t word = 0; word < words; ++word) {
+        uint32_t mask = 0;
+        for (int64_t t = 0; t < mask_tiles; ++t) {
+          mask |= tiles.masks[static_cast<size_t>((tile * mask_tiles + t) * words + word)];
+        }
+        weight += std::popcount(mask);
+      }
+      ASSERT_LE(weight, before) << "at " << i << " of " << count << " tiles of " << tile_rows << " rows";
+      before = weight;
+    }
   }
 }
 
@@ -146,6 +179,7 @@ void ExpectTiles(const TilesCase& c) {
   ExpectGuard(counters);
   const auto num_counters = static_cast<ptrdiff_t>(table.num_rows > 0 ? NumTileCounters(table.num_rows) : 0);
   EXPECT_EQ(std::count(counters.begin(), counters.begin() + num_counters, 0), num_counters);
+  ExpectTilesByWeight(c, expected);
   const int64_t num_places = NumTilePlaces(table.num_rows), words = MaskWords(table.num_offsets);
   std::vector<bool> is_there(static_cast<size_t>(table.num_rows));
   for (int64_t place = 0; place < num_places; ++place) {

@@ -243,6 +243,7 @@ class DeviceTiles {
             .masks = masks_.data(),
             .in_rows = in_rows_.data(),
             .counters = counters_.data(),
+            .by_weight = by_weight_.data(),
             .num_out = num_rows_ == capacity_ ? nullptr : num_out_.data(),
             .out_capacity = capacity_};
   }
@@ -257,7 +258,18 @@ class DeviceTiles {
         masks_(Device::kCuda, tiles.masks),
         in_rows_(Device::kCuda, tiles.in_rows),
         counters_(Device::kCuda, std::vector<int32_t>(static_cast<size_t>(NumTileCounters(capacity)))),
+        by_weight_(Device::kCuda, LightestFirst(num_rows, capacity)),
         num_out_(Device::kCuda, std::vector<int64_t>{num_rows}) {}
+
+  // Any order serves: this is not that of the places.
+  static std::vector<int32_t> LightestFirst(int64_t num_rows, int64_t capacity) {
+    std::vector<int32_t> tiles(static_cast<size_t>(NumTilesByWeight(capacity)));
+    for (int64_t tile_rows = kMaskTileRows; tile_rows <= kMaxBlockTileRows; tile_rows *= 2) {
+      const int64_t begin = TilesByWeightBegin(capacity, tile_rows), count = (num_rows + tile_rows - 1) / tile_rows;
+      for (int64_t i = 0; i < count; ++i) tiles[static_cast<size_t>(begin + i)] = static_cast<int32_t>(count - 1 - i);
+    }
+    return tiles;
+  }
 
   int32_t num_offsets_;
   int64_t num_rows_, capacity_;
@@ -265,6 +277,7 @@ class DeviceTiles {
   DeviceArray<uint32_t> masks_;
   DeviceArray<int32_t> in_rows_;
   DeviceArray<int32_t> counters_;
+  DeviceArray<int32_t> by_weight_;
   DeviceArray<int64_t> num_out_;
 };
 

@@ -36,6 +36,7 @@ class MadeTiles {
         masks_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(num_offsets_))),
         in_rows_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * num_offsets_)),
         counters_(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity))),
+        by_weight_(Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
         num_out_(Device::kCuda, std::vector<int64_t>{table.num_rows}) {
     const DeviceArray<int32_t> neighbours(Device::kCuda, table.in_rows);
     TilesParams params{.num_offsets = num_offsets_,
@@ -46,7 +47,8 @@ class MadeTiles {
                        .out_rows = out_rows_.data(),
                        .masks = masks_.data(),
                        .in_rows = in_rows_.data(),
-                       .counters = counters_.data()};
+                       .counters = counters_.data(),
+                       .by_weight = by_weight_.data()};
     if (num_offsets_ <= kSortBits) std::iota(params.order.begin(), params.order.begin() + num_offsets_, int8_t{0});
     const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::TilesWorkspaceBytes({&params, 1}));
     ExpectCudaSuccess(cuda::MakeTiles({&params, 1}, workspace.data(), TestStream()));
@@ -59,6 +61,7 @@ class MadeTiles {
             .masks = masks_.data(),
             .in_rows = in_rows_.data(),
             .counters = counters_.data(),
+            .by_weight = by_weight_.data(),
             .num_out = num_out_.data(),
             .out_capacity = capacity_};
   }
@@ -70,6 +73,7 @@ class MadeTiles {
   DeviceArray<uint32_t> masks_;
   DeviceArray<int32_t> in_rows_;
   DeviceArray<int32_t> counters_;
+  DeviceArray<int32_t> by_weight_;
   DeviceArray<int64_t> num_out_;
 };
 
