@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -21,25 +21,45 @@ int ComputeCapabilityMajor() {
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
 
-// It follows from the convolution alone, not from its rows: sums are split alike whatever the batch.
-ConvBlock DefaultBlock(DType dtype, int32_t num_offsets, int32_t in_channels, int32_t out_channels) {
-  if (!HasWarpGroups(dtype)) return WarpBlocks(out_channels).front();
-  if (out_channels <= 32) return {.rows = 64, .columns = 32, .split_k = 1};
-  if (out_channels <= 64) return {.rows = 64, .columns = 64, .split_k = 1};
-  if (out_channels <= 96) {
-    if (num_offsets <= 8) return {.rows = 256, .columns = 96, .split_k = 1};
-    return {.rows = 128, .columns = 96, .split_k = 1};
+// 0 where there is no GPU.
+int NumMultiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  return count;
+}
+
+// The largest of the blocks, which get smaller, that leaves three items for two multiprocessors; else the smallest.
+// Sums are made in the same order by all of them.
+ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
+  const int64_t wanted = (int64_t{3} * NumMultiprocessors() + 1) / 2;
+  for (const ConvBlock& block : blocks) {
+    const int64_t row_tiles = (num_rows + block.rows - 1) / block.rows;
+    if (row_tiles * ((out_channels + block.columns - 1) / block.columns) >= wanted) return block;
   }
-  // Wide convolutions stand at coarse levels, which have fewer tiles than a GPU has multiprocessors.
-  const bool is_wide = out_channels > 128 && out_channels <= kMaxSplitColumnTiles * 256;
-  if (is_wide && in_channels >= 128 && num_offsets > 8) return {.rows = 128, .columns = 256, .split_k = 2};
-  return {.rows = 128, .columns = 128, .split_k = 1};
+  return *(blocks.end() - 1);
+}
+
+// It splits no sums, so that a row's are made alike whatever the batch.
+ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
+  const int32_t out_channels = params.operands.out.channels;
+  const int64_t num_rows = params.tiles.out_capacity;
+  if (!HasWarpGroups(params.operands.in.dtype)) return WarpBlocks(out_channels).front();
+  constexpr auto kBlock = [](int32_t rows, int32_t columns) {
+    return ConvBlock{.rows = rows, .columns = columns, .split_k = 1};
+  };
+  if (out_channels <= 32) return kBlock(64, 32);
+  if (out_channels <= 64) return kBlock(64, 64);
+  if (out_channels <= 96) {
+    if (params.tiles.num_offsets <= 8) return kBlock(256, 96);
+    return LargestThatFills({kBlock(128, 96), kBlock(64, 96)}, num_rows, out_channels);
+  }
+  if (out_channels <= 128) return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
+  return LargestThatFills({kBlock(128, 256), kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
 }
 
 ConvBlock ChosenBlock(const ImplicitGemmParams& params) {
-  if (params.block.rows != 0) return params.block;
-  const ConvOperands& operands = params.operands;
-  return DefaultBlock(operands.in.dtype, params.tiles.num_offsets, operands.in.channels, operands.out.channels);
+  return params.block.rows != 0 ? params.block : DefaultBlock(params);
 }
 
 }  // namespace
