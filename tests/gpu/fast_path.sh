@@ -15,7 +15,8 @@ file of its own, STEP.md, beside STEP.log:
 
   accuracy  accuracy_bench: errors, labels and mIoU of the demo's network by precision             (60 s)
   networks  varied_inputs_cuda_bench networks: MinkUNet, and the models that voxserve.export writes with random
-            weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism  (180 s)
+            weights: CenterPoint, SECOND, SPVCNN, MinkowskiEngine's MinkUNet; with and without determinism
+            (30 s beyond --seconds)
   voxels    varied_inputs_cuda_bench voxels: time over 1,000 to 1,000,000 voxels, and voxels.svg   (90 s)
   layers    layer_profile.py: every convolution of MinkUNet 1.0x, with ncu                          (150 s)
   peers     peer_bench.py: spconv's and TorchSparse's MinkUNet 1.0x on the inputs of `networks`     (180 s each)
@@ -27,16 +28,17 @@ BUILD/lib. Models need Python with NumPy, grpcio and protobuf, peers need torch;
   --only STEP         this step alone; may be given several times
   --peers "NAME..."   these alone (default: those of spconv and torchsparse that Python finds)
   --filter TEXT       of `networks`: only cases whose name has this text
+  --seconds N         of `networks`: cases that would begin later are left out (default: 150)
   --commit ID         what was built, where git cannot tell
 
 Exits with 0 where everything ran, with 1 where a step failed or ran out of time, and with 77 where there is no GPU.
 HELP
 }
 
-build=$BUILD/dev out='' commit='' filter='' peers='' steps=()
+build=$BUILD/dev out='' commit='' filter='' peers='' seconds=150 steps=()
 while (($# > 0)); do
   case $1 in
-    --out | --only | --commit | --filter | --peers)
+    --out | --only | --commit | --filter | --peers | --seconds)
       (($# > 1)) || die "$1 needs a value; see --help"
       case $1 in
         --out) out=$2 ;;
@@ -44,6 +46,7 @@ while (($# > 0)); do
         --commit) commit=$2 ;;
         --filter) filter=$2 ;;
         --peers) peers=$2 ;;
+        --seconds) seconds=$2 ;;
       esac
       shift
       ;;
@@ -53,6 +56,7 @@ while (($# > 0)); do
   esac
   shift
 done
+[[ $seconds =~ ^[1-9][0-9]{0,3}$ ]] || die "--seconds takes a whole number from 1 to 9999, not '$seconds'"
 all=(accuracy networks voxels layers peers)
 ((${#steps[@]} > 0)) || steps=("${all[@]}")
 for name in "${steps[@]}"; do
@@ -121,7 +125,7 @@ spvcnn semantickitti-00/000000 spvcnn
 minkowski-unet semantickitti-00/000000 minkowski-unet
 minkowski-hypercross semantickitti-00/000000+t minkowski-unet --kernel hypercross --voxel-size 0.05,0.05,0.05,0.1
 MODELS
-  measure networks 180 "$bench/varied_inputs_cuda_bench" networks --seconds 150 --filter "$filter" "${options[@]}"
+  measure networks $((seconds + 30)) "$bench/varied_inputs_cuda_bench" networks --seconds "$seconds" --filter "$filter" "${options[@]}"
   rm -rf "$work/models"
   if ((${#missing[@]} > 0)); then
     fail
