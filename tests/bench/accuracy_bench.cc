@@ -1,6 +1,6 @@
-// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the golden
-// ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not seen
-// in training.
+// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the
+// golden ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not
+// seen in training.
 //
 //   accuracy_bench [--device cpu|cuda] [--plan default|gathered]
 //
@@ -119,9 +119,8 @@ struct PrecisionResult {
 void Print(const std::vector<Precision>& precisions, const std::vector<PrecisionResult>& results,
            const std::vector<Golden>& goldens, const std::vector<std::string>& frame_names) {
   std::puts(
-      "| scan | precision | largest error of a logit | labels that differ | of points | largest golden margin of those "
-      "|"
-      "\n|---|---|--:|--:|--:|--:|");
+      "| scan | precision | largest error of a logit | labels that differ | of points |"
+      " largest golden margin of those |\n|---|---|--:|--:|--:|--:|");
   for (size_t g = 0; g < goldens.size(); ++g) {
     for (size_t p = 0; p < precisions.size(); ++p) {
       const std::vector<float>& margins = results[p].margins[g];

@@ -4,8 +4,7 @@
 //
 //   dataflow_cuda_bench [layers [WIDTH]]    layers: two tables more a network, by convolution
 //   dataflow_cuda_bench profile [WIDTH]     every convolution once by the default plan, for a profiler: in an NVTX
-//   range
-//                                           "layer=<name>", between cudaProfilerStart and cudaProfilerStop
+//                                           range "layer=<name>", between cudaProfilerStart and cudaProfilerStop
 //
 // WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). layer_profile.py runs both
 // and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
@@ -75,8 +74,8 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   return plans;
 }
 
-// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not serve
-// that.
+// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not
+// serve that.
 ConvPlan DefaultPlan(const ScanConvolution& conv) {
   const std::vector<ConvPlan> plans = PlansOf(conv);
   const auto found = std::find(plans.begin(), plans.end(), kDefaultCudaConvPlan);

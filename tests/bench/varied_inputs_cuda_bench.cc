@@ -1,8 +1,8 @@
 // Networks over inputs that differ, from points in host memory to labels or boxes there: the times by the host's clock,
 // then, with CUPTI attached, the time in which the GPU did anything.
 //
-//   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches 1, 2, 4,
-//   8 varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
+//   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
+//   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
 //
 //   --filter TEXT         only cases whose name has this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
@@ -342,17 +342,15 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
               on_cuda ? ListCudaDevices().front().name.c_str() : "CPU", CudaVersion().c_str(),
               kernels::ThreadPool::AvailableCpus(), kNumInputs);
   std::puts(
-      "| network, scan | batch | points | voxels | p50 ms | p99 ms | a scan ms | features ms | GPU busy ms | device "
-      "MiB |"
-      " runs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+      "| network, scan | batch | points | voxels | p50 ms | p99 ms | a scan ms | features ms | GPU busy ms |"
+      " device MiB | runs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const std::vector<Row>& of_case : rows) {
     for (const Row& row : of_case) PrintRow(row);
   }
   std::puts(
-      "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies "
-      "and"
-      " memsets, overlaps counted once. device MiB: all that the memory pool holds, weights included; it grows over a"
-      " case's batches.");
+      "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies"
+      " and memsets, overlaps counted once. device MiB: all that the memory pool holds, weights included; it grows over"
+      " a case's batches.");
   if (left_out.empty()) return 0;
   std::printf("\n**Left out for want of time: %s**\n", absl::StrJoin(left_out, "; ").c_str());
   return 1;
