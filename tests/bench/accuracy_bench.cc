@@ -27,6 +27,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/label_accuracy.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 
@@ -41,13 +42,6 @@ struct Options {
   support::Device device = support::Device::kCuda;
   bool gathers = false;
 };
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 // The network in one precision, ready to run.
 class Network {

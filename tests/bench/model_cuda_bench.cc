@@ -23,6 +23,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/bench/cuda_activity.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/pinned_clouds.h"
@@ -44,13 +45,6 @@ struct Options {
   bool is_pinned = false;
   bool counts_kernels = false;
 };
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 PointCloud ReadScanNamed(const std::string& name) {
   const std::optional<support::RealScan> scan = support::RealScanNamed(name);

@@ -27,6 +27,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/pinned_clouds.h"
@@ -36,13 +37,6 @@ namespace voxserve::bench {
 namespace {
 
 using Precision = ModelConfig::Precision;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 // A case that is ready to run.
 class Prepared {

@@ -27,6 +27,7 @@
 #include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
+#include "tests/bench/or_die.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/paths.h"
@@ -53,13 +54,6 @@ std::vector<Dataset> Datasets() {
            {"nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151611896734.pcd.bin",
             "nuscenes/n008-2018-08-01-15-16-36-0400__LIDAR_TOP__1533151612397179.pcd.bin"}},
           {support::kWaymoFrame, 0.1f, {}}};
-}
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
 }
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }

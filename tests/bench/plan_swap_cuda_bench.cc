@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -37,6 +36,7 @@
 #include "absl/types/span.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
+#include "tests/bench/or_die.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
@@ -59,13 +59,6 @@ constexpr milliseconds kPhase(3000);  // before the search, and after the swap
 constexpr milliseconds kSearchLimit(60000);
 constexpr size_t kAroundSwap = 100;     // requests on either side of it
 constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its first three
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 

@@ -43,6 +43,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/bench/varied_scans.h"
 #include "tests/engine/device_runner.h"
@@ -66,13 +67,6 @@ struct Options {
   double seconds = 90;
   std::string save_points;
 };
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
