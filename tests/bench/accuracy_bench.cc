@@ -49,11 +49,9 @@ class Network {
   Network(const LoadedModel& model, Precision precision, const Options& options) {
     runner_ =
         OrDie(DeviceRunner::Create({.device = options.device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    Variant variant{.device = options.device, .precision = precision};
-    if (options.device == support::Device::kCuda) {
-      variant.plan =
-          DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(), precision == Precision::kTfloat32);
-      if (options.gathers) variant.plan = ByDataflow(variant.plan, Dataflow::kGatherGemmScatter);
+    Variant variant{.device = options.device, .precision = precision, .plan = DefaultPlanOf(options.device, precision)};
+    if (options.device == support::Device::kCuda && options.gathers) {
+      variant.plan = ByDataflow(variant.plan, Dataflow::kGatherGemmScatter);
     }
     program_ = OrDie(runner_->Compile(model.graph, variant));
   }

@@ -79,11 +79,10 @@ int Run(const Options& options) {
   const LoadedModel model = OrDie(LoadModelVersion(options.model, options.version));
   const auto runner = OrDie(
       DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-  const bool allow_tf32 = model.config.precision == ModelConfig::Precision::kTfloat32;
   Program program = OrDie(runner->Compile(model.graph,
                                           {.device = support::Device::kCuda,
                                            .precision = model.config.precision,
-                                           .plan = DefaultCudaConvPlan(model.config.gpu_dtype(), allow_tf32)},
+                                           .plan = DefaultPlanOf(support::Device::kCuda, model.config.precision)},
                                           model.config.bytes_per_label()));
   PointCloud cloud = ReadScanNamed(options.scan);
   if (options.is_pinned) cloud = PinnedClouds(support::Device::kCuda).Copy(cloud);

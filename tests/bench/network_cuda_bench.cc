@@ -36,16 +36,11 @@
 namespace voxserve::bench {
 namespace {
 
-using Precision = ModelConfig::Precision;
-
 // A case that is ready to run.
 class Prepared {
  public:
   Prepared(const NetworkCase& c, bool is_pinned)
-      : Prepared(
-            c, OrDie(LoadNetwork(c)),
-            DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(), c.precision == Precision::kTfloat32),
-            is_pinned) {}
+      : Prepared(c, OrDie(LoadNetwork(c)), DefaultPlanOf(support::Device::kCuda, c.precision), is_pinned) {}
   Prepared(const NetworkCase& c, const Graph& graph, const ConvPlan& plan, bool is_pinned) : case_(c) {
     runner_ = OrDie(
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));

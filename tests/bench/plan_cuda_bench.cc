@@ -70,7 +70,7 @@ class Workload {
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
     program_ = OrDie(runner_->Compile(graph, {.device = support::Device::kCuda,
                                               .precision = ModelConfig::Precision::kFloat16,
-                                              .plan = DefaultCudaConvPlan(DType::kFloat16, /*allow_tf32=*/false)}));
+                                              .plan = kDefaultCudaConvPlan}));
     scan_ = OrDie(support::ReadScan(dataset.scan.format, dataset.scan.path()));
     run_ = [this](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
       InferTask input = scan;

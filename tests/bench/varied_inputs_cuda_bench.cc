@@ -52,7 +52,6 @@
 namespace voxserve::bench {
 namespace {
 
-using Precision = ModelConfig::Precision;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kNumInputs = 20;
@@ -114,15 +113,12 @@ class Prepared {
  public:
   Prepared(const BenchCase& c, support::Device device) : case_(c), model_(*c.model), inputs_(*c.inputs) {
     runner_ = OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    const bool on_cuda = device == support::Device::kCuda;
-    const bool allow_tf32 = model_.config.precision == Precision::kTfloat32;
-    program_ = OrDie(
-        runner_->Compile(model_.graph,
-                         {.device = device,
-                          .precision = model_.config.precision,
-                          .plan = on_cuda ? DefaultCudaConvPlan(model_.config.gpu_dtype(), allow_tf32) : ConvPlan(),
-                          .is_deterministic = c.is_deterministic},
-                         model_.config.bytes_per_label()));
+    program_ = OrDie(runner_->Compile(model_.graph,
+                                      {.device = device,
+                                       .precision = model_.config.precision,
+                                       .plan = DefaultPlanOf(device, model_.config.precision),
+                                       .is_deterministic = c.is_deterministic},
+                                      model_.config.bytes_per_label()));
   }
   ~Prepared() { program_ = Program(); }
 
