@@ -22,9 +22,7 @@ absl::Status Stopping() {
   return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
 }
 
-absl::Status OutOfMemory() {
-  return WithReason(absl::ResourceExhaustedError("it does not fit into memory"), error_reason::kOutOfMemory);
-}
+absl::Status OutOfMemory() { return OutOfMemoryError("it does not fit into memory"); }
 
 // Between two tries of a version that found no memory: each reads its files and takes what memory there is.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
@@ -51,7 +49,7 @@ absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, a
                     problems.size() == 1 ? " problem: " : " problems: ", absl::StrJoin(problems, "; "));
   }
   return is_broken ? WithReason(absl::FailedPreconditionError(message), error_reason::kBadModel)
-                   : WithReason(absl::ResourceExhaustedError(message), error_reason::kOutOfMemory);
+                   : OutOfMemoryError(message);
 }
 
 absl::Status CheckNames(const std::string& name, int64_t version) {

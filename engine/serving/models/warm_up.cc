@@ -119,7 +119,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
     first_failure.Update(output.status);
-    if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
+    if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
     // A request may have a sample. The network sees no more than that here, since it has run.
     const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
@@ -129,7 +129,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       const BatchOutput ran = arbiter.TryOnce(
           {.plans = plans}, [&](const RunOptions& options) { return executor.Run(program, sampled, limits, options); });
       first_failure.Update(ran.status);
-      if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
+      if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }
     if (latency == nullptr || !output.samples[0].status.ok()) continue;
     // The second run: the first may have loaded code.
