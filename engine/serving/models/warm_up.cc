@@ -78,9 +78,9 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
     RETURN_IF_ERROR(cuda.MakeCurrent());
     cuda.features.Reset();
     ASSIGN_OR_RETURN(char* memory, cuda.features.Take(kProductBytes));
-    RETURN_IF_ERROR(cuda.PrepareGemm());
-    cuda.gemm->set_allow_tf32(program.allow_tf32);
-    cuda.gemm->set_deterministic(program.is_deterministic);
+    ASSIGN_OR_RETURN(kernels::cuda::Gemm* const gemm, cuda.ReadyGemm());
+    gemm->set_allow_tf32(program.allow_tf32);
+    gemm->set_deterministic(program.is_deterministic);
     std::set<std::tuple<kernels::DType, int32_t, int32_t, int32_t>> seen;
     for (const ProgramConv& conv : program.convs) {
       const int32_t num_offsets = program.rulebooks[static_cast<size_t>(conv.rulebook)].spec.geometry.NumOffsets();
@@ -92,7 +92,7 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
                                                       .max_rows = kNumPoints[0],
                                                       .memory = memory,
                                                       .memory_bytes = kProductBytes},
-                                                     *cuda.gemm));
+                                                     *gemm));
     }
     return cuda.stream.view().Synchronize();
   }
