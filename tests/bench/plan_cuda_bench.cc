@@ -28,6 +28,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/bench/or_die.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/paths.h"
@@ -128,8 +129,7 @@ class Workload {
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
       }
     }
-    for (std::vector<double>& times : ms) std::sort(times.begin(), times.end());
-    return {ms[0][kWallClockRuns / 2], ms[1][kWallClockRuns / 2]};
+    return {Percentile(ms[0], 0.5), Percentile(ms[1], 0.5)};
   }
 
   const std::string& name() const { return name_; }
