@@ -59,9 +59,7 @@ PlanTuner::~PlanTuner() {
 absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder,
                               TuneTask& task) {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) {
-    return WithReason(absl::UnavailableError("the server is draining"), error_reason::kDraining);
-  }
+  if (stopped_) return DrainingError();
   const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
     return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
   };
