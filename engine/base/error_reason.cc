@@ -12,9 +12,12 @@ constexpr absl::string_view kReasonUrl = "voxserve/error_reason";
 constexpr absl::string_view kRetryUrl = "voxserve/retry_delay_us";
 
 absl::Status Exhausted(std::string_view message, std::string_view reason) {
+  return WithReason(absl::ResourceExhaustedError(absl::string_view(message.data(), message.size())), reason);
+}
+
+absl::Status ExhaustedForNow(std::string_view message, std::string_view reason) {
   constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
-  return WithRetryDelay(
-      WithReason(absl::ResourceExhaustedError(absl::string_view(message.data(), message.size())), reason), kRetryDelay);
+  return WithRetryDelay(Exhausted(message, reason), kRetryDelay);
 }
 
 }  // namespace
@@ -34,17 +37,17 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   return status;
 }
 
-absl::Status QueueFullError(std::string_view message) { return Exhausted(message, error_reason::kQueueFull); }
+absl::Status QueueFullError(std::string_view message) { return ExhaustedForNow(message, error_reason::kQueueFull); }
 
 absl::Status DrainingError() {
   return WithReason(absl::UnavailableError("the server is shutting down; send to another"), error_reason::kDraining);
 }
 
-absl::Status OutOfMemoryError() {
-  return WithReason(absl::ResourceExhaustedError("the server has no memory for this call"), error_reason::kOutOfMemory);
-}
+absl::Status OutOfMemoryError(std::string_view message) { return Exhausted(message, error_reason::kOutOfMemory); }
 
-absl::Status ClientLimitError(std::string_view message) { return Exhausted(message, error_reason::kClientLimit); }
+bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
+
+absl::Status ClientLimitError(std::string_view message) { return ExhaustedForNow(message, error_reason::kClientLimit); }
 
 absl::Duration RetryDelayOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kRetryUrl);

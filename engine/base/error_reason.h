@@ -63,8 +63,10 @@ absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 absl::Status QueueFullError(std::string_view message);
 // UNAVAILABLE (DRAINING).
 absl::Status DrainingError();
-// RESOURCE_EXHAUSTED (OUT_OF_MEMORY): an allocation failed.
-absl::Status OutOfMemoryError();
+// RESOURCE_EXHAUSTED (OUT_OF_MEMORY).
+absl::Status OutOfMemoryError(std::string_view message = "the server has no memory for this call");
+// True for a status with that reason.
+bool IsOutOfMemory(const absl::Status& status);
 // RESOURCE_EXHAUSTED (CLIENT_LIMIT): one client has more than its share. The same delay.
 absl::Status ClientLimitError(std::string_view message);
 

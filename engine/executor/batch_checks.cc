@@ -41,9 +41,8 @@ absl::Status LayOutPoints(const Program& program, BatchTasks tasks, BatchOutput&
 }
 
 absl::Status OutOfHostMemory(const absl::Status& why) {
-  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the batch does not fit into the host's memory",
-                                                              why.ok() ? "" : ": ", why.message())),
-                    error_reason::kOutOfMemory);
+  return OutOfMemoryError(
+      absl::StrCat("the batch does not fit into the host's memory", why.ok() ? "" : ": ", why.message()));
 }
 
 void TakeVoxelCounts(const BatchCounts& counted, const std::vector<int64_t>& point_begin, const RunLimits& limits,

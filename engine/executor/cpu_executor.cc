@@ -57,7 +57,7 @@ BatchOutput CpuExecutor::RunOnce(const Program& program, BatchTasks tasks, const
     return output;
   }
   output.samples.clear();
-  if (ReasonOf(output.status) == error_reason::kOutOfMemory && !context_->memory->refusal().ok()) {
+  if (IsOutOfMemory(output.status) && !context_->memory->refusal().ok()) {
     output.status = OutOfHostMemory(context_->memory->refusal());
     output.host_is_full = true;
   }

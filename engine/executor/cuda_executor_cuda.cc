@@ -27,8 +27,6 @@ namespace {
 constexpr size_t EndOf(Stage stage) { return static_cast<size_t>(stage) - static_cast<size_t>(Stage::kCopyIn) + 1; }
 static_assert(CudaContext::kNumStages == EndOf(Stage::kHead));
 
-bool IsOutOfMemory(const absl::Status& status) { return ReasonOf(status) == error_reason::kOutOfMemory; }
-
 }  // namespace
 
 BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const RunLimits& limits,

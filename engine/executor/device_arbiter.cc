@@ -15,16 +15,13 @@ BatchOutput Try(const DeviceArbiter::RunBatch& run, RunOptions options, bool may
     return run(options);
   } catch (const std::bad_alloc&) {
     BatchOutput output;
-    output.status =
-        WithReason(absl::ResourceExhaustedError("the batch does not fit into memory"), error_reason::kOutOfMemory);
+    output.status = OutOfMemoryError("the batch does not fit into memory");
     return output;
   }
 }
 
 // True where the device's memory, released by others, may make room.
-bool RanOutOfMemory(const BatchOutput& output) {
-  return ReasonOf(output.status) == error_reason::kOutOfMemory && !output.host_is_full;
-}
+bool RanOutOfMemory(const BatchOutput& output) { return IsOutOfMemory(output.status) && !output.host_is_full; }
 
 }  // namespace
 

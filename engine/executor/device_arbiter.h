@@ -4,8 +4,7 @@
 //
 // - Batches run side by side, each in a context that keeps its own memory.
 // - A batch that ran out of the device's memory runs again alone, after every context has released its memory. If it
-// does not fit
-//   then, no batch of its size can.
+//   does not fit then, no batch of its size can.
 // - A batch that is measured runs alone too: beside others their times would be compared.
 // - Threads: thread-safe. Calls block while another batch runs alone.
 

@@ -135,11 +135,9 @@ absl::Status BatchGeometry::MakeLevel(int level, int parent, kernels::OutputCoor
   rule.num_in = static_cast<int64_t>(parent_keys.size());
   const int64_t scratch_bytes = 2 * kernels::NumOutputCandidates(rule) * static_cast<int64_t>(sizeof(uint64_t));
   if (scratch_bytes > kMaxScratchBytes) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "coordinate level ", level, " has ", kernels::NumOutputCandidates(rule), " candidates from ", rule.num_in,
-            " sites, which take ", scratch_bytes, " bytes of scratch; the limit is ", kMaxScratchBytes)),
-        error_reason::kOutOfMemory);
+    return OutOfMemoryError(absl::StrCat("coordinate level ", level, " has ", kernels::NumOutputCandidates(rule),
+                                         " candidates from ", rule.num_in, " sites, which take ", scratch_bytes,
+                                         " bytes of scratch; the limit is ", kMaxScratchBytes));
   }
   rule.out_capacity = kernels::OutputCoordinatesCapacity(rule);
   kernels::Renew(keys, static_cast<size_t>(rule.out_capacity));

@@ -253,7 +253,7 @@ absl::Status DeviceRulebooks::ReserveGrid(int64_t max_grid_bytes) {
   if (context.grid_cells.bytes() == bytes) return absl::OkStatus();
   absl::StatusOr<DeviceBuffer> cells = DeviceBuffer::Create(*context.pool, bytes, memory_->stream());
   // Without room for it, the hash table serves in its place.
-  if (ReasonOf(cells.status()) == error_reason::kOutOfMemory) return absl::OkStatus();
+  if (IsOutOfMemory(cells.status())) return absl::OkStatus();
   ASSIGN_OR_RETURN(context.grid_cells, std::move(cells));
   context.is_grid_clean = false;  // nothing has been written yet
   return CleanGrid();

@@ -12,9 +12,8 @@ namespace voxserve {
 
 absl::Status CheckNumRows(int64_t rows, const char* what) {
   if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
-  return WithReason(absl::ResourceExhaustedError(absl::StrCat("a batch of up to ", rows, " ", what, "; the limit is ",
-                                                              std::numeric_limits<int32_t>::max())),
-                    error_reason::kOutOfMemory);
+  return OutOfMemoryError(
+      absl::StrCat("a batch of up to ", rows, " ", what, "; the limit is ", std::numeric_limits<int32_t>::max()));
 }
 
 int64_t DeviceSizes::Cut(int64_t* block, Arrays& arrays) const {

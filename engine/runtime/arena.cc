@@ -27,8 +27,7 @@ absl::Status Arena::Reserve(int64_t bytes) {
   try {
     data_ = static_cast<char*>(memory_->allocate(rounded, kHugePageBytes));
   } catch (const std::bad_alloc&) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes of a batch")),
-                      error_reason::kOutOfMemory);
+    return OutOfMemoryError(absl::StrCat("no memory for ", bytes, " bytes of a batch"));
   }
   madvise(data_, rounded, MADV_HUGEPAGE);  // advice: without it everything works, with more page faults
   capacity_ = static_cast<int64_t>(rounded);

@@ -14,7 +14,7 @@ absl::Status CudaStatus(cudaError_t error, const char* expression) {
       absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", expression);
   switch (error) {
     case cudaErrorMemoryAllocation:
-      return WithReason(absl::ResourceExhaustedError(text), error_reason::kOutOfMemory);
+      return OutOfMemoryError(text);
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:

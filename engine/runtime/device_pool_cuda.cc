@@ -63,10 +63,8 @@ absl::StatusOr<void*> DevicePool::Allocate(int64_t bytes, StreamView stream) {
   }
   if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMallocFromPoolAsync");
   cudaGetLastError();
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat("no room for ", bytes, " bytes on cuda:", options_.device, ", where ",
-                                                used_before, " of ", options_.limit_bytes, " bytes are in use")),
-      error_reason::kOutOfMemory);
+  return OutOfMemoryError(absl::StrCat("no room for ", bytes, " bytes on cuda:", options_.device, ", where ",
+                                       used_before, " of ", options_.limit_bytes, " bytes are in use"));
 }
 
 void DevicePool::Free(void* data, int64_t bytes, StreamView stream) {

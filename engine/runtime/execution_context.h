@@ -32,9 +32,9 @@ struct CudaContext {
   // Makes the device the calling thread's; before a thread's first use of the context.
   absl::Status MakeCurrent() const;
 
-  // Takes the workspace of `gemm` where it has none; before each use of it. Networks of 16 bits seldom use it.
+  // Returns `gemm`, ready to multiply: takes its workspace where it has none, which networks of 16 bits seldom need.
   // RESOURCE_EXHAUSTED as in DevicePool.
-  absl::Status PrepareGemm();
+  absl::StatusOr<kernels::cuda::Gemm*> ReadyGemm();
 
   // Gives the arenas' memory back to the pool. No batch runs.
   void ReleaseArenas();
@@ -44,8 +44,8 @@ struct CudaContext {
   DevicePool* pool = nullptr;      // the device's; outlives the context, as does the next
   DeviceCopies* copies = nullptr;  // likewise; null: none are kept
   Stream stream;
-  DeviceBuffer gemm_workspace;  // empty until PrepareGemm
-  std::unique_ptr<kernels::cuda::Gemm> gemm;
+  DeviceBuffer gemm_workspace;                   // empty until ReadyGemm
+  std::unique_ptr<kernels::cuda::Gemm> gemm;     // its settings; who multiplies asks ReadyGemm
   DeviceArena batch;                             // points and geometry of the batch under way
   DeviceBuffer grid_cells;                       // the coordinate grid: all -1 but while it is searched
   bool is_grid_clean = true;                     // false where a batch failed meanwhile

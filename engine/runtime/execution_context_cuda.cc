@@ -33,12 +33,13 @@ CudaContext::~CudaContext() {
 
 absl::Status CudaContext::MakeCurrent() const { return pool->MakeCurrent(); }
 
-absl::Status CudaContext::PrepareGemm() {
-  if (gemm_workspace.data() != nullptr) return absl::OkStatus();
+absl::StatusOr<kernels::cuda::Gemm*> CudaContext::ReadyGemm() {
+  if (gemm_workspace.data() != nullptr) return gemm.get();
   constexpr auto kBytes = static_cast<int64_t>(kernels::cuda::Gemm::kWorkspaceBytes);
-  ASSIGN_OR_RETURN(gemm_workspace, DeviceBuffer::Create(*pool, kBytes, stream.view()));
-  RETURN_IF_CUDA_ERROR(gemm->SetWorkspace(gemm_workspace.data()));
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(DeviceBuffer workspace, DeviceBuffer::Create(*pool, kBytes, stream.view()));
+  RETURN_IF_CUDA_ERROR(gemm->SetWorkspace(workspace.data()));
+  gemm_workspace = std::move(workspace);
+  return gemm.get();
 }
 
 void CudaContext::ReleaseArenas() {

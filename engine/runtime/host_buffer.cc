@@ -16,8 +16,7 @@ absl::StatusOr<HostBuffer> HostBuffer::Create(int64_t bytes) {
   if (bytes == 0) return buffer;
   buffer.data_ = new (std::nothrow) char[static_cast<size_t>(bytes)];
   if (buffer.data_ == nullptr) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for a cloud of ", bytes, " bytes")),
-                      error_reason::kOutOfMemory);
+    return OutOfMemoryError(absl::StrCat("no memory for a cloud of ", bytes, " bytes"));
   }
   buffer.size_ = bytes;
   return buffer;

@@ -90,9 +90,7 @@ void* HostMemory::do_allocate(size_t bytes, size_t alignment) {
   if (block != nullptr) return block;
   GiveBack(counted, is_mapped);
   absl::MutexLock lock(&mutex_);
-  refusal_ =
-      WithReason(absl::ResourceExhaustedError(absl::StrCat("the system has no ", bytes, " bytes of memory left")),
-                 error_reason::kOutOfMemory);
+  refusal_ = OutOfMemoryError(absl::StrCat("the system has no ", bytes, " bytes of memory left"));
   throw std::bad_alloc();
 }
 

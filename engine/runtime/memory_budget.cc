@@ -68,7 +68,7 @@ absl::StatusOr<MemoryBudget::Reservation> MemoryBudget::Reserve(Use use, int64_t
                        " bytes are held, ", held_waiting, " of them for what waits; the limits are ", limit_bytes_,
                        " and ", waiting_limit, " (--memory_limit)");
       if (waits && bytes <= waiting_limit) return QueueFullError(message);
-      return WithReason(absl::ResourceExhaustedError(message), error_reason::kOutOfMemory);
+      return OutOfMemoryError(message);
     }
   }
   held_[static_cast<size_t>(use)] += bytes;

@@ -5,8 +5,7 @@
 //
 // - Take hands out a buffer that is ready, else ordinary memory.
 // - Adjust makes and frees buffers, in the background. It is called once a second. It keeps as many of each size as
-// were
-//   out at once in the last half a minute, and forgets that most within a minute.
+//   were out at once in the last half a minute, and forgets that most within a minute.
 // - Sizes are powers of two from 64 KiB to 64 MiB. A smaller or larger cloud gets ordinary memory.
 // - Bounds: max_bytes in all, and what the MemoryBudget grants (Use::kPinned), in use or not. Whoever holds a cloud for
 //   a client counts its bytes besides. What streams keep takes half at most, so that requests always find some.

@@ -210,8 +210,8 @@ class EngineImpl final : public Engine {
   }
 
   // Shares what weights, sweeps and searches leave of a device's memory equally among the contexts that run batches
-  // side by side. On the CPU it is all that other uses than scratch leave of the host's: a batch may
-  // take the place of what earlier ones left.
+  // side by side. On the CPU it is all that other uses than scratch leave of the host's: a batch may take the place of
+  // what earlier ones left.
   int64_t MaxBatchBytes(size_t device) const {
     const DevicePool* pool = devices_[device].pool.get();
     if (pool == nullptr) {

@@ -176,7 +176,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
     const Batcher::Outcome first = Run(tasks.first(half), started);
     const Batcher::Outcome second = Run(tasks.subspan(half), started);
     const bool is_other_memory = context_.cuda != nullptr && output.host_is_full;
-    const bool had_room = ReasonOf(output.status) != error_reason::kOutOfMemory || is_other_memory;
+    const bool had_room = !IsOutOfMemory(output.status) || is_other_memory;
     Batcher::Outcome both{.in_parts = true, .had_room = had_room && first.had_room && second.had_room};
     if (first.num_voxels && second.num_voxels) both.num_voxels = *first.num_voxels + *second.num_voxels;
     return both;

@@ -10,12 +10,11 @@
 #include "engine/ops/conv/dataflow.h"
 #include "engine/tuner/plan_candidates.h"
 #include "engine/tuner/result_guard.h"
+#include "engine/tuner/scan_buckets.h"
 
 namespace voxserve {
 namespace {
 
-constexpr int64_t kLowestBoundary = int64_t{16} << 10;  // voxels; the next ones are doubles
-constexpr int64_t kHighestBoundary = int64_t{1} << 20;
 constexpr size_t kMaxScansOfBucket = 16;  // that are measured
 constexpr size_t kShortlist = 4;          // candidates of a convolution that are measured on all of them
 constexpr int kCandidateRepeats = 3;      // of the first, coarse measurement, at most
@@ -25,49 +24,6 @@ constexpr double kWorthwhile = 0.99;      // of the default's time
 // Where the stages end, as shares of the search and of a bucket.
 constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;
 constexpr double kCandidatesEnd = 0.3, kNumbersEnd = 0.45, kShortlistEnd = 0.65, kDataflowsEnd = 0.8, kMapsEnd = 0.9;
-
-struct SizedScan {
-  const InferTask* input = nullptr;
-  int64_t num_voxels = 0;
-  RulebookSizes sizes;
-};
-
-struct ScanBucket {
-  int64_t min_voxels = 0;
-  int64_t max_voxels = PlanTable::kNoLimit;
-  std::vector<SizedScan> scans;  // by voxels
-};
-
-// Parts scans by their voxels. A part without scans goes to the nearest that has some, of two as near to the larger.
-std::vector<ScanBucket> CutIntoBuckets(std::vector<SizedScan> scans) {
-  std::stable_sort(scans.begin(), scans.end(),
-                   [](const SizedScan& a, const SizedScan& b) { return a.num_voxels < b.num_voxels; });
-  std::vector<ScanBucket> parts(1);
-  for (int64_t boundary = kLowestBoundary; boundary <= kHighestBoundary; boundary *= 2) {
-    parts.back().max_voxels = boundary;
-    parts.push_back({.min_voxels = boundary});
-  }
-  for (SizedScan& scan : scans) {
-    const auto part =
-        std::find_if(parts.begin(), parts.end(), [&](const ScanBucket& p) { return scan.num_voxels < p.max_voxels; });
-    part->scans.push_back(std::move(scan));
-  }
-  std::vector<ScanBucket> buckets;
-  size_t previous = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].scans.empty()) continue;
-    if (buckets.empty()) {
-      parts[i].min_voxels = 0;
-    } else {
-      const size_t first_of_this = previous + (i - previous - 1) / 2 + 1;
-      buckets.back().max_voxels = parts[i].min_voxels = parts[first_of_this].min_voxels;
-    }
-    parts[i].max_voxels = PlanTable::kNoLimit;
-    buckets.push_back(std::move(parts[i]));
-    previous = i;
-  }
-  return buckets;
-}
 
 // What the stages of one bucket know.
 struct BucketState {

@@ -9,14 +9,13 @@
 // hundred runs. Scans are parted by their voxels, at powers of two, and each part (bucket) gets a plan:
 //
 //  1. every candidate (plan_candidates.h) on the bucket's middle scan; each convolution keeps its best few;
-//  2. those whose results deviate from the default's are dropped, and those that differ from run to run, unless
-//  allowed;
+//  2. those whose results deviate from the default's are dropped, and those that differ from run to run, unless these
+//     are allowed;
 //  3. the rest on up to 16 scans; one replaces the default where it is 1% faster;
 //  4. a rulebook whose convolutions mix dataflows must be made in both their forms, which no convolution's time shows:
 //     whole networks are compared, of mixed dataflows and of one;
 //  5. maps: how each level is searched, by the time of the geometry pass;
-//  6. the plan against the default, whole networks in turns. Where it is not 1% faster the bucket keeps the
-//     default;
+//  6. the plan against the default, whole networks in turns. Where it is not 1% faster the bucket keeps the default;
 //  7. of several buckets: all plans together against the default once more, since a batch makes every form of a
 //     rulebook that any of them asks for.
 //

@@ -1,8 +1,8 @@
 #pragma once
 
 // A point cloud's bytes, as a client sent them -> the matrix that a network reads. On the GPU, so that a cloud crosses
-// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/executor, with the same result to the bit (of
-// a NaN, to its being one).
+// the bus once, as it is; the CPU reads clouds in engine/tensor and engine/executor, with the same result to the bit
+// (of a NaN, to its being one).
 //
 // A column is a field of the cloud or a value for all points. Of a field, in this order:
 //   1. raw, in the field's type and the cloud's byte order;

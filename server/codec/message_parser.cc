@@ -300,9 +300,7 @@ absl::Status ParseWithin(const grpc::ByteBuffer& bytes, CloudAllocator allocate,
     }
     *data = std::move(walk.data());
   } catch (const std::bad_alloc&) {
-    status =
-        WithReason(absl::ResourceExhaustedError(absl::StrCat("no memory for a message of ", bytes.Length(), " bytes")),
-                   error_reason::kOutOfMemory);
+    status = OutOfMemoryError(absl::StrCat("no memory for a message of ", bytes.Length(), " bytes"));
   }
   if (status.ok()) return status;
   message->Clear();

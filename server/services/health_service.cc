@@ -17,10 +17,10 @@ using grpc::health::v1::HealthCheckResponse;
 
 namespace {
 
-absl::StatusOr<grpc::ByteBuffer> Encode(HealthCheckResponse::ServingStatus status) {
+HealthCheckResponse Encode(HealthCheckResponse::ServingStatus status) {
   HealthCheckResponse response;
   response.set_status(status);
-  return Serialize(response);
+  return response;
 }
 
 }  // namespace
@@ -31,19 +31,18 @@ class HealthService::CheckCall final : public RequestCall {
       : RequestCall(health->parts_, context, CallKind::kInfo), health_(health) {}
 
  private:
-  void OnRequest(const grpc::ByteBuffer& bytes) override { End(Answer(bytes)); }
-
-  // Ends the call where there is an answer; else returns why not.
-  absl::Status Answer(const grpc::ByteBuffer& bytes) {
+  void OnRequest(const grpc::ByteBuffer& bytes) override {
     HealthCheckRequest request;
-    if (absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request); !status.ok()) return status;
+    if (const absl::Status status = ParseMessage(bytes, kMaxSmallMessageBytes, &request); !status.ok()) {
+      End(status);
+      return;
+    }
     const Status status = health_->StatusOf(request.service());
     if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
-      return absl::NotFoundError(absl::StrCat("no service \"", Clipped(request.service()), "\""));
+      End(absl::NotFoundError(absl::StrCat("no service \"", Clipped(request.service()), "\"")));
+    } else {
+      EndWith(Encode(status));
     }
-    absl::StatusOr<grpc::ByteBuffer> answer = Encode(status);
-    if (answer.ok()) End(absl::OkStatus(), *std::move(answer));
-    return answer.status();
   }
 
   HealthService* const health_;
@@ -61,7 +60,7 @@ class HealthService::WatchCall final : public RequestCall {
     const Status status = health_->StatusOf(service_);
     if (status == last_) return;
     last_ = status;
-    absl::StatusOr<grpc::ByteBuffer> message = Encode(status);
+    absl::StatusOr<grpc::ByteBuffer> message = Serialize(Encode(status));
     if (message.ok()) Update(*std::move(message));
   }
 

@@ -24,8 +24,7 @@ grpc::ServerGenericBidiReactor* RpcRouter::CreateReactor(grpc::GenericCallbackSe
     if (status.ok()) call->Start();
   } catch (const std::bad_alloc&) {
     if (call != nullptr) parts_->calls->Close(call);
-    status =
-        WithReason(absl::ResourceExhaustedError("the server has no memory for this call"), error_reason::kOutOfMemory);
+    status = OutOfMemoryError();
   }
   return status.ok() ? call.get() : Refuse(context, status);
 }

@@ -1,6 +1,6 @@
-// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the golden
-// ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not seen
-// in training.
+// Prints what precision costs the demo's MinkUNet: errors against the golden logits, the labels that differ from the
+// golden ones, and the intersection over union against people's labels of PandaSet's frames 63 and 64, which it has not
+// seen in training.
 //
 //   accuracy_bench [--device cpu|cuda] [--plan default|gathered]
 //
@@ -27,6 +27,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/label_accuracy.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
 
@@ -42,24 +43,15 @@ struct Options {
   bool gathers = false;
 };
 
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
 // The network in one precision, ready to run.
 class Network {
  public:
   Network(const LoadedModel& model, Precision precision, const Options& options) {
     runner_ =
         OrDie(DeviceRunner::Create({.device = options.device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    Variant variant{.device = options.device, .precision = precision};
-    if (options.device == support::Device::kCuda) {
-      variant.plan =
-          DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(), precision == Precision::kTfloat32);
-      if (options.gathers) variant.plan = ByDataflow(variant.plan, Dataflow::kGatherGemmScatter);
+    Variant variant{.device = options.device, .precision = precision, .plan = DefaultPlanOf(options.device, precision)};
+    if (options.device == support::Device::kCuda && options.gathers) {
+      variant.plan = ByDataflow(variant.plan, Dataflow::kGatherGemmScatter);
     }
     program_ = OrDie(runner_->Compile(model.graph, variant));
   }
@@ -119,9 +111,8 @@ struct PrecisionResult {
 void Print(const std::vector<Precision>& precisions, const std::vector<PrecisionResult>& results,
            const std::vector<Golden>& goldens, const std::vector<std::string>& frame_names) {
   std::puts(
-      "| scan | precision | largest error of a logit | labels that differ | of points | largest golden margin of those "
-      "|"
-      "\n|---|---|--:|--:|--:|--:|");
+      "| scan | precision | largest error of a logit | labels that differ | of points |"
+      " largest golden margin of those |\n|---|---|--:|--:|--:|--:|");
   for (size_t g = 0; g < goldens.size(); ++g) {
     for (size_t p = 0; p < precisions.size(); ++p) {
       const std::vector<float>& margins = results[p].margins[g];

@@ -4,8 +4,7 @@
 //
 //   dataflow_cuda_bench [layers [WIDTH]]    layers: two tables more a network, by convolution
 //   dataflow_cuda_bench profile [WIDTH]     every convolution once by the default plan, for a profiler: in an NVTX
-//   range
-//                                           "layer=<name>", between cudaProfilerStart and cudaProfilerStop
+//                                           range "layer=<name>", between cudaProfilerStart and cudaProfilerStop
 //
 // WIDTH: this network alone, 1.0 for MinkUNet 1.0x; without it 0.5 and 1.0 (profile: 1.0). layer_profile.py runs both
 // and joins their tables. Tables are Markdown. Convolutions run one by one on the same buffers, so that those of the
@@ -75,8 +74,8 @@ std::vector<ConvPlan> PlansOf(const ScanConvolution& conv) {
   return plans;
 }
 
-// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not serve
-// that.
+// Returns what the engine runs without a tuned plan: implicit GEMM, and what the GPU serves for all where it does not
+// serve that.
 ConvPlan DefaultPlan(const ScanConvolution& conv) {
   const std::vector<ConvPlan> plans = PlansOf(conv);
   const auto found = std::find(plans.begin(), plans.end(), kDefaultCudaConvPlan);
@@ -109,6 +108,33 @@ const TimedPlan* Best(const Times& times, const Predicate& is_wanted) {
   return best;
 }
 
+void ExpectOk(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+// A convolution by a plan, ready to be queued, with scratch of its own. The convolution and the plan outlive it.
+class PlannedConv {
+ public:
+  PlannedConv(const ScanConvolution& conv, const ConvPlan& plan, const kernels::ConvOperands& operands,
+              const StepContext& context)
+      : context_(context),
+        run_{.context = context_, .plan = plan, .shape = conv.shape, .rulebook = conv.rulebook, .operands = operands},
+        scratch_(Device::kCuda, DataflowOf(plan.dataflow).WorkspaceBytes(run_)) {
+    context_.scratch = scratch_.data();
+  }
+  PlannedConv(const PlannedConv&) = delete;
+  PlannedConv& operator=(const PlannedConv&) = delete;
+
+  void Queue() const { ExpectOk(DataflowOf(run_.plan.dataflow).Launch(run_)); }
+
+ private:
+  StepContext context_;
+  const ConvRun run_;
+  const DeviceArray<char> scratch_;
+};
+
 class Bench {
  public:
   Bench() = default;
@@ -136,21 +162,13 @@ class Bench {
     Allocate(convs);
     for (const ScanConvolution& conv : convs.all()) {
       const ConvPlan plan = DefaultPlan(conv);
-      const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
-      const std::unique_ptr<DeviceArray<__half>> weights = PackedWeights(conv, dataflow);
-      StepContext context = convs.context();
-      const ConvRun run{.context = context,
-                        .plan = plan,
-                        .shape = conv.shape,
-                        .rulebook = conv.rulebook,
-                        .operands = Operands(conv, weights->data())};
-      const DeviceArray<char> scratch(Device::kCuda, dataflow.WorkspaceBytes(run));
-      context.scratch = scratch.data();
-      ExpectOk(dataflow.Launch(run));
+      const std::unique_ptr<DeviceArray<__half>> weights = PackedWeights(conv, plan.dataflow);
+      const PlannedConv planned(conv, plan, Operands(conv, weights->data()), convs.context());
+      planned.Queue();
       support::Synchronize();
       ExpectCudaSuccess(cudaProfilerStart());
       nvtxRangePushA(absl::StrCat("layer=", conv.name).c_str());
-      ExpectOk(dataflow.Launch(run));
+      planned.Queue();
       nvtxRangePop();
       support::Synchronize();
       ExpectCudaSuccess(cudaProfilerStop());
@@ -175,7 +193,7 @@ class Bench {
     out_ = std::make_unique<DeviceArray<__half>>(Device::kCuda, static_cast<size_t>(out_values));
   }
 
-  static std::unique_ptr<DeviceArray<__half>> PackedWeights(const ScanConvolution& conv, const ConvDataflow& dataflow) {
+  static std::unique_ptr<DeviceArray<__half>> PackedWeights(const ScanConvolution& conv, Dataflow dataflow) {
     const ConvShape& shape = conv.shape;
     const int64_t count = int64_t{shape.num_offsets} * shape.in_channels * shape.out_channels;
     std::vector<float> weights(static_cast<size_t>(count));
@@ -184,7 +202,7 @@ class Bench {
       state = state * 1664525 + 1013904223;
       value = (static_cast<float>(state >> 8) * 0x1p-23f - 1) * 0.1f;
     }
-    weights = dataflow.PackWeights(shape, weights);
+    weights = DataflowOf(dataflow).PackWeights(shape, weights);
     std::vector<__half> halves(weights.size());
     std::transform(weights.begin(), weights.end(), halves.begin(), [](float value) { return __float2half(value); });
     return std::make_unique<DeviceArray<__half>>(Device::kCuda, halves);
@@ -205,25 +223,18 @@ class Bench {
             .epilogue = {.bias = bias_.data(), .activation = kernels::ActivationFunction::kRelu}};
   }
 
-  Times Measure(const ScanConvolution& conv, StepContext context) {
+  Times Measure(const ScanConvolution& conv, const StepContext& context) {
     Times times;
     std::vector<__half> expected;
     std::unique_ptr<DeviceArray<__half>> weights;
     Dataflow packed_for{};
     for (const ConvPlan& plan : PlansOf(conv)) {
-      const ConvDataflow& dataflow = DataflowOf(plan.dataflow);
-      if (weights == nullptr || packed_for != plan.dataflow) weights = PackedWeights(conv, dataflow);
+      if (weights == nullptr || packed_for != plan.dataflow) weights = PackedWeights(conv, plan.dataflow);
       packed_for = plan.dataflow;
-      const ConvRun run{.context = context,
-                        .plan = plan,
-                        .shape = conv.shape,
-                        .rulebook = conv.rulebook,
-                        .operands = Operands(conv, weights->data())};
-      const DeviceArray<char> scratch(Device::kCuda, dataflow.WorkspaceBytes(run));
-      context.scratch = scratch.data();
+      const PlannedConv planned(conv, plan, Operands(conv, weights->data()), context);
       support::Synchronize();
       ExpectCudaSuccess(cudaMemsetAsync(out_->data(), 0xFF, out_->size() * sizeof(__half), context.stream()));  // NaN
-      const auto launch = [&](const MarkStep&) { ExpectOk(dataflow.Launch(run)); };
+      const auto launch = [&](const MarkStep&) { planned.Queue(); };
       times.push_back({plan, TimeOnGpu(context.stream(), /*num_steps=*/0, launch, kNumRuns)});
       ExpectCudaSuccess(cudaStreamSynchronize(context.stream()));
       std::vector<__half> found = TakeOutput(conv);
@@ -234,12 +245,6 @@ class Bench {
       }
     }
     return times;
-  }
-
-  static void ExpectOk(const absl::Status& status) {
-    if (status.ok()) return;
-    std::fprintf(stderr, "%s\n", status.ToString().c_str());
-    std::exit(1);
   }
 
   std::vector<__half> TakeOutput(const ScanConvolution& conv) const {

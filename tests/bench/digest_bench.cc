@@ -114,10 +114,7 @@ const char* ShortName(support::Device device) { return device == support::Device
 // As a server without a tuned plan computes.
 Variant DefaultVariant(support::Device device, Precision precision) {
   if (device == support::Device::kCpu) return {.merges_conv2ds = false};
-  const DType dtype = ModelConfig{.precision = precision}.gpu_dtype();
-  return {.device = device,
-          .precision = precision,
-          .plan = DefaultCudaConvPlan(dtype, /*allow_tf32=*/precision == Precision::kTfloat32)};
+  return {.device = device, .precision = precision, .plan = DefaultPlanOf(device, precision)};
 }
 
 struct NamedPlan {

@@ -1,27 +1,16 @@
 #include "tests/bench/label_accuracy.h"
 
 #include <array>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "tests/support/paths.h"
+#include "tests/support/values_file.h"
 
 namespace voxserve::bench {
 namespace {
-
-template <typename T>
-absl::StatusOr<std::vector<T>> ReadValues(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return values;
-}
 
 // A rigid motion: the last column is the shift.
 using Pose = std::array<std::array<double, 4>, 3>;
@@ -84,8 +73,8 @@ uint8_t ClassOfPandaSet(uint32_t pandaset_class) {
 absl::StatusOr<LabelledFrame> ReadPandaSetFrame(const std::string& number) {
   constexpr size_t kFields = 5;  // x, y, z, intensity (0..255), sensor: 0 spins
   const std::string path = absl::StrCat(support::SharedData(), "/pandaset-002/", number);
-  ASSIGN_OR_RETURN(const std::vector<float> points, ReadValues<float>(path + ".bin"));
-  ASSIGN_OR_RETURN(const std::vector<uint32_t> classes, ReadValues<uint32_t>(path + ".label"));
+  ASSIGN_OR_RETURN(const std::vector<float> points, support::ReadValues<float>(path + ".bin"));
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> classes, support::ReadValues<uint32_t>(path + ".label"));
   if (points.size() != classes.size() * kFields) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has ", points.size(), " values for ", classes.size(),
                                                    " labels, which makes no ", kFields, " a point"));

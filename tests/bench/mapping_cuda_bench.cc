@@ -6,7 +6,6 @@
 // Everything is compared with the CPU's result, and the variants with ours, before it is timed; a difference ends the
 // program with 1. Tables are Markdown.
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "tests/bench/device_mapping.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/map_workloads.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/test_device.h"
@@ -221,8 +221,7 @@ double ServedGeometryMs(const Case& c) {
       Fail(absl::StrFormat("the engine has other sites on level %d", level));
     }
   }
-  std::sort(ms.begin(), ms.end());
-  return ms[ms.size() / 2];
+  return Percentile(ms, 0.5);
 }
 
 void PrintSteps(const Case& c, SharedGrid& grid) {

@@ -26,6 +26,7 @@
 #include "kernels/conv/matmul_grouping.h"
 #include "kernels/core/gemm_cuda.h"
 #include "tests/bench/event_timer.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/scan_convolutions.h"
 #include "tests/support/real_scans.h"
 #include "tests/support/test_device.h"
@@ -69,12 +70,7 @@ struct Workload {
 };
 
 std::vector<Workload> Workloads() {
-  const auto read = [](const support::RealScan& scan) {
-    absl::StatusOr<PointCloud> cloud = support::ReadScan(scan.format, scan.path());
-    if (cloud.ok()) return *std::move(cloud);
-    std::fprintf(stderr, "%s\n", cloud.status().ToString().c_str());
-    std::exit(1);
-  };
+  const auto read = [](const support::RealScan& scan) { return OrDie(support::ReadScan(scan.format, scan.path())); };
   const PointCloud kitti = read(support::kSemanticKittiScan);
   const std::vector<double> kitti_paper = {1.00, 1.02, 0.87, 1.39};
   return {

@@ -7,7 +7,6 @@
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -21,11 +20,12 @@
 #include "engine/ops/rows/linear.h"
 #include "kernels/conv/fetch_on_demand.h"
 #include "kernels/core/gemm.h"
+#include "tests/bench/or_die.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/support/paths.h"
 #include "tests/support/real_scans.h"
 
-namespace voxserve {
+namespace voxserve::bench {
 namespace {
 
 kernels::ThreadPool& Pool() {
@@ -76,13 +76,6 @@ double CountMacs(const Program& program, const BatchGeometry& geometry) {
   return macs;
 }
 
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
 void PointsToLabels(benchmark::State& state, const std::string& scan_path) {
   const LoadedModel model = OrDie(LoadMinkUNetModel());
   const Program program = Compile(model.graph, Plan(), {});
@@ -130,14 +123,15 @@ void Register(const std::string& name, const std::string& path) {
 }
 
 }  // namespace
-}  // namespace voxserve
+}  // namespace voxserve::bench
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  std::cout << "CPU threads " << voxserve::Pool().num_threads() << ", vector instructions "
-            << voxserve::kernels::cpu::VectorInstructionSet() << ", sgemm 2048^3 " << voxserve::SgemmGflops()
+  std::cout << "CPU threads " << voxserve::bench::Pool().num_threads() << ", vector instructions "
+            << voxserve::kernels::cpu::VectorInstructionSet() << ", sgemm 2048^3 " << voxserve::bench::SgemmGflops()
             << " GFLOP/s\n";
-  voxserve::Register("minkunet_0.5x/semantickitti-00/000000", voxserve::support::kSemanticKittiScan.path());
-  voxserve::Register("minkunet_0.5x/pandaset_070", voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin");
+  voxserve::bench::Register("minkunet_0.5x/semantickitti-00/000000", voxserve::support::kSemanticKittiScan.path());
+  voxserve::bench::Register("minkunet_0.5x/pandaset_070",
+                            voxserve::support::SourceDir() + "/deploy/scans/pandaset_070.bin");
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -23,6 +23,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
 #include "tests/bench/cuda_activity.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/pinned_clouds.h"
@@ -44,13 +45,6 @@ struct Options {
   bool is_pinned = false;
   bool counts_kernels = false;
 };
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 PointCloud ReadScanNamed(const std::string& name) {
   const std::optional<support::RealScan> scan = support::RealScanNamed(name);
@@ -85,11 +79,10 @@ int Run(const Options& options) {
   const LoadedModel model = OrDie(LoadModelVersion(options.model, options.version));
   const auto runner = OrDie(
       DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-  const bool allow_tf32 = model.config.precision == ModelConfig::Precision::kTfloat32;
   Program program = OrDie(runner->Compile(model.graph,
                                           {.device = support::Device::kCuda,
                                            .precision = model.config.precision,
-                                           .plan = DefaultCudaConvPlan(model.config.gpu_dtype(), allow_tf32)},
+                                           .plan = DefaultPlanOf(support::Device::kCuda, model.config.precision)},
                                           model.config.bytes_per_label()));
   PointCloud cloud = ReadScanNamed(options.scan);
   if (options.is_pinned) cloud = PinnedClouds(support::Device::kCuda).Copy(cloud);

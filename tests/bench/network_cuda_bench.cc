@@ -27,6 +27,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/engine/pinned_clouds.h"
@@ -35,23 +36,11 @@
 namespace voxserve::bench {
 namespace {
 
-using Precision = ModelConfig::Precision;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
 // A case that is ready to run.
 class Prepared {
  public:
   Prepared(const NetworkCase& c, bool is_pinned)
-      : Prepared(
-            c, OrDie(LoadNetwork(c)),
-            DefaultCudaConvPlan(ModelConfig{.precision = c.precision}.gpu_dtype(), c.precision == Precision::kTfloat32),
-            is_pinned) {}
+      : Prepared(c, OrDie(LoadNetwork(c)), DefaultPlanOf(support::Device::kCuda, c.precision), is_pinned) {}
   Prepared(const NetworkCase& c, const Graph& graph, const ConvPlan& plan, bool is_pinned) : case_(c) {
     runner_ = OrDie(
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));

@@ -27,6 +27,8 @@
 #include "engine/ops/conv/dataflow.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/tuner/plan_search.h"
+#include "tests/bench/or_die.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/device_runner.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/paths.h"
@@ -55,13 +57,6 @@ std::vector<Dataset> Datasets() {
           {support::kWaymoFrame, 0.1f, {}}};
 }
 
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
 // A network on a dataset, on the device, with the plan that was searched for it.
@@ -76,7 +71,7 @@ class Workload {
         DeviceRunner::Create({.device = support::Device::kCuda, .num_threads = kernels::ThreadPool::AvailableCpus()}));
     program_ = OrDie(runner_->Compile(graph, {.device = support::Device::kCuda,
                                               .precision = ModelConfig::Precision::kFloat16,
-                                              .plan = DefaultCudaConvPlan(DType::kFloat16, /*allow_tf32=*/false)}));
+                                              .plan = kDefaultCudaConvPlan}));
     scan_ = OrDie(support::ReadScan(dataset.scan.format, dataset.scan.path()));
     run_ = [this](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& wanted) {
       InferTask input = scan;
@@ -134,8 +129,7 @@ class Workload {
             std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
       }
     }
-    for (std::vector<double>& times : ms) std::sort(times.begin(), times.end());
-    return {ms[0][kWallClockRuns / 2], ms[1][kWallClockRuns / 2]};
+    return {Percentile(ms[0], 0.5), Percentile(ms[1], 0.5)};
   }
 
   const std::string& name() const { return name_; }

@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -37,6 +36,8 @@
 #include "absl/types/span.h"
 #include "engine/runtime/cuda_devices.h"
 #include "engine/serving/engine.h"
+#include "tests/bench/or_die.h"
+#include "tests/bench/percentile.h"
 #include "tests/engine/golden_scan.h"
 #include "tests/engine/serving/silent_observer.h"
 #include "tests/engine/serving/test_engine.h"
@@ -59,13 +60,6 @@ constexpr milliseconds kPhase(3000);  // before the search, and after the swap
 constexpr milliseconds kSearchLimit(60000);
 constexpr size_t kAroundSwap = 100;     // requests on either side of it
 constexpr int kRequestsOnceWarm = 100;  // of a restarted server, after its first three
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
@@ -169,10 +163,7 @@ int64_t NumFailed(absl::Span<const Request> requests) {
 void PrintPhase(const std::string& name, absl::Span<const Request> requests) {
   std::vector<double> ms;
   for (const Request& request : requests) ms.push_back(Milliseconds(request.latency));
-  std::sort(ms.begin(), ms.end());
-  const auto quantile = [&](double share) {
-    return ms.empty() ? 0 : ms[std::min(ms.size() - 1, static_cast<size_t>(share * static_cast<double>(ms.size())))];
-  };
+  const auto quantile = [&](double share) { return ms.empty() ? 0 : Percentile(ms, share); };
   absl::PrintF("| %s | %d | %d | %.2f | %.2f | %.2f |\n", name, requests.size(), NumFailed(requests), quantile(0.5),
                quantile(0.99), quantile(1));
 }
@@ -258,8 +249,7 @@ PointCloud Thinned(const PointCloud& cloud, unsigned seed) {
 double MedianMs(absl::Span<const Request> requests) {
   std::vector<double> ms;
   for (const Request& request : requests) ms.push_back(Milliseconds(request.latency));
-  std::nth_element(ms.begin(), ms.begin() + ms.size() / 2, ms.end());
-  return ms[ms.size() / 2];
+  return Percentile(ms, 0.5);
 }
 
 // A restarted server, in a process of its own: nothing of CUDA is loaded yet. Prints its row.

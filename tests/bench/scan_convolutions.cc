@@ -9,19 +9,10 @@
 
 #include "engine/executor/cuda_executor.h"
 #include "engine/ops/conv/sparse_conv.h"
+#include "tests/bench/or_die.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve::bench {
-namespace {
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
-
-}  // namespace
 
 ScanConvolutions::ScanConvolutions(double width, const support::RealScan& scan, float voxel_size_m)
     : ScanConvolutions(width, OrDie(support::ReadScan(scan.format, scan.path())), voxel_size_m) {}

@@ -1,8 +1,8 @@
 // Networks over inputs that differ, from points in host memory to labels or boxes there: the times by the host's clock,
 // then, with CUPTI attached, the time in which the GPU did anything.
 //
-//   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches 1, 2, 4,
-//   8 varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
+//   varied_inputs_cuda_bench [networks] [OPTIONS]   MinkUNet 1.0x and 0.5x on real scans, and models; batches of 1 to 8
+//   varied_inputs_cuda_bench voxels [OPTIONS]       MinkUNet 1.0x in float16 from 1,000 to 1,000,000 voxels, batch 1
 //
 //   --filter TEXT         only cases whose name has this text ("MinkUNet 1.0x, semantickitti" for instance)
 //   --model FOLDER SCAN   adds a model's version 1 on a scan of tests/support/real_scans.h by its name; "SCAN+t" gives
@@ -43,6 +43,7 @@
 #include "engine/runtime/cuda_devices.h"
 #include "tests/bench/cuda_activity.h"
 #include "tests/bench/network_cases.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/percentile.h"
 #include "tests/bench/varied_scans.h"
 #include "tests/engine/device_runner.h"
@@ -51,7 +52,6 @@
 namespace voxserve::bench {
 namespace {
 
-using Precision = ModelConfig::Precision;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kNumInputs = 20;
@@ -66,13 +66,6 @@ struct Options {
   double seconds = 90;
   std::string save_points;
 };
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -120,15 +113,12 @@ class Prepared {
  public:
   Prepared(const BenchCase& c, support::Device device) : case_(c), model_(*c.model), inputs_(*c.inputs) {
     runner_ = OrDie(DeviceRunner::Create({.device = device, .num_threads = kernels::ThreadPool::AvailableCpus()}));
-    const bool on_cuda = device == support::Device::kCuda;
-    const bool allow_tf32 = model_.config.precision == Precision::kTfloat32;
-    program_ = OrDie(
-        runner_->Compile(model_.graph,
-                         {.device = device,
-                          .precision = model_.config.precision,
-                          .plan = on_cuda ? DefaultCudaConvPlan(model_.config.gpu_dtype(), allow_tf32) : ConvPlan(),
-                          .is_deterministic = c.is_deterministic},
-                         model_.config.bytes_per_label()));
+    program_ = OrDie(runner_->Compile(model_.graph,
+                                      {.device = device,
+                                       .precision = model_.config.precision,
+                                       .plan = DefaultPlanOf(device, model_.config.precision),
+                                       .is_deterministic = c.is_deterministic},
+                                      model_.config.bytes_per_label()));
   }
   ~Prepared() { program_ = Program(); }
 
@@ -342,17 +332,15 @@ int Measure(const std::vector<BenchCase>& cases, const Options& options) {
               on_cuda ? ListCudaDevices().front().name.c_str() : "CPU", CudaVersion().c_str(),
               kernels::ThreadPool::AvailableCpus(), kNumInputs);
   std::puts(
-      "| network, scan | batch | points | voxels | p50 ms | p99 ms | a scan ms | features ms | GPU busy ms | device "
-      "MiB |"
-      " runs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+      "| network, scan | batch | points | voxels | p50 ms | p99 ms | a scan ms | features ms | GPU busy ms |"
+      " device MiB | runs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const std::vector<Row>& of_case : rows) {
     for (const Row& row : of_case) PrintRow(row);
   }
   std::puts(
-      "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies "
-      "and"
-      " memsets, overlaps counted once. device MiB: all that the memory pool holds, weights included; it grows over a"
-      " case's batches.");
+      "\npoints, voxels: means of a scan. features: median of that stage. GPU busy: mean of a batch's kernels, copies"
+      " and memsets, overlaps counted once. device MiB: all that the memory pool holds, weights included; it grows over"
+      " a case's batches.");
   if (left_out.empty()) return 0;
   std::printf("\n**Left out for want of time: %s**\n", absl::StrJoin(left_out, "; ").c_str());
   return 1;

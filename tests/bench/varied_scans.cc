@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/bench/or_die.h"
 #include "tests/support/paths.h"
 
 namespace voxserve::bench {
@@ -22,13 +23,6 @@ namespace {
 
 constexpr std::array<const char*, 3> kAxes = {"x", "y", "z"};
 using Position = std::array<float, 3>;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << std::endl;
-  std::exit(1);
-}
 
 // To the nearest binary16, ties to even. |value| < 65504: coordinates are metres.
 uint16_t FloatToFloat16(float value) {

@@ -2,16 +2,14 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/bench/percentile.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/values_file.h"
 
 namespace voxserve::bench {
 namespace {
@@ -135,11 +133,9 @@ TEST(WriteFloatsTest, WritesTheFieldsInTheirUnits) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() / "points.bin";
   ASSERT_TRUE(WriteFloats(Halves(), {"y", "x"}, path).ok());
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  EXPECT_THAT(values, ElementsAre(-2, 1, 0, 1000, 0, FloatEq(0x1.5p-17f)));
+  const absl::StatusOr<std::vector<float>> values = support::ReadValues<float>(path);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(*values, ElementsAre(-2, 1, 0, 1000, 0, FloatEq(0x1.5p-17f)));
   EXPECT_EQ(WriteFloats(Halves(), {"ring"}, path).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(WriteFloats(Halves(), {"x"}, folder.path() / "none" / "x.bin").code(), absl::StatusCode::kUnavailable);
 }

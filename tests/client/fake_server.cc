@@ -13,34 +13,15 @@
 #include <cstring>
 #include <mutex>
 #include <set>
-#include <thread>
 
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
-#include "voxserve/v1/admin.grpc.pb.h"
+#include "tests/client/fake_admin.h"
+#include "tests/client/fake_errors.h"
 #include "voxserve/v1/inference.grpc.pb.h"
 
 namespace voxserve::client {
 namespace {
 
 constexpr uint32_t kIgnoreLabel = 255;
-
-grpc::Status Error(grpc::StatusCode code, const std::string& message, const std::string& reason,
-                   int retry_milliseconds = 0) {
-  google::rpc::Status details;
-  details.set_code(code);
-  details.set_message(message);
-  google::rpc::ErrorInfo info;
-  info.set_reason(reason);
-  info.set_domain("voxserve");
-  details.add_details()->PackFrom(info);
-  if (retry_milliseconds > 0) {
-    google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_nanos(retry_milliseconds * 1'000'000);
-    details.add_details()->PackFrom(retry);
-  }
-  return grpc::Status(code, message, details.SerializeAsString());
-}
 
 const char* const kClassNames[] = {"road", "car", "person"};
 
@@ -110,97 +91,6 @@ float ValueOfX(const v1::PointCloud& cloud, uint64_t i) {
   return 0;
 }
 
-grpc::Status ModelNotFound(const std::string& model) {
-  return Error(grpc::StatusCode::NOT_FOUND, "no model '" + model + "'; there is segmenter", "MODEL_NOT_FOUND");
-}
-
-class FakeAdmin final : public v1::AdminService::Service {
- public:
-  grpc::Status TunePlan(grpc::ServerContext* context, const v1::TunePlanRequest* request,
-                        grpc::ServerWriter<v1::TunePlanUpdate>* writer) override {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      last_request_ = *request;
-    }
-    const std::string& model = request->model();
-    if (model == "full") {
-      return Error(grpc::StatusCode::FAILED_PRECONDITION, "a plan for full is being searched", "ALREADY_TUNING");
-    }
-    if (model == "slow") {
-      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return grpc::Status::CANCELLED;
-    }
-    if (model != "segmenter" && model != "wide" && model != "liar") return ModelNotFound(model);
-    for (const auto& [stage, fraction] : {std::pair<const char*, double>{"waiting for scans", 0},
-                                          {"candidates", 0.25},
-                                          {"candidates", 0.5},
-                                          {"checking", 0.999}}) {
-      v1::TunePlanUpdate update;
-      update.mutable_progress()->set_stage(stage);
-      update.mutable_progress()->set_fraction(fraction);
-      writer->Write(update);
-    }
-    if (model == "liar") return grpc::Status::OK;
-    v1::TunePlanUpdate update;
-    v1::TunePlanResult& result = *update.mutable_result();
-    result.set_device("NVIDIA H200");
-    result.set_num_scans(7);
-    result.set_seconds(61.5);
-    if (model != "wide") result.set_path("/plans/segmenter.textproto");
-    const uint64_t limits[] = {0, 50'000, 100'000, 0};
-    for (int i = 0; i < 3; ++i) {
-      v1::TunedBucket& bucket = *result.add_buckets();
-      bucket.set_min_voxels(limits[i]);
-      bucket.set_max_voxels(limits[i + 1]);
-      bucket.set_num_scans(i + 1);
-      bucket.set_default_ms(3.0 * (i + 1));
-      bucket.set_tuned_ms(2.0 * (i + 1));
-    }
-    writer->Write(update);
-    return grpc::Status::OK;
-  }
-
-  grpc::Status LoadModel(grpc::ServerContext* context, const v1::LoadModelRequest* request,
-                         v1::LoadModelResponse* response) override {
-    return AnswerVersions(context, *request, response);
-  }
-  grpc::Status UnloadModel(grpc::ServerContext* context, const v1::UnloadModelRequest* request,
-                           v1::UnloadModelResponse* response) override {
-    return AnswerVersions(context, *request, response);
-  }
-
-  v1::TunePlanRequest last_request() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return last_request_;
-  }
-
- private:
-  template <typename Request, typename Response>
-  static grpc::Status AnswerVersions(grpc::ServerContext* context, const Request& request, Response* response) {
-    const std::string& model = request.model();
-    if (model == "broken") {
-      return Error(grpc::StatusCode::FAILED_PRECONDITION,
-                   "model 'broken' version 1 has 2 problems: no tensor conv1.weight; no tensor conv1.bias",
-                   "BAD_MODEL");
-    }
-    if (model == "slow") {
-      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return grpc::Status::CANCELLED;
-    }
-    if (model == "wide") return grpc::Status::OK;
-    if (model != "segmenter") return ModelNotFound(model);
-    if (request.version() != 0) {
-      response->add_versions(request.version());
-    } else {
-      for (const int64_t version : {1, 2}) response->add_versions(version);
-    }
-    return grpc::Status::OK;
-  }
-
-  mutable std::mutex mutex_;
-  v1::TunePlanRequest last_request_;
-};
-
 }  // namespace
 
 class FakeServer::Impl final : public v1::InferenceService::Service {
@@ -234,10 +124,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
     if (model == "full") return Error(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL", 250);
     if (model == "loading") return Error(grpc::StatusCode::UNAVAILABLE, "the model is loading", "MODEL_LOADING");
     if (model == "broken") return Error(grpc::StatusCode::UNAVAILABLE, "2 problems", "MODEL_FAILED");
-    if (model == "slow") {
-      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return grpc::Status::CANCELLED;
-    }
+    if (model == "slow") return AwaitCancellation(context);
     const std::set<std::string> known = {"segmenter", "wide", "liar",    "sampler", "far",
                                          "detector",  "both", "crooked", "mute"};
     if (known.count(model) == 0) return ModelNotFound(model);
@@ -259,10 +146,7 @@ class FakeServer::Impl final : public v1::InferenceService::Service {
       frames_.clear();
     }
     if (model == "missing") return ModelNotFound(model);
-    if (model == "slow") {
-      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return grpc::Status::CANCELLED;
-    }
+    if (model == "slow") return AwaitCancellation(context);
     if (model == "held") {
       std::unique_lock<std::mutex> lock(mutex_);
       released_.wait(lock, [this] { return streams_are_released_; });

@@ -11,7 +11,7 @@
 //   liar       answers one label too few
 //   sampler    answers one sampled point too many
 //   far        answers a sampled point beyond the cloud's
-//   detector   boxes in place of labels: of a point that is not NaN one, with the label that segmenter has as its class,
+//   detector   boxes in place of labels: of a point that is not NaN one, with the label of segmenter as its class,
 //              at (x, x / 2, 1), 4 x 2 x 1.5 m, yaw 0.5, velocity (3, 4), score 1 / (1 + the point's index)
 //   both       labels and boxes
 //   crooked    as detector, with a yaw that is NaN

@@ -6,6 +6,12 @@
 
 namespace voxserve {
 
+ConvPlan DefaultPlanOf(support::Device device, ModelConfig::Precision precision) {
+  if (device == support::Device::kCpu) return {};
+  return DefaultCudaConvPlan(ModelConfig{.precision = precision}.gpu_dtype(),
+                             /*allow_tf32=*/precision == ModelConfig::Precision::kTfloat32);
+}
+
 absl::StatusOr<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(const Options& options) {
   auto runner = std::unique_ptr<DeviceRunner>(new DeviceRunner(options.num_threads));
   const char* const wanted = options.device == support::Device::kCpu ? "cpu" : "cuda:0";

@@ -27,6 +27,9 @@ struct Variant {
   bool merges_conv2ds = true;
 };
 
+// Returns the plan that a server computes by on such a device where it has no tuned one.
+ConvPlan DefaultPlanOf(support::Device device, ModelConfig::Precision precision);
+
 class DeviceRunner {
  public:
   struct Options {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -14,20 +12,12 @@
 #include "engine/model/model_version.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
+#include "tests/support/values_file.h"
 
 namespace voxserve {
 namespace {
 
 constexpr int kFields = 4;
-
-absl::StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
-  return values;
-}
 
 }  // namespace
 
@@ -62,7 +52,7 @@ absl::StatusOr<GoldenScan> LoadGoldenScan(const std::string& name) {
   const std::string bin = name == "pandaset_070" ? absl::StrCat(support::SourceDir(), "/deploy/scans/", name, ".bin")
                                                  : absl::StrCat(folder, name, ".bin");
   GoldenScan scan;
-  ASSIGN_OR_RETURN(scan.points, ReadFloats(bin));
+  ASSIGN_OR_RETURN(scan.points, support::ReadValues<float>(bin));
   ASSIGN_OR_RETURN(scan.cloud, PointCloud::FromFloats({"x", "y", "z", "intensity"}, scan.points.data(),
                                                       scan.points.size() / kFields));
   ASSIGN_OR_RETURN(const auto arrays, support::ReadNpz(absl::StrCat(folder, name, ".npz")));

@@ -73,9 +73,9 @@ class FakePinnedMemory {
 };
 
 // Makes so many buffers of the pool ready for clouds of so many bytes.
-inline void MakeReady(PinnedPool& pool, int64_t bytes, int count, BufferLife life = BufferLife::kRequest) {
+inline void MakeReady(PinnedPool& pool, int64_t bytes, int count) {
   std::vector<HostBuffer> buffers;
-  for (int i = 0; i < count; ++i) buffers.push_back(*pool.Take(bytes, life));
+  for (int i = 0; i < count; ++i) buffers.push_back(*pool.Take(bytes, BufferLife::kRequest));
   pool.Adjust();
 }
 

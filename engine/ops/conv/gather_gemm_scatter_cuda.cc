@@ -28,9 +28,8 @@ size_t GatherGemmScatterDataflow::WorkspaceBytesOnCuda(const ConvRun& run) {
 }
 
 absl::Status GatherGemmScatterDataflow::LaunchOnCuda(const ConvRun& run) {
-  RETURN_IF_ERROR(run.context.cuda()->PrepareGemm());
-  RETURN_IF_CUDA_ERROR(
-      kernels::cuda::GatherGemmScatter(ParamsOf(run), *run.context.cuda()->gemm, run.context.stream()));
+  ASSIGN_OR_RETURN(kernels::cuda::Gemm* const gemm, run.context.cuda()->ReadyGemm());
+  RETURN_IF_CUDA_ERROR(kernels::cuda::GatherGemmScatter(ParamsOf(run), *gemm, run.context.stream()));
   return absl::OkStatus();
 }
 

@@ -112,8 +112,7 @@ absl::StatusOr<std::vector<int32_t>> RaggedFarthestPointSample(absl::Span<const 
   try {
     return SampleChecked(points, point_begin, asked, context);
   } catch (const std::bad_alloc&) {
-    return WithReason(absl::ResourceExhaustedError("the clouds do not fit into the host's memory"),
-                      error_reason::kOutOfMemory);
+    return OutOfMemoryError("the clouds do not fit into the host's memory");
   }
 }
 

@@ -21,8 +21,8 @@ absl::Status LinearStep::Run(const StepContext& context) const {
       return absl::OkStatus();
     }
     if (context.cuda() != nullptr) {
-      RETURN_IF_ERROR(context.cuda()->PrepareGemm());
-      RETURN_IF_CUDA_ERROR(kernels::cuda::Linear(params, *context.cuda()->gemm, context.stream()));
+      ASSIGN_OR_RETURN(kernels::cuda::Gemm* const gemm, context.cuda()->ReadyGemm());
+      RETURN_IF_CUDA_ERROR(kernels::cuda::Linear(params, *gemm, context.stream()));
       return absl::OkStatus();
     }
   }

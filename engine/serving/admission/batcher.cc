@@ -68,9 +68,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
 
 absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& task, absl::Time now) const {
   const ServedModel& model = *task.model;
-  if (stopped_) {
-    return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
-  }
+  if (stopped_) return DrainingError();
   if (absl::Status status = CheckPriority(model.info, task.task.priority); !status.ok()) return status;
   if (task.task.deadline <= now) {
     return WithReason(absl::DeadlineExceededError("the deadline had passed when the request arrived"),

@@ -50,8 +50,8 @@ class MemoryModel {
   // sample_bytes: what each sample takes of BatchBytes::features (Program::sample_bytes).
   explicit MemoryModel(int64_t sample_bytes = 0) : sample_bytes_(sample_bytes) {}
 
-  // Learns from what a run took: of a GPU's memory, or of the host's where it ran on the CPU. Passes over a run that took
-  // nothing.
+  // Learns from what a run took: of a GPU's memory, or of the host's where it ran on the CPU. Passes over a run that
+  // took nothing.
   void Observe(int64_t points, int64_t voxels, const BatchBytes& bytes, int64_t requests = 1);
   // Returns what a batch is expected to take; zeros before the first observation.
   BatchBytes Expected(int64_t points, int64_t voxels, int64_t requests = 1) const;

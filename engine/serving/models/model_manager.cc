@@ -18,13 +18,7 @@
 namespace voxserve {
 namespace {
 
-absl::Status Stopping() {
-  return WithReason(absl::UnavailableError("the server is shutting down"), error_reason::kDraining);
-}
-
-absl::Status OutOfMemory() {
-  return WithReason(absl::ResourceExhaustedError("it does not fit into memory"), error_reason::kOutOfMemory);
-}
+absl::Status OutOfMemory() { return OutOfMemoryError("it does not fit into memory"); }
 
 // Between two tries of a version that found no memory: each reads its files and takes what memory there is.
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
@@ -51,7 +45,7 @@ absl::Status StatusOfFailures(const std::string& name, const std::map<int64_t, a
                     problems.size() == 1 ? " problem: " : " problems: ", absl::StrJoin(problems, "; "));
   }
   return is_broken ? WithReason(absl::FailedPreconditionError(message), error_reason::kBadModel)
-                   : WithReason(absl::ResourceExhaustedError(message), error_reason::kOutOfMemory);
+                   : OutOfMemoryError(message);
 }
 
 absl::Status CheckNames(const std::string& name, int64_t version) {
@@ -115,7 +109,7 @@ void ModelManager::Enqueue(Job job) {
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) {
-      refused = Stopping();
+      refused = DrainingError();
     } else if (jobs_.size() >= kMaxWaitingJobs) {
       refused = WithRetryDelay(
           WithReason(absl::ResourceExhaustedError(absl::StrCat(jobs_.size(), " loads and unloads wait already")),
@@ -162,7 +156,7 @@ void ModelManager::Loop(const RepositoryListing& listing) {
     cancelled.swap(jobs_);
   }
   for (const Job& job : cancelled) {
-    if (job.done) job.done(Stopping());
+    if (job.done) job.done(DrainingError());
   }
   absl::MutexLock lock(&mutex_);
   has_ended_ = true;
@@ -279,7 +273,7 @@ absl::Status ModelManager::ReconcileModel(const ModelFolder& folder, bool retrie
     if (!Contains(listed, version)) Fail(folder.name, version, failures[version]);
   }
   for (const int64_t version : choice.wanted) {
-    if (stopping_) return Stopping();
+    if (stopping_) return DrainingError();
     if (absl::Status status = LoadVersion(folder.name, version, retries); !status.ok()) failures[version] = status;
   }
   if (!failures.empty()) return StatusOfFailures(folder.name, failures);
@@ -336,7 +330,7 @@ absl::Status ModelManager::ReplaceWithinMemory(const std::string& name, int64_t 
   const ModelHandle model = Adopt(std::move(made));
   const bool has_plans = builder_.FindPlans(*model, FolderOf(name) / absl::StrCat(version));
   builder_.WarmUp(*model, stopping_);
-  if (stopping_) return Stopping();
+  if (stopping_) return DrainingError();
   // The successor is expected to take about as long, and as much memory, as its predecessor.
   absl::StatusOr<ModelHandle> predecessor = models_.Find(name, version);
   if (!predecessor.ok()) predecessor = models_.Find(name, 0);

@@ -59,9 +59,7 @@ PlanTuner::~PlanTuner() {
 absl::Status PlanTuner::Start(uint64_t ticket, ModelHandle model, std::filesystem::path version_folder,
                               TuneTask& task) {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) {
-    return WithReason(absl::UnavailableError("the server is draining"), error_reason::kDraining);
-  }
+  if (stopped_) return DrainingError();
   const auto is_of_model = [&](const std::shared_ptr<Search>& search) {
     return search != nullptr && !search->has_ended && !search->is_cancelled && search->model == model;
   };
@@ -234,7 +232,7 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
   try {
     return Run(search);
   } catch (const std::bad_alloc&) {
-    return WithReason(absl::ResourceExhaustedError("the search does not fit into memory"), error_reason::kOutOfMemory);
+    return OutOfMemoryError("the search does not fit into memory");
   } catch (const std::exception& error) {  // of the standard library: files, random devices
     return WithReason(absl::InternalError(error.what()), error_reason::kInternal);
   }
@@ -243,10 +241,9 @@ absl::StatusOr<TuneResult> PlanTuner::RunCatching(Search& search) {
 absl::StatusOr<TuneResult> PlanTuner::Run(Search& search) {
   if (search.is_cancelled) return Cancelled();
   if (search.scans.empty() && search.num_passed_over > 0) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                          "none of ", search.num_passed_over, " scans for model \"", search.model->info.name,
-                          "\" fitted the memory that searches may keep scans in")),
-                      error_reason::kOutOfMemory);
+    return OutOfMemoryError(absl::StrCat("none of ", search.num_passed_over, " scans for model \"",
+                                         search.model->info.name,
+                                         "\" fitted the memory that searches may keep scans in"));
   }
   if (search.scans.empty()) {
     return WithReason(

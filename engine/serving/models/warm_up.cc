@@ -78,9 +78,9 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
     RETURN_IF_ERROR(cuda.MakeCurrent());
     cuda.features.Reset();
     ASSIGN_OR_RETURN(char* memory, cuda.features.Take(kProductBytes));
-    RETURN_IF_ERROR(cuda.PrepareGemm());
-    cuda.gemm->set_allow_tf32(program.allow_tf32);
-    cuda.gemm->set_deterministic(program.is_deterministic);
+    ASSIGN_OR_RETURN(kernels::cuda::Gemm* const gemm, cuda.ReadyGemm());
+    gemm->set_allow_tf32(program.allow_tf32);
+    gemm->set_deterministic(program.is_deterministic);
     std::set<std::tuple<kernels::DType, int32_t, int32_t, int32_t>> seen;
     for (const ProgramConv& conv : program.convs) {
       const int32_t num_offsets = program.rulebooks[static_cast<size_t>(conv.rulebook)].spec.geometry.NumOffsets();
@@ -92,7 +92,7 @@ absl::Status LoadKernels([[maybe_unused]] const Program& program, [[maybe_unused
                                                       .max_rows = kNumPoints[0],
                                                       .memory = memory,
                                                       .memory_bytes = kProductBytes},
-                                                     *cuda.gemm));
+                                                     *gemm));
     }
     return cuda.stream.view().Synchronize();
   }
@@ -119,7 +119,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       memory.Observe(static_cast<int64_t>(cloud.num_points()), output.samples[0].counts.voxels, output.bytes);
     }
     first_failure.Update(output.status);
-    if (ReasonOf(output.status) == error_reason::kOutOfMemory) continue;
+    if (IsOutOfMemory(output.status)) continue;
     RETURN_IF_ERROR(output.status);
     // A request may have a sample. The network sees no more than that here, since it has run.
     const FarthestPoints few{.num_points = std::min(kNumSampled, uint64_t{cloud.num_points()}),
@@ -129,7 +129,7 @@ absl::Status WarmUp(const Program& program, const PlanTable* plans, const RunLim
       const BatchOutput ran = arbiter.TryOnce(
           {.plans = plans}, [&](const RunOptions& options) { return executor.Run(program, sampled, limits, options); });
       first_failure.Update(ran.status);
-      if (ReasonOf(ran.status) != error_reason::kOutOfMemory) RETURN_IF_ERROR(ran.status);
+      if (!IsOutOfMemory(ran.status)) RETURN_IF_ERROR(ran.status);
     }
     if (latency == nullptr || !output.samples[0].status.ok()) continue;
     // The second run: the first may have loaded code.

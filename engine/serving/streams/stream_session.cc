@@ -15,10 +15,6 @@ absl::Status Superseded() {
                     error_reason::kSuperseded);
 }
 
-absl::Status Draining() {
-  return WithReason(absl::UnavailableError("the server is draining; send to another"), error_reason::kDraining);
-}
-
 absl::Status Expired(absl::Duration age, const char* what_happened) {
   return WithReason(absl::DeadlineExceededError(absl::StrCat("the frame's time is up: ", absl::FormatDuration(age),
                                                              " after it came ", what_happened)),
@@ -48,7 +44,7 @@ void StreamSession::Push(StreamFrame pushed) {
     if (cancelled_.has_value()) {
       End(*frame, *cancelled_);
     } else if (draining_) {
-      End(*frame, Draining());
+      End(*frame, DrainingError());
     } else if (!taken.ok()) {
       End(*frame, taken);
     } else if (config_.policy == StreamPolicy::kLatest) {

@@ -63,7 +63,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   struct Config {
     std::string model;
-    std::string client;   // as in InferTask, as are the next three
+    std::string client;  // as in InferTask, as are the next three
     int64_t version = 0;
     bool return_scores = false;
     int priority = 0;

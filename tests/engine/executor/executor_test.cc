@@ -5,14 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/base/error_reason.h"
 #include "kernels/coordinates/coordinate_key.h"
-#include "tests/engine/device_runner.h"
 #include "tests/engine/golden_scan.h"
+#include "tests/engine/program_fixture.h"
 
 namespace voxserve {
 namespace {
@@ -23,28 +22,19 @@ PointCloud Cloud(const std::vector<float>& xyzi) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, xyzi.data(), xyzi.size() / 4);
 }
 
-class ExecutorTest : public testing::TestWithParam<support::Device> {
+class ExecutorTest : public ProgramTest {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT(GetParam());
-    auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    ProgramTest::SetUp();
+    if (runner_ == nullptr) return;
     const auto model = LoadMinkUNetModel();
     ASSERT_TRUE(model.ok()) << model.status();
-    Variant variant{.device = GetParam()};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    auto program = runner_->Compile(model->graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    Compile(model->graph);
   }
 
   BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits) {
     return runner_->Run(program_, clouds, true, limits);
   }
-
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, ExecutorTest, support::AllDevices(), support::DeviceName);

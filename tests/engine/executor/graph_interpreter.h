@@ -9,52 +9,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <vector>
 
 #include "tests/engine/executor/graph_builder.h"
+#include "tests/engine/executor/random_points.h"
 
 namespace voxserve {
-
-// The features are x, y, z, f; voxels are 1 m wide.
-struct Points {
-  std::vector<float> values;  // [n, 4]
-  size_t size() const { return values.size() / 4; }
-};
-
-// One point a voxel: x, y, z are the site. dimension 2: all z are 0.
-inline Points RandomPoints(uint32_t seed, int dimension = 3) {
-  std::mt19937 random(seed);
-  std::set<Site> sites = {{0, 0, 0}};  // so that the minimum is 0 and sites are the points
-  std::uniform_int_distribution<int32_t> x(0, 6), y(0, 4), z(0, dimension == 3 ? 3 : 0);
-  for (int i = 0; i < 40; ++i) sites.insert({x(random), y(random), z(random)});
-  Points points;
-  std::uniform_real_distribution<float> f(-1, 1);
-  for (const Site& site : sites) {
-    for (const int32_t c : site) points.values.push_back(static_cast<float>(c));
-    points.values.push_back(f(random));
-  }
-  return points;
-}
-
-// Anywhere, several in a voxel, some of them nowhere: not a number, out of the range, or rounded out of it. The first
-// is in the voxel at 0.
-inline Points RandomScan(uint32_t seed, int num_points = 90) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> unit(0, 1);
-  Points points;
-  for (int i = 0; i < num_points; ++i) {
-    for (size_t axis = 0; axis < 3; ++axis) {
-      const float extent = i == 0 ? 0.4f : static_cast<float>(kShape[axis]) * (i % 5 == 0 ? 0.5f : 1.0f);
-      points.values.push_back(unit(random) * extent);
-    }
-    if (i % 11 == 3) points.values[points.values.size() - 2] = std::nanf("");
-    if (i % 13 == 5) points.values[points.values.size() - 3] = -0.25f;
-    points.values.push_back(2 * unit(random) - 1);
-  }
-  return points;
-}
 
 // Where the row of a tensor with one row a sample stands, and that of point i of one on kPointLevel. Those of a grid's
 // cells stand where they are.

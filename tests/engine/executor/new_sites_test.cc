@@ -12,8 +12,8 @@
 
 #include "engine/base/error_reason.h"
 #include "kernels/coordinates/coordinate_key.h"
-#include "tests/engine/executor/program_comparison.h"
 #include "tests/engine/executor/conv_network_run.h"
+#include "tests/engine/executor/program_comparison.h"
 
 namespace voxserve {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/device_runner.h"
+#include "tests/engine/program_fixture.h"
 #include "tests/support/minkunet.h"
 
 namespace voxserve {
@@ -27,24 +27,17 @@ PointCloud Street(int64_t num_points, uint32_t seed) {
   return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
 }
 
-class PinnedCloudsTest : public ::testing::TestWithParam<support::Device> {
+class PinnedCloudsTest : public ProgramTest {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT(GetParam());
-    auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    ProgramTest::SetUp();
+    if (runner_ == nullptr) return;
     const auto graph = support::LoadNetwork(support::MinkUNet(
         {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = 0.4f}));
     ASSERT_TRUE(graph.ok()) << graph.status();
-    Variant variant{.device = GetParam(), .is_deterministic = true};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    auto program = runner_->Compile(*graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    Compile(*graph, /*is_deterministic=*/true);
     clouds_ = std::make_unique<PinnedClouds>(GetParam());
   }
-  void TearDown() override { program_ = Program(); }
 
   BatchOutput Run(const std::vector<InferTask>& tasks) {
     BatchOutput output = runner_->Run(program_, tasks);
@@ -60,9 +53,7 @@ class PinnedCloudsTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_EQ(result.counts.voxels, expected.counts.voxels);
   }
 
-  std::unique_ptr<DeviceRunner> runner_;
   std::unique_ptr<PinnedClouds> clouds_;
-  Program program_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, PinnedCloudsTest, support::AllDevices(), support::DeviceName);
 

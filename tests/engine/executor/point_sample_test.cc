@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -17,7 +16,7 @@
 
 #include "engine/base/error_reason.h"
 #include "engine/executor/executor.h"
-#include "tests/engine/device_runner.h"
+#include "tests/engine/program_fixture.h"
 #include "tests/kernels/points/farthest/farthest_point_testing.h"
 #include "tests/support/minkunet.h"
 
@@ -83,24 +82,18 @@ Rows Picked(const Rows& rows, const std::set<int32_t>& points) {
   return picked;
 }
 
-class PointSampleTest : public ::testing::TestWithParam<support::Device> {
+class PointSampleTest : public ProgramTest {
  protected:
   void SetUp() override {
-    SKIP_WITHOUT(GetParam());
-    auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
-    Compile(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
+    ProgramTest::SetUp();
+    if (runner_ == nullptr) return;
+    CompileModel(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
   }
 
-  void Compile(const testing::TestModel& model) {
+  void CompileModel(const testing::TestModel& model) {
     const auto graph = support::LoadNetwork(model);
     ASSERT_TRUE(graph.ok()) << graph.status();
-    Variant variant{.device = GetParam()};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    auto program = runner_->Compile(*graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    Compile(*graph);
   }
 
   BatchOutput Run(const std::vector<InferTask>& inputs) {
@@ -150,9 +143,6 @@ class PointSampleTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_EQ(output.counts.unsampled, num_valid - static_cast<int64_t>(points.size()));
     EXPECT_EQ(output.counts.voxels, alone.counts.voxels);
   }
-
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, PointSampleTest, support::AllDevices(), support::DeviceName);
@@ -266,12 +256,12 @@ testing::TestModel Sampling(const std::string& parameters) {
 
 TEST_P(PointSampleTest, NetworkTakesASampleOfItsOwn) {
   const Rows rows = RandomRows(900, 8), few = RandomRows(60, 9), fewer_valid = RandomRows(102, 10);
-  Compile(Sampling("num_points: 100 start_index: 101"));
+  CompileModel(Sampling("num_points: 100 start_index: 101"));
   const PointCloud clouds[] = {Cloud(rows), Cloud(few), Cloud(fewer_valid), Cloud({})};
   std::vector<InferTask> inputs;
   for (const PointCloud& cloud : clouds) inputs.push_back({.cloud = cloud, .return_scores = true});
   const BatchOutput batch = Run(inputs);
-  Compile(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
+  CompileModel(support::MinkUNet({.width = 0.25, .num_classes = kNumClasses, .voxel_size_m = 0.5f}));
 
   const std::vector<int32_t> selected = SelectSerially(rows, {.num_points = 100, .start_index = 101});
   ExpectSawAlone(batch.samples[0], rows, {selected.begin(), selected.end()});

@@ -26,8 +26,7 @@ TEST_P(PlanSearchCudaTest, FindsAPlanThatComputesTheSame) {
   ASSERT_TRUE(scan.ok()) << scan.status();
   absl::StatusOr<std::unique_ptr<DeviceRunner>> runner = DeviceRunner::Create({.device = support::Device::kCuda});
   ASSERT_TRUE(runner.ok()) << runner.status();
-  const ConvPlan plan =
-      DefaultCudaConvPlan(ModelConfig{.precision = GetParam()}.gpu_dtype(), GetParam() == Precision::kTfloat32);
+  const ConvPlan plan = DefaultPlanOf(support::Device::kCuda, GetParam());
   const absl::StatusOr<Program> program =
       (*runner)->Compile(model->graph, {.device = support::Device::kCuda, .precision = GetParam(), .plan = plan});
   ASSERT_TRUE(program.ok()) << program.status();

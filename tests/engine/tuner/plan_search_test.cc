@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,11 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_reason.h"
 #include "engine/tuner/plan_candidates.h"
-#include "engine/tuner/result_guard.h"
-#include "tests/support/named_outputs.h"
-
-// Searches on a device whose times are a function of the plan: there is no clock here, and no noise, so what is best is
-// known.
+#include "tests/engine/tuner/fake_device.h"
 
 namespace voxserve {
 namespace {
@@ -28,136 +23,6 @@ using kernels::MapSearch;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr int kSubmanifold0 = 0, kDown = 1, kUp = 2, kSubmanifold1 = 3;  // rulebooks
-
-RulebookSpec Submanifold(int level) {
-  return {.in_level = level, .out_level = level, .geometry = {.kernel_size = {3, 3, 3, 1}, .padding = {1, 1, 1, 0}}};
-}
-
-RulebookSpec Strided() {
-  return {.in_level = 0, .out_level = 1, .geometry = {.kernel_size = {2, 2, 2, 1}, .stride = {2, 2, 2, 1}}};
-}
-
-constexpr ConvPlan kGrouped = {.map_search = MapSearch::kHash, .dataflow = Dataflow::kGatherGemmScatter};
-
-// Two levels: stem, down, two deep ones, up, and a convolution on every voxel. `up` has no implicit GEMM.
-Program FakeProgram(bool is_on_cuda) {
-  Program program;
-  program.levels.resize(2);
-  program.levels[1].parent = 0;
-  program.rulebooks = {{.spec = Submanifold(0), .first_conv = 0},
-                       {.spec = Strided(), .first_conv = 1},
-                       {.spec = Strided(), .swap_of = kDown, .first_conv = 4},
-                       {.spec = Submanifold(1), .first_conv = 2}};
-  const auto add = [&](const char* node, int rulebook, const std::vector<int32_t>& rows) {
-    program.convs.push_back({.node = node,
-                             .step = static_cast<int>(program.convs.size()),
-                             .rulebook = rulebook,
-                             .in_channels = 32,
-                             .out_channels = 64,
-                             .is_on_cuda = is_on_cuda});
-    std::vector<ServedDataflow>& served = program.convs.back().served;
-    served.push_back({.dataflow = is_on_cuda ? Dataflow::kGatherGemmScatter : Dataflow::kFetchOnDemand});
-    if (!is_on_cuda || rows.empty()) return;
-    std::vector<kernels::ConvBlock> blocks;
-    for (const int32_t of_block : rows) blocks.push_back({.rows = of_block, .columns = 64, .split_k = 1});
-    served.push_back({.dataflow = Dataflow::kImplicitGemm, .blocks = std::move(blocks)});
-  };
-  add("stem", kSubmanifold0, {64, 128});
-  add("down", kDown, {64, 128});
-  add("deep.0", kSubmanifold1, {64, 128, 256});
-  add("deep.1", kSubmanifold1, {64, 128, 256});
-  add("up", kUp, {});
-  add("last", kSubmanifold0, {64, 128});
-  program.has_scores = true;
-  program.default_plans = PlanTable(program, {{.plan = {.fallback = is_on_cuda ? kGrouped : ConvPlan()}}});
-  return program;
-}
-
-// Maps of a scan as LiDAR makes them: the centre has every site, mirrored offsets are alike, the others shrink.
-std::vector<int64_t> SizesOf(const ProgramRulebook& rulebook, int64_t num_voxels) {
-  const int32_t num_offsets = rulebook.spec.geometry.NumOffsets();
-  std::vector<int64_t> sizes;
-  for (int32_t k = 0; k < num_offsets; ++k) {
-    const int32_t pair = num_offsets == 27 ? std::min(k, 26 - k) : k;
-    sizes.push_back(num_offsets == 27 && k == 13 ? num_voxels : num_voxels * (pair + 1) / 20);
-  }
-  return sizes;
-}
-
-class FakeDevice {
- public:
-  explicit FakeDevice(const Program& program) : program_(program) {}
-
-  // What a test plants. Microseconds.
-  std::function<double(size_t conv, const ConvPlan& plan, int64_t voxels)> conv_us = [](size_t, const ConvPlan&,
-                                                                                        int64_t) { return 100; };
-  std::function<double(const NetworkPlan& plans)> geometry_us = [](const NetworkPlan&) { return 50; };
-  std::function<double(const PlanTable& table)> forms_us = [](const PlanTable&) { return 0; };
-  std::function<float(const NetworkPlan& plans)> score_error = [](const NetworkPlan&) { return 0; };
-  std::function<bool(const NetworkPlan& plans)> is_nondeterministic = [](const NetworkPlan&) { return false; };
-  std::function<absl::Status(const NetworkPlan& plans)> fails = [](const NetworkPlan&) { return absl::OkStatus(); };
-  int64_t refused_above = 1 << 30;  // points
-  absl::Duration run_takes;         // by the fake clock
-
-  absl::Time now() const { return now_; }
-  int64_t num_runs() const { return num_runs_; }
-
-  RunScan AsRunScan() {
-    return [this](const PlanTable& plans, const InferTask& scan, const ScanRunOptions& options) {
-      return Run(plans, scan, options);
-    };
-  }
-
- private:
-  BatchOutput Run(const PlanTable& table, const InferTask& scan, const ScanRunOptions& options) {
-    ++num_runs_;
-    now_ += run_takes;
-    const int64_t voxels = scan.num_points();
-    const NetworkPlan& plans = table.ForVoxels(voxels);
-    BatchOutput output;
-    output.status = fails(plans);
-    if (!output.status.ok()) return output;
-    InferResult& sample = output.samples.emplace_back();
-    sample.counts.voxels = voxels;
-    if (voxels > refused_above) {
-      sample.status = absl::InvalidArgumentError("too many voxels");
-      return output;
-    }
-    double features_us = 0;
-    for (size_t c = 0; c < plans.size(); ++c) features_us += conv_us(c, plans[c], voxels);
-    output.stages = {{Stage::kCopyIn, absl::Milliseconds(num_runs_)},  // noise that must not count
-                     {Stage::kVoxelize, absl::Microseconds(10)},
-                     {Stage::kGeometry, absl::Microseconds(geometry_us(plans) + forms_us(table))},
-                     {Stage::kFeatures, absl::Microseconds(features_us)},
-                     {Stage::kHead, absl::Microseconds(5)}};
-    sample.outputs = {LabelsOf(std::vector<uint8_t>(100, 1))};
-    if (options.return_scores) {
-      std::vector<float> scores(100, 4.0f);
-      scores[7] += score_error(plans);
-      if (is_nondeterministic(plans)) scores[8] += 1e-6f * static_cast<float>(num_runs_ % 100);
-      sample.outputs.push_back(ScoresOf(scores));
-    }
-    if (options.times_convs) {
-      for (size_t c = 0; c < plans.size(); ++c) {
-        output.conv_times.push_back(absl::Microseconds(conv_us(c, plans[c], voxels)));
-      }
-      // A GPU counts pairs where it makes them.
-      for (size_t i = 0; i < program_.rulebooks.size(); ++i) {
-        const ProgramRulebook& rulebook = program_.rulebooks[i];
-        const RulebookForms& forms = table.forms()[rulebook.is_swapped() ? static_cast<size_t>(rulebook.swap_of) : i];
-        const bool is_counted = forms.pairs || !program_.convs.front().is_on_cuda;
-        output.rulebook_sizes.push_back(is_counted ? SizesOf(rulebook, voxels) : std::vector<int64_t>());
-      }
-    }
-    return output;
-  }
-
-  const Program& program_;
-  absl::Time now_ = absl::UnixEpoch();
-  int64_t num_runs_ = 0;
-};
 
 PointCloud Scan(int64_t num_points) {
   const std::vector<float> points(static_cast<size_t>(num_points), 0.0f);
@@ -386,60 +251,6 @@ TEST_F(PlanSearchTest, WhatDiffersFromRunToRunIsDroppedUnlessAllowed) {
   EXPECT_TRUE(IsImplicitGemm(SearchOne()[1]));
 }
 
-TEST_F(PlanSearchTest, LabelsAreComparedWithoutScores) {
-  program_.has_scores = false;
-  InferResult expected, result;
-  expected.outputs = {LabelsOf(std::vector<uint8_t>(1000, 3))};
-  result = expected;
-  std::string& labels = result.outputs[0].bytes;
-  for (size_t i = 0; i < 5; ++i) labels[i] = 4;
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  labels[5] = 4;
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "6 of 1000 labels differ");
-  program_.label_dtype = DType::kUint16;
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "3 of 500 labels differ");
-}
-
-TEST_F(PlanSearchTest, ScoresThatAreNotFiniteDeviate) {
-  InferResult expected, result;
-  expected.outputs = {ScoresOf({1, 2, INFINITY})};
-  result.outputs = {ScoresOf({1, 2, 5})};
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "");
-  result.outputs = {ScoresOf({NAN, 2, 5})};
-  EXPECT_EQ(WhyDeviates(program_, expected, result), "a score is not finite");
-  result.outputs = {ScoresOf({NAN, 2})};
-  EXPECT_NE(WhyDeviates(program_, expected, result), "");
-}
-
-TEST_F(PlanSearchTest, BoxesHaveTheirLikes) {
-  program_.has_scores = false;
-  program_.has_boxes = true;
-  std::vector<Box> expected_boxes;
-  for (int i = 0; i < 100; ++i) {
-    expected_boxes.push_back({.class_id = i % 3, .score = 0.5f, .x = static_cast<float>(i), .length = 4});
-  }
-  std::vector<Box> boxes = expected_boxes;
-  const auto result_of = [](const std::vector<Box>& of) {
-    InferResult result;
-    result.outputs = {BoxesOf(of)};
-    return result;
-  };
-  const auto why_deviates = [&] { return WhyDeviates(program_, result_of(expected_boxes), result_of(boxes)); };
-  EXPECT_TRUE(HaveSameBytes(result_of(expected_boxes), result_of(boxes)));
-  boxes[0].x += 0.1f;  // within rounding
-  boxes[1].score += 0.04f;
-  EXPECT_FALSE(HaveSameBytes(result_of(expected_boxes), result_of(boxes)));
-  EXPECT_EQ(why_deviates(), "");
-  for (size_t i = 0; i < 10; ++i) boxes[i].class_id = 7;
-  EXPECT_EQ(why_deviates(), "");
-  boxes[10].y = 3;
-  EXPECT_EQ(why_deviates(), "22 of 200 boxes have no like");
-  boxes.clear();
-  EXPECT_EQ(why_deviates(), "100 of 100 boxes have no like");
-  expected_boxes.resize(2);  // a few at the threshold
-  EXPECT_EQ(why_deviates(), "");
-}
-
 // Both forms of a rulebook cost more than a convolution wins by its own dataflow.
 TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
@@ -608,35 +419,6 @@ TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
   EXPECT_EQ(plan[0].map_search, MapSearch::kMerge);
   EXPECT_EQ(plan[2].map_search, MapSearch::kHash);
   for (const ConvPlan& conv : plan) EXPECT_EQ(conv.dataflow, Dataflow::kFetchOnDemand);
-}
-
-// Every run of a candidate gives each convolution one: nothing is measured twice.
-TEST(PlanCandidates, AreDistinct) {
-  const Program program = FakeProgram(/*is_on_cuda=*/true);
-  RulebookSizes sizes;
-  for (const ProgramRulebook& rulebook : program.rulebooks) sizes.push_back(SizesOf(rulebook, 92000));
-  const NetworkPlan defaults = program.default_plans.ForVoxels(0);
-  const std::vector<NetworkPlan> runs = CandidateRuns(program, defaults, sizes);
-  EXPECT_EQ(runs[0], defaults);
-  EXPECT_GT(runs.size(), 20u);
-  EXPECT_LT(runs.size(), 400u);
-  for (size_t conv = 0; conv < defaults.size(); ++conv) {
-    std::set<std::string> seen;
-    for (const NetworkPlan& run : runs) {
-      if (run[conv] == defaults[conv]) continue;
-      EXPECT_TRUE(seen.insert(Describe(run[conv])).second) << Describe(run[conv]);
-    }
-    EXPECT_GT(seen.size(), 2u);
-  }
-}
-
-TEST(PlanCandidates, AreDescribed) {
-  EXPECT_EQ(Describe(kGrouped), "gather_gemm_scatter ADAPTIVE(0.80, inf) HASH");
-  EXPECT_EQ(Describe({.map_search = MapSearch::kHash,
-                      .dataflow = Dataflow::kImplicitGemm,
-                      .block = {.rows = 128, .columns = 96, .split_k = 2, .by_warps = true}}),
-            "implicit_gemm 128 x 96 by warps, split 2 HASH");
-  EXPECT_EQ(Describe({.map_search = MapSearch::kGrid, .block = {.rows = 128}}), "fetch_on_demand 128 rows GRID");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@
 #include "engine/executor/point_reader.h"
 #include "engine/model/digest.h"
 #include "engine/serving/streams/sweep_history.h"
-#include "tests/engine/device_runner.h"
+#include "tests/engine/program_fixture.h"
 #include "tests/support/minkunet.h"
 #include "tests/support/npz.h"
 #include "tests/support/paths.h"
@@ -57,15 +57,8 @@ struct Matrix {
   std::vector<uint8_t> is_valid;
 };
 
-class SweepsTest : public ::testing::TestWithParam<support::Device> {
+class SweepsTest : public ProgramTest {
  protected:
-  void SetUp() override {
-    SKIP_WITHOUT(GetParam());
-    auto runner = DeviceRunner::Create({.device = GetParam()});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
-  }
-
   // What the device's executor reads of a sample.
   Matrix Read(const VoxelizeOp& op, const InferTask& task) {
     const auto num_points = static_cast<size_t>(task.num_points());
@@ -97,11 +90,7 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
     const auto graph = support::LoadNetwork(support::MinkUNet(
         {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity", "age"}, .voxel_size_m = 0.4f}));
     ASSERT_TRUE(graph.ok()) << graph.status();
-    Variant variant{.device = GetParam()};
-    if (GetParam() == support::Device::kCuda) variant.plan = kDefaultCudaConvPlan;
-    auto program = runner_->Compile(*graph, variant);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    Compile(*graph);
   }
 
   BatchOutput Run(const std::vector<InferTask>& inputs) { return runner_->Run(program_, inputs); }
@@ -113,9 +102,6 @@ class SweepsTest : public ::testing::TestWithParam<support::Device> {
     EXPECT_TRUE(output.samples[0].status.ok()) << output.samples[0].status;
     return std::move(output.samples[0]);
   }
-
-  std::unique_ptr<DeviceRunner> runner_;
-  Program program_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, SweepsTest, support::AllDevices(), support::DeviceName);

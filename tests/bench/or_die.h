@@ -1,0 +1,21 @@
+#pragma once
+
+// How benchmarks end where something fails that they cannot measure without.
+
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace voxserve::bench {
+
+// Returns the value, or prints the error and ends the program with 1.
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::cerr << value.status() << std::endl;
+  std::exit(1);
+}
+
+}  // namespace voxserve::bench

@@ -1,0 +1,30 @@
+#pragma once
+
+// The AdminService of FakeServer. Its header says what each model does.
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+
+#include "voxserve/v1/admin.grpc.pb.h"
+
+namespace voxserve::client {
+
+class FakeAdmin final : public v1::AdminService::Service {
+ public:
+  grpc::Status TunePlan(grpc::ServerContext* context, const v1::TunePlanRequest* request,
+                        grpc::ServerWriter<v1::TunePlanUpdate>* writer) override;
+  grpc::Status LoadModel(grpc::ServerContext* context, const v1::LoadModelRequest* request,
+                         v1::LoadModelResponse* response) override;
+  grpc::Status UnloadModel(grpc::ServerContext* context, const v1::UnloadModelRequest* request,
+                           v1::UnloadModelResponse* response) override;
+
+  // The last TunePlan's.
+  v1::TunePlanRequest last_request() const;
+
+ private:
+  mutable std::mutex mutex_;
+  v1::TunePlanRequest last_request_;
+};
+
+}  // namespace voxserve::client

@@ -1,0 +1,37 @@
+#include "tests/client/fake_errors.h"
+
+#include <chrono>
+#include <thread>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace voxserve::client {
+
+grpc::Status Error(grpc::StatusCode code, const std::string& message, const std::string& reason,
+                   int retry_milliseconds) {
+  google::rpc::Status details;
+  details.set_code(code);
+  details.set_message(message);
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("voxserve");
+  details.add_details()->PackFrom(info);
+  if (retry_milliseconds > 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(retry_milliseconds * 1'000'000);
+    details.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(code, message, details.SerializeAsString());
+}
+
+grpc::Status ModelNotFound(const std::string& model) {
+  return Error(grpc::StatusCode::NOT_FOUND, "no model '" + model + "'; there is segmenter", "MODEL_NOT_FOUND");
+}
+
+grpc::Status AwaitCancellation(grpc::ServerContext* context) {
+  while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return grpc::Status::CANCELLED;
+}
+
+}  // namespace voxserve::client

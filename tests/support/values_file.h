@@ -1,0 +1,24 @@
+#pragma once
+
+// Reads files that hold nothing but values of one type, one after the other, in this machine's byte order.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/support/zip.h"
+
+namespace voxserve::support {
+
+// Returns the file's values; a part of one at the end is left out. NotFound names the path.
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadValues(const std::string& path) {
+  const absl::StatusOr<std::string> bytes = ReadFile(path);
+  if (!bytes.ok()) return bytes.status();
+  std::vector<T> values(bytes->size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes->data(), values.size() * sizeof(T));
+  return values;
+}
+
+}  // namespace voxserve::support
