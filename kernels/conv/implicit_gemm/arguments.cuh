@@ -58,6 +58,13 @@ struct ImplicitGemmArguments {
   TypedEpilogue<T, float> epilogue;
 };
 
+// Returns the tiles of Shape's rows and columns that a launch may have.
+template <typename Shape, typename T>
+int64_t NumBlockTiles(const ImplicitGemmArguments<T>& arguments) {
+  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
+  return row_tiles * ((arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns);
+}
+
 // The offsets of one tile of 64 rows in one word of its mask.
 template <typename T>
 __device__ uint32_t MaskWordOf(const ImplicitGemmArguments<T>& arguments, int64_t tile, int32_t word) {

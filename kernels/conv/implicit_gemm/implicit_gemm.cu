@@ -11,28 +11,22 @@ namespace {
 
 constexpr int kHopper = 9;  // the major compute capability that has warp groups
 
-// 0 where there is no GPU.
-int ComputeCapabilityMajor() {
-  int device = 0, major = 0;
+// Of the current device; 0 where there is no GPU.
+int Attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return 0;
-  return major;
+  if (cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) return 0;
+  return value;
 }
+
+int ComputeCapabilityMajor() { return Attribute(cudaDevAttrComputeCapabilityMajor); }
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
-
-// 0 where there is no GPU.
-int NumMultiprocessors() {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
-  return count;
-}
 
 // The largest of the blocks, which get smaller, that leaves three items for two multiprocessors; else the smallest.
 // Sums are made in the same order by all of them.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
-  const int64_t wanted = (int64_t{3} * NumMultiprocessors() + 1) / 2;
+  const int64_t wanted = (int64_t{3} * Attribute(cudaDevAttrMultiProcessorCount) + 1) / 2;
   for (const ConvBlock& block : blocks) {
     const int64_t row_tiles = (num_rows + block.rows - 1) / block.rows;
     if (row_tiles * ((out_channels + block.columns - 1) / block.columns) >= wanted) return block;
@@ -58,10 +52,6 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   return LargestThatFills({kBlock(128, 256), kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
 }
 
-ConvBlock ChosenBlock(const ImplicitGemmParams& params) {
-  return params.block.rows != 0 ? params.block : DefaultBlock(params);
-}
-
 }  // namespace
 
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
@@ -75,8 +65,8 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
 }
 
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
-  const ConvBlock block = ChosenBlock(params);
-  if (block.split_k <= 1) return 0;
+  const ConvBlock& block = params.block;
+  if (block.split_k <= 1) return 0;  // the default too
   const int64_t column_tiles = (params.operands.out.channels + block.columns - 1) / block.columns;
   return static_cast<size_t>(NumTilePlaces(params.tiles.out_capacity) * column_tiles * block.columns * block.split_k) *
          sizeof(float);
@@ -95,7 +85,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   if (params.tiles.num_offsets > kMost || operands.in.channels > kMost) return cudaErrorInvalidValue;
   if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
-  chosen.block = ChosenBlock(params);
+  if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
   if (chosen.block.by_warps) return WarpImplicitGemm(chosen, stream);
   if (!HasWarpGroups(operands.in.dtype)) return cudaErrorInvalidValue;
   return operands.in.dtype == DType::kFloat16 ? WarpGroupImplicitGemmHalf(chosen, stream)

@@ -67,15 +67,14 @@ template <typename T, int kSums>
 class WarpSumsStore {
  public:
   __device__ void Load(const ImplicitGemmArguments<T>& arguments, const WarpRows& rows, int32_t first_column) {
-    const bool is_wide = arguments.has_out_vectors && !arguments.is_out_float;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
-      const bool is_there = is_wide && column + kCount <= arguments.out_channels;
+      const bool is_wide = IsWide(arguments, column);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         residuals_[j][half] = {};
-        if (arguments.epilogue.residual != nullptr && is_there && rows.rows[half] >= 0) {
+        if (arguments.epilogue.residual != nullptr && is_wide && rows.rows[half] >= 0) {
           residuals_[j][half] = WordsOf(arguments.epilogue.template LoadResidual<kCount>(rows.rows[half], column));
         }
       }
@@ -87,8 +86,7 @@ class WarpSumsStore {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
-      const bool is_wide =
-          arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels;
+      const bool is_wide = IsWide(arguments, column);
       Pack<float, kCount> bias = {};
       if (arguments.epilogue.bias != nullptr && is_wide) bias = arguments.epilogue.template LoadBias<kCount>(column);
 #pragma unroll
@@ -123,6 +121,11 @@ class WarpSumsStore {
   __device__ static int32_t InRow() { return static_cast<int32_t>(threadIdx.x) % 4; }
   __device__ static int32_t ColumnOf(int32_t first_column, int vector) {
     return first_column + vector * 32 + InRow() * kCount;
+  }
+
+  // True where the vector from `column` on is stored whole.
+  __device__ static bool IsWide(const ImplicitGemmArguments<T>& arguments, int32_t column) {
+    return arguments.has_out_vectors && !arguments.is_out_float && column + kCount <= arguments.out_channels;
   }
 
   // Values of 16 bits would have a register each.

@@ -37,14 +37,12 @@ constexpr ConvBlock BlockOf() {
 template <typename T, typename Shape>
 cudaError_t LaunchWarpGroups(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
   static std::atomic<int> resident[kMaxDevices] = {};
-  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
-  const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   if constexpr (Shape::kSplitK > 1) {
     const bool has_memory = arguments.tiles.counters != nullptr && arguments.half_sums != nullptr;
-    if (!has_memory || column_tiles > kMaxSplitColumnTiles) return cudaErrorInvalidValue;
+    if (!has_memory || arguments.out_channels > kMaxSplitColumnTiles * Shape::kColumns) return cudaErrorInvalidValue;
   }
   return LaunchResident(WarpGroupImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
-                        /*waits_itself=*/true, row_tiles * column_tiles * Shape::kSplitK, resident, stream);
+                        /*waits_itself=*/true, NumBlockTiles<Shape>(arguments) * Shape::kSplitK, resident, stream);
 }
 
 template <typename T>

@@ -30,10 +30,8 @@ constexpr ConvBlock WarpBlockOf() {
 template <typename T, typename Shape>
 cudaError_t LaunchWarps(const ImplicitGemmArguments<T>& arguments, cudaStream_t stream) {
   static std::atomic<int> resident[kMaxDevices] = {};
-  const int64_t row_tiles = (arguments.tiles.out_capacity + Shape::kRows - 1) / Shape::kRows;
-  const int64_t column_tiles = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
   return LaunchResident(WarpImplicitGemmKernel<T, Shape>, arguments, Shape::kThreads, Shape::kSharedBytes,
-                        /*waits_itself=*/false, row_tiles * column_tiles, resident, stream);
+                        /*waits_itself=*/false, NumBlockTiles<Shape>(arguments), resident, stream);
 }
 
 template <typename T>
