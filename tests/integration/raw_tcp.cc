@@ -97,15 +97,18 @@ void TcpProxy::Forward() {
   const int server = ConnectTo(target_port_, source_);
   bool open = server >= 0;
   while (open && !cut_) {
-    const bool may_upload = upload_bytes_left_ > 0;
-    const auto client_events = static_cast<int16_t>(may_upload ? POLLIN : POLLRDHUP);
-    pollfd ends[2] = {{.fd = client, .events = client_events, .revents = 0},
-                      {.fd = server, .events = POLLIN, .revents = 0}};
+    pollfd ends[2] = {{.fd = client, .events = POLLIN, .revents = 0}, {.fd = server, .events = POLLIN, .revents = 0}};
     poll(ends, 2, kPollMs);
     if (ends[0].revents != 0) {
-      const int64_t num_bytes = may_upload ? MoveBytes(client, server, upload_bytes_left_) : 0;
-      upload_bytes_left_ -= num_bytes;
-      open = num_bytes > 0;
+      if (upload_bytes_left_ > 0) {
+        const int64_t num_bytes = MoveBytes(client, server, upload_bytes_left_);
+        upload_bytes_left_ -= num_bytes;
+        open = num_bytes > 0;
+      } else {
+        // Bytes that nobody reads would hold back the end of a client that is killed.
+        char dropped[65536];
+        open = read(client, dropped, sizeof(dropped)) > 0;
+      }
     }
     if (open && ends[1].revents != 0) open = MoveBytes(server, client) > 0;
   }

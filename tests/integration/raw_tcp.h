@@ -18,7 +18,8 @@ void SendRaw(int port, const std::string& bytes);
 // cable in the middle of a call.
 class TcpProxy {
  public:
-  // Forwards at most max_upload_bytes of what the client sends. The server sees the client at 127.0.0.`source`.
+  // Forwards at most max_upload_bytes of what the client sends, and drops the others. The server sees the client at
+  // 127.0.0.`source`.
   explicit TcpProxy(int target_port, int64_t max_upload_bytes = std::numeric_limits<int64_t>::max(), int source = 1);
   ~TcpProxy();
 
