@@ -29,7 +29,8 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-constexpr int kMaxStreamsOfConnection = 4096;  // more than any load generator keeps under way
+constexpr size_t kGrpcMemoryBytes = size_t{2} << 30;  // the server's on a machine with memory enough
+constexpr int kMaxStreamsOfConnection = 4096;         // more than any load generator keeps under way
 
 class EchoService final : public v1::InferenceService::CallbackService {
  public:
@@ -102,7 +103,7 @@ int Main(int argc, char** argv) {
   EchoService service(static_cast<uint64_t>(limits.max_message_bytes));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ResourceQuota quota("echo");
-  quota.Resize(static_cast<size_t>(limits.grpc_memory_bytes));
+  quota.Resize(kGrpcMemoryBytes);
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_bytes));
