@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kHopper = 9;  // the major compute capability that has warp groups
 
-// Of the current device; 0 where there is no GPU.
+// Returns an attribute of the current device; 0 where there is no GPU.
 int Attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
