@@ -33,6 +33,7 @@ constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP and ca
 constexpr int64_t kClientShare = 4;            // a client has the fourth part by default
 
 constexpr int kMaxAcceptsPerTurn = 64;  // others get their turn in between
+constexpr int kMaxAsked = 64;           // connections that are asked for their calls, for one new one
 constexpr int kMaxEvents = 64;
 constexpr std::chrono::milliseconds kPause(100);  // where nothing can be accepted
 
@@ -282,22 +283,49 @@ bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
     Report(peer, connection_reason::kUnfinishedCalls);
     return false;
   }
-  if (const auto found = clients_.find(client);
-      found != clients_.end() && found->second.num_connections >= options_.max_client_connections) {
+  const auto found = clients_.find(client);
+  const int64_t num_own = found == clients_.end() ? 0 : found->second.num_connections;
+  if (num_own >= options_.max_client_connections) {
     if (found->second.waiting.empty()) {
       Report(peer, connection_reason::kClientLimit);
       return false;
     }
     CloseWaiting(*found->second.waiting.begin(), connection_reason::kClientLimit);
   }
-  if (open_connections() >= options_.max_connections) {
-    if (waiting_.empty()) {
-      Report(peer, connection_reason::kConnectionLimit);
-      return false;
-    }
+  if (open_connections() < options_.max_connections) return true;
+  if (!waiting_.empty()) {
     CloseWaiting(*waiting_.begin(), connection_reason::kConnectionLimit);
+    return true;
   }
-  return true;
+  if (CloseIdleOfLargest(num_own)) return true;
+  Report(peer, connection_reason::kConnectionLimit);
+  return false;
+}
+
+// Closes the oldest connection without calls of the client that has the most, for one of a client that has num_own.
+bool Acceptor::CloseIdleOfLargest(int64_t num_own) {
+  const auto largest = std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
+    return a.second.num_connections < b.second.num_connections;
+  });
+  if (largest == clients_.end() || largest->second.num_connections <= num_own + 1) return false;
+  int num_left = kMaxAsked;
+  for (const Id id : largest->second.greeted) {
+    if (--num_left < 0) return false;
+    std::string peer;
+    {
+      absl::MutexLock lock(&mutex_);
+      peer = connections_.at(id).peer;
+    }
+    if (options_.has_calls && options_.has_calls(peer)) continue;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!End(connections_.at(id))) continue;
+    }
+    Remove(id);
+    Report(peer, connection_reason::kConnectionLimit);
+    return true;
+  }
+  return false;
 }
 
 void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
@@ -358,7 +386,9 @@ void Acceptor::HandOver(Id id, Connection& connection) {
   }
   connection.is_waiting = false;
   waiting_.erase(id);
-  clients_.at(connection.client).waiting.erase(id);
+  Client& client = clients_.at(connection.client);
+  client.waiting.erase(id);
+  client.greeted.insert(id);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.fd = duplicate.Release();
   grpc_->HandleNewConnection(&parameters);
@@ -402,6 +432,7 @@ void Acceptor::Remove(Id id) {
   waiting_.erase(id);
   const auto client = clients_.find(removed.client);
   client->second.waiting.erase(id);
+  client->second.greeted.erase(id);
   if (--client->second.num_connections == 0) clients_.erase(client);
   removed.socket.Reset();  // before it is reported
   if (options_.on_open_connections) options_.on_open_connections(open);

@@ -7,7 +7,8 @@
 // - A connection goes to gRPC when the first bytes of HTTP/2 have come from the client. Until then it costs one
 //   descriptor and no memory of gRPC. Other bytes, or none in time, close it.
 // - Connections are bounded, in all and for one client (an address). Beyond a bound, a connection that still waits for
-//   its first bytes gives way to a new one; where there is none, the new one is closed.
+//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without calls of the client
+//   that has the most, if the new one's client stays below it. Where nothing gives way, the new one is closed.
 // - When descriptors run out, a new connection is closed with the help of a spare descriptor; listening goes on.
 //
 // Use: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials); BuildAndStart;
@@ -81,6 +82,8 @@ class Acceptor {
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
     // Whether the client may connect now; others are refused. Called for every arrival. Empty: all may.
     std::function<bool(const std::string& client)> is_welcome;
+    // Whether a call of the peer is open, so that its connection gives way to no other. Empty: none is.
+    std::function<bool(const std::string& peer)> has_calls;
     // Called when the acceptor closes a connection, at its arrival or later; reason: of connection_reason, or Close's.
     std::function<void(std::string_view reason)> on_closed;
     // Called with the number of open connections whenever it changes.
@@ -131,6 +134,7 @@ class Acceptor {
   struct Client {
     int64_t num_connections = 0;
     std::set<Id> waiting;
+    std::set<Id> greeted;  // handed to gRPC
   };
 
   Acceptor(const Options& options, std::vector<Descriptor> listeners, Descriptor epoll, Descriptor wake_up);
@@ -144,6 +148,7 @@ class Acceptor {
   void PauseAccepting(int error);
   void ResumeAccepting();
   bool MakeRoom(const std::string& client, std::string_view peer);
+  bool CloseIdleOfLargest(int64_t num_own);
   void Add(Descriptor socket, std::string peer, std::string client);
   void OnEvent(Id id, uint32_t events);
   void ReadFirstBytes(Id id, Connection& connection);

@@ -46,9 +46,11 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
     return status;
   }
   Counts& of_client = clients_[call->client()];
+  int64_t& of_peer = peers_[call->peer()];
   calls_.insert(std::move(call));
   // Nothing is allocated, and nothing fails, from here on.
   ++of_client.calls;
+  ++of_peer;
   if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
   if (kind == CallKind::kRequest) ++num_requests_;
   if (kind == CallKind::kInfo) ++of_client.info;
@@ -64,6 +66,13 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (call->kind() == CallKind::kRequest) --num_requests_;
   if (call->kind() == CallKind::kInfo) --client->second.info;
   if (client->second.calls == 0) clients_.erase(client);
+  const auto peer = peers_.find(call->peer());
+  if (--peer->second == 0) peers_.erase(peer);
+}
+
+bool OpenCalls::HasCalls(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  return peers_.contains(peer);
 }
 
 void OpenCalls::StartDraining() {

@@ -49,6 +49,8 @@ class OpenCalls {
   // Blocks until every request and stream has been closed, or until the deadline. Returns how many have not.
   int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Whether a call of the peer, of any kind, is open.
+  bool HasCalls(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -68,6 +70,7 @@ class OpenCalls {
   int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);  // those that have calls
+  absl::flat_hash_map<std::string, int64_t> peers_ ABSL_GUARDED_BY(mutex_);   // likewise, and how many
 };
 
 }  // namespace voxserve

@@ -10,12 +10,14 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/sockets/descriptor_limit.h"
 #include "tests/server/acceptor/raw_client.h"
@@ -189,6 +191,38 @@ TEST_F(AcceptorTest, ConnectionsAreBoundedInAll) {
   ASSERT_TRUE(watcher_.AwaitOpen(3));
   const RawClient next = Established("127.0.0.5");
   EXPECT_EQ(acceptor_->open_connections(), 4);
+}
+
+TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
+  const auto num_asked = std::make_shared<std::atomic<int>>(0);
+  StartWith({.max_connections = 6, .max_client_connections = 3, .has_calls = [num_asked](const std::string&) {
+               return (*num_asked)++ == 0;
+             }});
+  std::vector<RawClient> large, small;
+  for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
+  for (int i = 0; i < 3; ++i) small.push_back(Established(absl::StrCat("127.0.0.", 2 + i)));
+  // The oldest is asked first, and has a call: so the next gives way.
+  const RawClient next = Established("127.0.0.9");
+  EXPECT_TRUE(large[1].IsEndedWithin());
+  EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
+  EXPECT_FALSE(large[2].IsEndedWithin(absl::Milliseconds(50)));
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
+  EXPECT_EQ(acceptor_->open_connections(), 6);
+  // A client that would have as many as the largest gets no more.
+  RawClient further = RawClient::To(port(), "127.0.0.9");
+  EXPECT_TRUE(further.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
+  for (RawClient& client : small) EXPECT_FALSE(client.IsEndedWithin(absl::Milliseconds(50)));
+}
+
+TEST_F(AcceptorTest, ConnectionsWithCallsGiveWayToNobody) {
+  StartWith({.max_connections = 2, .max_client_connections = 2, .has_calls = [](const std::string&) { return true; }});
+  const RawClient first = Established("127.0.0.1");
+  const RawClient second = Established("127.0.0.1");
+  RawClient further = RawClient::To(port(), "127.0.0.2");
+  EXPECT_TRUE(further.IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
+  EXPECT_EQ(acceptor_->open_connections(), 2);
 }
 
 TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {
