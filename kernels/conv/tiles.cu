@@ -241,7 +241,9 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
       batch, keys.Current(), rows.Current());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
-  return LaunchStatus(stream);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
+  // An implicit GEMM begins before the kernel in front of it has ended. With this in between it comes behind all of it.
+  return cudaMemsetAsync(batch.rulebooks[0].counters, 0, kTileCounters * sizeof(int32_t), stream);
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ namespace cuda {
 
 // Follows from num_offsets and the capacities alone; a multiple of 256.
 size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
-// Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. workspace: TilesWorkspaceBytes,
+// Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. Its last command is no kernel, so
+// that launches which begin early (implicit_gemm.h) begin behind it. workspace: TilesWorkspaceBytes,
 // 256-byte aligned.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 

@@ -66,7 +66,8 @@ __device__ inline int4 LoadShared4(uint32_t from) {
 
 // Waits until the earlier kernels of the stream have ended and what they wrote is there, where the kernel was launched
 // before, and lets the next kernel be launched so. What a kernel reads before it calls this must not be written by the
-// kernel in front of it: all those before that one have ended.
+// kernel in front of it: all those before that one have ended, since
+// a kernel lets the next one begin only here, after its own wait.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

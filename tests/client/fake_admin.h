@@ -1,6 +1,6 @@
 #pragma once
 
-// The AdminService of FakeServer. Its header says what each model does.
+// The AdminService of FakeServer. fake_server.h says what each model does.
 
 #include <grpcpp/grpcpp.h>
 
@@ -19,7 +19,7 @@ class FakeAdmin final : public v1::AdminService::Service {
   grpc::Status UnloadModel(grpc::ServerContext* context, const v1::UnloadModelRequest* request,
                            v1::UnloadModelResponse* response) override;
 
-  // The last TunePlan's.
+  // Returns the request of the last TunePlan.
   v1::TunePlanRequest last_request() const;
 
  private:

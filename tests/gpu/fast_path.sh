@@ -125,7 +125,8 @@ spvcnn semantickitti-00/000000 spvcnn
 minkowski-unet semantickitti-00/000000 minkowski-unet
 minkowski-hypercross semantickitti-00/000000+t minkowski-unet --kernel hypercross --voxel-size 0.05,0.05,0.05,0.1
 MODELS
-  measure networks $((seconds + 30)) "$bench/varied_inputs_cuda_bench" networks --seconds "$seconds" --filter "$filter" "${options[@]}"
+  measure networks $((seconds + 30)) "$bench/varied_inputs_cuda_bench" networks --seconds "$seconds" \
+    --filter "$filter" "${options[@]}"
   rm -rf "$work/models"
   if ((${#missing[@]} > 0)); then
     fail

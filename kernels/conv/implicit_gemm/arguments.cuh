@@ -110,7 +110,7 @@ __device__ inline void CopyRowVectorAsync(uint32_t to, const char* in, int32_t r
       : "memory");
 }
 
-// Copies the first `bytes` of such a vector alone, and makes the others zeros.
+// Copies the first `bytes` of such a vector alone, and makes the others zeros; of row -1 zeros, whatever `bytes` is.
 __device__ inline void CopyRowPartAsync(uint32_t to, const char* in, int32_t row, int32_t pitch_bytes, int32_t bytes) {
   CopyAsync16(to, in + int64_t{row} * pitch_bytes, row < 0 ? 0 : bytes);
 }

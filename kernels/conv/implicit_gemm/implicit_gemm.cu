@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <vector>
@@ -23,8 +24,8 @@ int ComputeCapabilityMajor() { return Attribute(cudaDevAttrComputeCapabilityMajo
 
 bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
 
-// The largest of the blocks, which get smaller, that leaves three items for two multiprocessors; else the smallest.
-// Sums are made in the same order by all of them.
+// Returns the largest block, of a list from large to small, that leaves three items for two multiprocessors; else the
+// last. All of them add in the same order.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
   const int64_t wanted = (int64_t{3} * Attribute(cudaDevAttrMultiProcessorCount) + 1) / 2;
   for (const ConvBlock& block : blocks) {
@@ -34,10 +35,10 @@ ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_
   return *(blocks.end() - 1);
 }
 
-// It splits no sums, so that a row's are made alike whatever the batch.
+// Returns a block that splits no sums, so that a row's bytes are the same whatever the batch.
 ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   const int32_t out_channels = params.operands.out.channels;
-  const int64_t num_rows = params.tiles.out_capacity;
+  const int64_t num_rows = std::min(params.tiles.out_capacity, params.operands.out.capacity);
   if (!HasWarpGroups(params.operands.in.dtype)) return WarpBlocks(out_channels).front();
   constexpr auto kBlock = [](int32_t rows, int32_t columns) {
     return ConvBlock{.rows = rows, .columns = columns, .split_k = 1};

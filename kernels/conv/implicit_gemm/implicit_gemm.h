@@ -48,7 +48,9 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels);
 // Follows from the block, the capacity and the output's channels alone.
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
-// cudaErrorInvalidValue for a block that the GPU has not, or where it has none.
+// On Hopper it begins before the kernel in front of it on the stream has ended. That kernel may write features,
+// residuals, outputs and the tiles form's counters, but neither the form's other members nor the weights; MakeTiles
+// sees to that. cudaErrorInvalidValue for a block that the GPU has not, or where it has none.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -37,7 +37,7 @@ class StageScheduler {
         if (round == 1) WaitForEarlierKernels();  // they have the same counters
         item = num_blocks + Take();
       } else {
-        // Items get lighter: those that have the heavier ones of one round have the lighter ones of the next.
+        // By weight items get lighter: a block that has a heavy one in one round has a light one in the next.
         const auto block = static_cast<int32_t>(blockIdx.x);
         item = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
       }

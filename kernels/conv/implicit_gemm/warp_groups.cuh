@@ -16,8 +16,9 @@
 //     registers.
 // Notes, copies and weights run ahead of the products, into the next item too.
 //
-// A launch begins before the kernel in front of it has ended. Masks, numbers of rows and weights are read at once: no
-// kernel of this kind writes them. Who reads features, stores sums or takes items waits for earlier kernels first.
+// A launch begins before the kernel in front of it has ended. The tiles form but its counters, and the weights, are
+// read at once: the kernel in front must not write them (implicit_gemm.h). A role that reads features, stores sums or
+// takes items waits for earlier kernels first.
 //
 // With split K warps leave their halves of a tile's sums in memory, and the one that is done last adds them up
 // (split_sums.cuh).

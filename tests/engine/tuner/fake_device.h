@@ -21,7 +21,7 @@ class FakeDevice {
  public:
   explicit FakeDevice(const Program& program) : program_(program) {}
 
-  // Sets what a test plants, in microseconds.
+  // A test plants these; times are in microseconds.
   std::function<double(size_t conv, const ConvPlan& plan, int64_t voxels)> conv_us = [](size_t, const ConvPlan&,
                                                                                         int64_t) { return 100; };
   std::function<double(const NetworkPlan& plans)> geometry_us = [](const NetworkPlan&) { return 50; };
