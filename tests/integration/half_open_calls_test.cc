@@ -124,6 +124,9 @@ TEST_F(HalfOpenCallsTest, BytesThatAreNoMessageAreRefused) {
     RawCall call(*client_, method);
     ASSERT_TRUE(call.Send(std::string("\x0a\x7f no")));
     ExpectEnd(call, StatusCode::INVALID_ARGUMENT, "MALFORMED_MESSAGE");
+    if (method == kInfer) {
+      EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="MALFORMED_MESSAGE"})"), 1);
+    }
   }
   EXPECT_EQ(MetricOf(R"(voxserve_requests_total{code="INVALID_ARGUMENT",model="_unknown",version="_unknown"})"), 1);
   ExpectServerLives();
@@ -142,6 +145,7 @@ TEST_F(HalfOpenCallsTest, AMalformedFrameEndsNothingButItself) {
   ASSERT_TRUE(call.Read(&second));
   EXPECT_EQ(first.result().status().code(), static_cast<int>(StatusCode::INVALID_ARGUMENT));
   EXPECT_THAT(first.result().status().message(), HasSubstr("truncated"));
+  EXPECT_EQ(MetricOf(R"(voxserve_calls_ended_early_total{reason="MALFORMED_MESSAGE"})"), 1);
   EXPECT_EQ(second.result().frame_id(), 8u);
   EXPECT_FALSE(second.result().has_status()) << second.result().status().message();
   call.CloseSends();
