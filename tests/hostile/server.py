@@ -112,6 +112,11 @@ class Server:
             return int(found[1]) << 10 if found else 0
         return 0
 
+    def cpu_seconds(self) -> float:
+        """Of all threads, in user and kernel mode, since the start."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     # ---- the end
 
     def terminate(self, limit: float = 60) -> tuple[float, int | None]:

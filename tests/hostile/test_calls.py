@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 
@@ -73,7 +74,8 @@ def test_05_unread_answers(serve, attack, figure):
     time.sleep(1)
     client.ask(5)
     seconds, status = server.terminate(60)
-    figure(others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **unread.counts())
+    figure(others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **(counts := unread.counts()))
+    assert counts["most_unread"] > 0
     assert not client.failures, client.failures[:3]
     assert seconds < 10
     assert status == 0
@@ -135,8 +137,19 @@ def test_17_rapid_reset(serve, attack, figure):
     with OrdinaryClient(server.address, per_minute=120, timeout=5) as client:
         counts = reset.counts()
     grown = server.peak_rss() - before
+    start, used = time.monotonic(), server.cpu_seconds()
+    time.sleep(3)
+    used = server.cpu_seconds() - used
+    wall = time.monotonic() - start
     seconds, status = server.terminate(30)
-    figure(grown=mebibytes(grown), others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **counts)
+    figure(
+        grown=mebibytes(grown),
+        others=client.figures(),
+        cpu_afterwards=f"{used:.2f} s in {wall:.1f} s",
+        end=f"{seconds:.1f} s, exit {status}",
+        **counts,
+    )
+    assert used < wall * len(os.sched_getaffinity(0)) / 2
     assert grown < 512 * MEBIBYTE
     assert not client.failures, client.failures[:3]
     assert counts["closed_by_server"] >= 2
