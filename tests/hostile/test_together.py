@@ -22,6 +22,17 @@ ATTACKS = {
     "10 calls in flight": ("calls_in_flight", {"number": 64, "num_points": 8000}),
     "17 rapid reset": ("rapid_reset", {}),
 }
+# An attack did something where the sum of these is above zero.
+MAIN_COUNTS = {
+    "silent_connections": ["opened"],
+    "headers_without_body": ["begun"],
+    "empty_fields": ["refused"],
+    "endless_http": ["sent_mib"],
+    "unread_answers": ["begun"],
+    "silent_streams": ["opened"],
+    "calls_in_flight": ["answered", "refused"],
+    "rapid_reset": ["begun"],
+}
 
 
 def test_attacks_together(serve, attack, figure):
@@ -48,8 +59,11 @@ def test_attacks_together(serve, attack, figure):
         health=health,
         end=f"{seconds:.1f} s, exit {status}",
     )
-    for title, one in zip(ATTACKS, running, strict=True):
-        figure(**{f"attack {title}:": one.stop()})
+    counts = {title: one.stop() for title, one in zip(ATTACKS, running, strict=True)}
+    for title, counted in counts.items():
+        figure(**{f"attack {title}:": counted})
+    for title, (name, _) in ATTACKS.items():
+        assert sum(counts[title][count] for count in MAIN_COUNTS[name]) > 0, title
     assert not client.failures, client.failures[:5]
     assert len(client.seconds) >= SECONDS * 100 / 60
     assert peak < LIMIT
