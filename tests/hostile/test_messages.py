@@ -97,6 +97,7 @@ def test_13_large_headers_as_sweeps(serve, figure):
         grown = server.rss() - before
         client = OrdinaryClient(server.address).ask(3)
     figure(endings=endings, grown=mebibytes(grown), others=client.figures())
+    assert endings == {"frame MALFORMED_MESSAGE": 6 * 64}
     assert grown < 512 * MEBIBYTE
     assert not client.failures
 
