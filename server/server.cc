@@ -140,6 +140,8 @@ absl::Status Server::StartGrpc() {
   options.bytes.max_client_bytes = options_.BudgetBytes() / 2 / kByteShares;  // what waits may take half
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kAnswer)] = options_.grpc_memory_bytes;
   options.bytes.max_bytes[static_cast<size_t>(ByteKind::kFrame)] = options_.max_queue_bytes;
+  // Half of what may wait: sweeps stay for as long as their streams, and must leave room to requests.
+  options.bytes.max_bytes[static_cast<size_t>(ByteKind::kSweep)] = options_.BudgetBytes() / 4;
   services_ = std::make_unique<Services>(options, engine_.get(), metrics_.get());
 
   grpc::ResourceQuota quota("voxserve");

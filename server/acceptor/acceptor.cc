@@ -148,18 +148,6 @@ bool Acceptor::Close(const std::string& peer, std::string_view reason) {
   return is_closed;
 }
 
-int64_t Acceptor::CloseAll(std::string_view reason) {
-  std::vector<std::string> peers;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (auto& [id, connection] : connections_) {
-      if (End(connection)) peers.push_back(connection.peer);
-    }
-  }
-  for (const std::string& peer : peers) Report(peer, reason);
-  return static_cast<int64_t>(peers.size());
-}
-
 // The thread sees EPOLLHUP then and removes it. False where it was closed before.
 bool Acceptor::End(Connection& connection) {
   if (std::exchange(connection.is_closing, true)) return false;

@@ -113,8 +113,6 @@ class Acceptor {
   // Ends the peer's connection at once: its calls are cancelled, and what the client has not read is dropped.
   // peer: from grpc::ServerContext::peer(). False where it has no open connection, or Close has ended it before.
   bool Close(const std::string& peer, std::string_view reason);
-  // Ends every connection. Returns how many.
-  int64_t CloseAll(std::string_view reason);
 
   // Connections that neither gRPC nor the client has ended, those that wait for first bytes included.
   int64_t open_connections() const;

@@ -41,11 +41,18 @@ class Attack:
             ["nice", "-n", "15", sys.executable, str(_PROGRAM), name, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            bufsize=0,  # else what comes behind the first line would be lost to communicate()
         )
         stands = time.monotonic() + start_seconds
         while time.monotonic() < stands and self._process.poll() is None:
             if select.select([self._process.stdout], [], [], 0.1)[0]:
                 break
+        if select.select([self._process.stdout], [], [], 0)[0]:
+            first = self._process.stdout.readline()
+            if first != b"started\n":
+                self._process.kill()
+                errors = self._process.communicate()[1].decode()
+                raise AssertionError(f"{name} did not begin: {first!r} {errors[-4000:]}")
 
     def __enter__(self) -> Attack:
         return self

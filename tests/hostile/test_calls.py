@@ -103,6 +103,7 @@ def test_06_silent_streams(serve, attack, figure):
     assert vehicle == "3 frames"
     assert closed.reason == "STREAM_IDLE"
     assert closed_after < SILENCE_SECONDS
+    assert counts["opened"] > 0
     assert counts["left"] == 0
 
 
@@ -123,9 +124,10 @@ def test_10_calls_in_flight(serve, attack, figure):
     server = serve()
     greedy = attack("calls_in_flight", server, 40, num_points=110_000)
     client = OrdinaryClient(server.address, timeout=15, num_points=500).ask(20)
-    figure(others=client.figures())
+    counts = greedy.stop()
+    figure(others=client.figures(), **counts)
     assert not client.failures, client.failures[:3]
-    del greedy
+    assert counts["answered"] + counts["refused"] > 0
 
 
 def test_17_rapid_reset(serve, attack, figure):

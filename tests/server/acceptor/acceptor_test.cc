@@ -317,13 +317,6 @@ TEST_F(AcceptorTest, CloseEndsTheConnectionOfThePeerAlone) {
   EXPECT_TRUE(silent.IsEndedWithin());
   EXPECT_FALSE(second.IsEndedWithin(absl::Milliseconds(50)));
   EXPECT_EQ(watcher_.closed(connection_reason::kUnfinishedCalls), 2);
-
-  const RawClient third = Established();
-  EXPECT_TRUE(watcher_.AwaitOpen(2));
-  EXPECT_EQ(acceptor_->CloseAll("DRAINING"), 2);
-  EXPECT_TRUE(second.IsEndedWithin());
-  EXPECT_TRUE(watcher_.AwaitOpen(0));
-  EXPECT_EQ(acceptor_->CloseAll("DRAINING"), 0);
 }
 
 TEST_F(AcceptorTest, StopKeepsWhatGrpcHas) {
