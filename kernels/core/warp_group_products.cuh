@@ -4,11 +4,11 @@
 // factors lie in shared memory. They exist for sm_90a alone; whoever calls them guards his code by
 // VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Included by .cu files alone.
 //
-// A product is D [64, n] += A [64, 16] B [16, n] with float32 sums. A and B^T lie as rows of 64 values (128 bytes) or
-// of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^ (row % 8): the
-// 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
-// Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
-// (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
+// A product is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. A and B^T lie as rows of 64 values
+// (128 bytes) or of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^
+// (row % 8): the 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle. Lane 4 g + t of warp w holds in d[4 j
+// .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2
+// t + 1).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -37,8 +37,8 @@ __device__ uint64_t SwizzledMatrix(uint32_t address) {
 
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
-// Makes copies to shared memory, ordinary and asynchronous ones, visible to products: to those of threads that meet this
-// one at a barrier, where it wrote; to its own, where it has met the writers at one.
+// Makes copies to shared memory, ordinary and asynchronous ones, visible to products: to those of threads that meet
+// this one at a barrier, where it wrote; to its own, where it has met the writers at one.
 __device__ inline void PublishToProducts() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 // Before the first product of a series: registers are as the thread left them.
@@ -78,37 +78,45 @@ __device__ void SetRegisters() {
 #define VOXSERVE_NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // clang-format on
 
-// Defines the product of so many columns: the names of its sums, those of a and b, and the sums as operands.
-#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, ...)                                                 \
-  template <typename T>                                                                                              \
-  __device__ void MultiplyAddGroup(float(&d)[(columns) / 2], uint64_t a, uint64_t b) {                               \
-    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                                    \
-    if constexpr (std::is_same_v<T, __half>) {                                                                       \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, " a_name ", " b_name   \
-                   ", 1, 1, 1, 0, 0;\n"                                                                              \
-                   : __VA_ARGS__                                                                                     \
-                   : "l"(a), "l"(b));                                                                                \
-    } else {                                                                                                         \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" names "}, " a_name ", " b_name \
-                   ", 1, 1, 1, 0, 0;\n"                                                                              \
-                   : __VA_ARGS__                                                                                     \
-                   : "l"(a), "l"(b));                                                                                \
-    }                                                                                                                \
+// Defines the product of so many columns: the names of its sums, those of a, b and adds, and the sums as operands. D is
+// the product alone, and what the registers held does not count, where `adds` is 0.
+#define VOXSERVE_PRODUCT(columns, type, names, a_name, b_name, adds_name)                                   \
+  "{\n"                                                                                                     \
+  ".reg .pred adds;\n"                                                                                      \
+  "setp.ne.b32 adds, " adds_name                                                                            \
+  ", 0;\n"                                                                                                  \
+  "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" names "}, " a_name ", " b_name \
+  ", adds, 1, 1, 0, 0;\n"                                                                                   \
+  "}\n"
+#define VOXSERVE_DEFINE_PRODUCT(columns, names, a_name, b_name, adds_name, ...)                          \
+  template <typename T>                                                                                  \
+  __device__ void MultiplyAddGroup(float(&d)[(columns) / 2], uint64_t a, uint64_t b, int32_t adds = 1) { \
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);                        \
+    if constexpr (std::is_same_v<T, __half>) {                                                           \
+      asm volatile(VOXSERVE_PRODUCT(columns, "f16", names, a_name, b_name, adds_name)                    \
+                   : __VA_ARGS__                                                                         \
+                   : "l"(a), "l"(b), "r"(adds));                                                         \
+    } else {                                                                                             \
+      asm volatile(VOXSERVE_PRODUCT(columns, "bf16", names, a_name, b_name, adds_name)                   \
+                   : __VA_ARGS__                                                                         \
+                   : "l"(a), "l"(b), "r"(adds));                                                         \
+    }                                                                                                    \
   }
 
-VOXSERVE_DEFINE_PRODUCT(32, VOXSERVE_NAMES_0, "%16", "%17", VOXSERVE_SUMS_16(0))
-VOXSERVE_DEFINE_PRODUCT(64, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16, "%32", "%33", VOXSERVE_SUMS_32(0))
-VOXSERVE_DEFINE_PRODUCT(96, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32, "%48", "%49",
+VOXSERVE_DEFINE_PRODUCT(32, VOXSERVE_NAMES_0, "%16", "%17", "%18", VOXSERVE_SUMS_16(0))
+VOXSERVE_DEFINE_PRODUCT(64, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16, "%32", "%33", "%34", VOXSERVE_SUMS_32(0))
+VOXSERVE_DEFINE_PRODUCT(96, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32, "%48", "%49", "%50",
                         VOXSERVE_SUMS_32(0), VOXSERVE_SUMS_16(32))
 VOXSERVE_DEFINE_PRODUCT(128, VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48,
-                        "%64", "%65", VOXSERVE_SUMS_64(0))
+                        "%64", "%65", "%66", VOXSERVE_SUMS_64(0))
 VOXSERVE_DEFINE_PRODUCT(256,
                         VOXSERVE_NAMES_0 ", " VOXSERVE_NAMES_16 ", " VOXSERVE_NAMES_32 ", " VOXSERVE_NAMES_48
                                          ", " VOXSERVE_NAMES_64 ", " VOXSERVE_NAMES_80 ", " VOXSERVE_NAMES_96
                                          ", " VOXSERVE_NAMES_112,
-                        "%128", "%129", VOXSERVE_SUMS_64(0), VOXSERVE_SUMS_64(64))
+                        "%128", "%129", "%130", VOXSERVE_SUMS_64(0), VOXSERVE_SUMS_64(64))
 
 #undef VOXSERVE_DEFINE_PRODUCT
+#undef VOXSERVE_PRODUCT
 #undef VOXSERVE_SUMS_8
 #undef VOXSERVE_SUMS_16
 #undef VOXSERVE_SUMS_32

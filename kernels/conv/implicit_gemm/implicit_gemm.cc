@@ -18,7 +18,7 @@ std::vector<float> PackImplicitGemmWeights(int32_t num_offsets, int32_t in_chann
       const float* const row = weights + (int64_t{k} * in_channels + channel) * out_channels;
       for (int32_t column = 0; column < out_channels; ++column) {
         const int64_t place =
-            SwizzledSliceVector(column, value / vector_values) * vector_values + value % vector_values;
+            SwizzledSliceVector(PackedColumn(column), value / vector_values) * vector_values + value % vector_values;
         packed[static_cast<size_t>(slice * padded_out * axis.slice_values + place)] = row[column];
       }
     }

@@ -2,7 +2,7 @@
 
 // How an implicit GEMM (implicit_gemm.h) cuts the axis that is summed over into slices of 64 bytes, and where it keeps
 // a slice's vectors of 16 bytes. Weights are packed as shared memory holds them: slice by slice [padded out channels,
-// 64 bytes].
+// 64 bytes], the output channels in the order of PackedColumn.
 
 #include <cstdint>
 
@@ -17,6 +17,14 @@ inline constexpr int32_t kOutChannelPadding = 32;
 
 constexpr int32_t PaddedOutChannels(int32_t channels) {
   return (channels + kOutChannelPadding - 1) / kOutChannelPadding * kOutChannelPadding;
+}
+
+// The place of an output channel among the columns of a product. Of every 32 columns, lane 4 g + t of a product's warp
+// holds 8 j + 2 t and the next, for j from 0 to 3 (tensor_cores.cuh): there lie channels 8 t to 8 t + 7, so that a
+// thread stores neighbours.
+constexpr int32_t PackedColumn(int32_t channel) {
+  const int32_t t = channel / 8 % 4, j = channel / 2 % 4;
+  return channel / 32 * 32 + 8 * j + 2 * t + channel % 2;
 }
 
 // Where 16-byte vector `vector` of row `row` lies in a slice, in vectors: the 64-byte swizzle, so that 8 rows' vectors

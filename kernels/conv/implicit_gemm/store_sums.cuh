@@ -2,6 +2,7 @@
 
 // How the kernels of kernels/conv/implicit_gemm/implicit_gemm.h store their sums. Included by .cu files alone.
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/arguments.cuh"
@@ -23,29 +24,6 @@ __device__ __noinline__ void StoreSumsOneByOne(const ImplicitGemmArguments<T>& a
   }
 }
 
-// Transposes the pairs of four threads, each with four: thread t gets pair t of each.
-__device__ inline void TransposePairs(float (&values)[8], int32_t t) {
-#pragma unroll
-  for (int distance = 1; distance <= 2; distance *= 2) {
-    const bool is_upper = (t & distance) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & distance) != 0) continue;
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& low = values[2 * i + e];
-        float& high = values[2 * (i + distance) + e];
-        const float got = __shfl_xor_sync(~0u, is_upper ? low : high, distance);
-        if (is_upper) {
-          low = got;
-        } else {
-          high = got;
-        }
-      }
-    }
-  }
-}
-
 // Output rows of a thread, whose sums of products lie in rows g and g + 8 of a warp's 16 (tensor_cores.cuh), g = lane /
 // 4; -1: none.
 struct WarpRows {
@@ -59,10 +37,9 @@ __device__ WarpRows WarpRowsOf(const ImplicitGemmArguments<T>& arguments, int64_
   return {{OutRowOf(arguments, place, num_out), OutRowOf(arguments, place + 8, num_out)}};
 }
 
-// Stores a warp's sums of 16 rows and 2 * kSums columns. A thread holds two neighbouring columns of every eight of two
-// rows, as products leave them: four for each eight columns. Four threads of a row exchange theirs, so that each stores
-// eight neighbouring columns. Load comes first: it asks for the residuals, which arrive while the caller does something
-// else.
+// Stores a warp's sums of 16 rows and 2 * kSums columns. Of every 32 columns a thread holds two of each eight, of two
+// rows, as products leave them; the weights are packed so that these are eight neighbouring output channels
+// (PackedColumn). Load comes first: it asks for the residuals, which arrive while the caller does something else.
 template <typename T, int kSums>
 class WarpSumsStore {
  public:
@@ -83,6 +60,63 @@ class WarpSumsStore {
 
   __device__ void Store(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
                         int32_t first_column) const {
+    if (!AreAllPlain(arguments, first_column)) {
+      StoreAny(arguments, sums, rows, first_column);
+    } else if (arguments.epilogue.residual != nullptr) {
+      StorePlain<true>(arguments, sums, rows, first_column);
+    } else {
+      StorePlain<false>(arguments, sums, rows, first_column);
+    }
+  }
+
+ private:
+  static constexpr int kCount = 8;
+  static constexpr int kVectors = kSums / 16;
+  static_assert(kSums % 16 == 0, "32 columns at a time");
+
+  // True for the whole warp where all vectors are stored whole and the activation is none or ReLU.
+  __device__ static bool AreAllPlain(const ImplicitGemmArguments<T>& arguments, int32_t first_column) {
+    const ActivationFunction function = arguments.epilogue.activation.function;
+    return IsWide(arguments, first_column + 2 * kSums - kCount) &&
+           (function == ActivationFunction::kNone || function == ActivationFunction::kRelu);
+  }
+
+  // The larger of two; NaN where one is.
+  __device__ static float Larger(float a, float b) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+  }
+
+  // Without branches, since a warp that stores waits for each of its instructions.
+  template <bool kHasResidual>
+  __device__ void StorePlain(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums],
+                             const WarpRows& rows, int32_t first_column) const {
+    const float least = arguments.epilogue.activation.function == ActivationFunction::kRelu ? 0.0f : -INFINITY;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      T* const to = static_cast<T*>(arguments.out) + rows.rows[half] * arguments.out_pitch + ColumnOf(first_column, 0);
+#pragma unroll
+      for (int j = 0; j < kVectors; ++j) {
+        Pack<float, kCount> bias = {};
+        if (arguments.epilogue.bias != nullptr) {
+          bias = arguments.epilogue.template LoadBias<kCount>(ColumnOf(first_column, j));
+        }
+        const auto& residual = reinterpret_cast<const Pack<T, kCount>&>(residuals_[j][half]);
+        Pack<T, kCount> result;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          float value = sums[(j * 4 + i / 2) * 4 + half * 2 + i % 2] + bias.values[i];
+          if constexpr (kHasResidual) value += ToFloat(residual.values[i]);
+          result.values[i] = FromFloat<T>(Larger(value, least));
+        }
+        if (rows.rows[half] >= 0) *reinterpret_cast<Pack<T, kCount>*>(to + j * 32) = result;
+      }
+    }
+  }
+
+  __device__ void StoreAny(const ImplicitGemmArguments<T>& arguments, const float (&sums)[kSums], const WarpRows& rows,
+                           int32_t first_column) const {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int32_t column = ColumnOf(first_column, j);
@@ -97,7 +131,6 @@ class WarpSumsStore {
           values[2 * i] = sums[(j * 4 + i) * 4 + half * 2];
           values[2 * i + 1] = sums[(j * 4 + i) * 4 + half * 2 + 1];
         }
-        TransposePairs(values, InRow());
         const int32_t row = rows.rows[half];
         if (row < 0 || column >= arguments.out_channels) continue;
         if (is_wide) {
@@ -112,11 +145,6 @@ class WarpSumsStore {
       }
     }
   }
-
- private:
-  static constexpr int kCount = 8;
-  static constexpr int kVectors = kSums / 16;
-  static_assert(kSums % 16 == 0, "32 columns at a time");
 
   __device__ static int32_t InRow() { return static_cast<int32_t>(threadIdx.x) % 4; }
   __device__ static int32_t ColumnOf(int32_t first_column, int vector) {

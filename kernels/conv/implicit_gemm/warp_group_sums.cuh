@@ -23,70 +23,41 @@ class SumMaker {
         ring_(ring),
         num_out_(static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out))) {}
 
+  // A loop over items around one over an item's stages: were it one loop, the compiler would see sums that either go on
+  // or are stored where it begins again, and wait there for all products.
   __device__ void Run() {
     WaitForEarlierKernels();  // they make the residual, and may still read what the output overwrites
-    // One value for a warp, as the compiler sees: else it would let products wait for each other.
-    const auto of_warp = [](auto value) { return __shfl_sync(~0u, value, 0); };
-    const int32_t group = of_warp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);
-    const bool arrives = threadIdx.x % 32 == 0;
-    float sums[kInstructions][kInstructionColumns / 2] = {};
-    RingPlace<Shape::kStages> place, held;
-    RingPlace<Shape::kNotes> note_place, held_note;
-    bool holds = false;  // a stage whose products may go on
-    const auto release = [&](RingPlace<Shape::kStages> stage, RingPlace<Shape::kNotes> note) {
-      if (arrives) {
-        ArriveAtBarrier(ring_.empty + stage.slot * 8);
-        ArriveAtBarrier(ring_.freed + note.slot * 8);
-      }
-    };
-    for (;; place.Advance(), note_place.Advance()) {
-      WaitForBarrier(ring_.ready + place.slot * 8, place.parity);
-      const StageNote& note = ring_.notes[note_place.slot];
-      const uint32_t flags = of_warp(note.flags);
+    const int32_t group = OfWarp(static_cast<int32_t>(threadIdx.x) / kGroupThreads);
+    Sums sums = {};
+    for (;; Advance()) {
+      uint32_t flags = FlagsOfStage();
       if ((flags & kNoStage) != 0) break;
-      const uint32_t stage = ring_.stages + place.slot * Shape::kStageBytes;
-      // One series of products in each case: a series must not be begun under a condition.
-      const uint32_t has = flags >> (kSlicesAStage * group) & 3;
-      if (has == 3) {
-        BeginProducts();
-        MultiplySlice(stage, 0, group, sums);
-        MultiplySlice(stage, 1, group, sums);
-        CommitProducts();
-      } else if (has != 0) {
-        BeginProducts();
-        MultiplySlice(stage, has == 1 ? 0 : 1, group, sums);
-        CommitProducts();
+      int32_t adds = 0;  // 0: the next products are the item's first
+      for (;;) {
+        MultiplyStage(flags, group, adds, sums);
+        if ((flags & kLastStage) != 0) break;
+        WaitForProducts<1>();
+        ReleaseHeld();
+        held_ = place_;
+        held_note_ = note_place_;
+        holds_ = true;
+        Advance();
+        flags = FlagsOfStage();
       }
-      if ((flags & kLastStage) == 0) {
-        if (has != 0) {
-          WaitForProducts<1>();
-        } else {
-          WaitForProducts<0>();
-        }
-        if (holds) release(held, held_note);
-        holds = true;
-        held = place;
-        held_note = note_place;
-        continue;
-      }
+      const StageNote& note = ring_.notes[note_place_.slot];
       const int32_t row_tile = note.row_tile, column = note.column;
       [[maybe_unused]] const int32_t half = note.half;
-      const WarpRows rows = RowsOf(place.slot, row_tile, group);
+      const WarpRows rows = RowsOf(place_.slot, row_tile, group);
       StorePart store;
       if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // they arrive while the products go on
       WaitForProducts<0>();
-#pragma unroll
-      for (auto& of_instruction : sums) {
-#pragma unroll
-        for (float& sum : of_instruction) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
-      }
-      if (holds) release(held, held_note);
-      release(place, note_place);
-      holds = false;
+      ReleaseHeld();
+      Release(place_, note_place_);
+      if (adds == 0) sums = {};
       if constexpr (Shape::kSplitK > 1) {
         const SplitSums<T, Shape::kColumns> split(arguments_, row_tile * Shape::kWarpGroups + group, column);
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums[i], i * kInstructionColumns / 2);
+        for (int i = 0; i < kInstructions; ++i) split.Leave(half, sums.of[i], i * kInstructionColumns / 2);
         split.StoreWhole(rows);
       } else {
 #pragma unroll
@@ -95,11 +66,6 @@ class SumMaker {
           if constexpr (!kLoadsEarly) store.Load(arguments_, rows, first_column);
           store.Store(arguments_, PartOf(sums, part), rows, first_column);
         }
-      }
-#pragma unroll
-      for (auto& of_instruction : sums) {
-#pragma unroll
-        for (float& sum : of_instruction) sum = 0;
       }
     }
   }
@@ -116,8 +82,59 @@ class SumMaker {
   using StorePart = WarpSumsStore<T, kPartColumns / 2>;
   static_assert(kInstructionColumns % kPartColumns == 0);
 
-  __device__ static void MultiplySlice(uint32_t stage, int32_t slice, int32_t group,
-                                       float (&sums)[kInstructions][kInstructionColumns / 2]) {
+  struct Sums {
+    float of[kInstructions][kInstructionColumns / 2];
+  };
+
+  // One value for a warp, as the compiler sees: else it would let products wait for each other.
+  template <typename Value>
+  __device__ static Value OfWarp(Value value) {
+    return __shfl_sync(~0u, value, 0);
+  }
+
+  // Waits for the stage.
+  __device__ uint32_t FlagsOfStage() const {
+    WaitForBarrier(ring_.ready + place_.slot * 8, place_.parity);
+    return OfWarp(ring_.notes[note_place_.slot].flags);
+  }
+
+  __device__ void Advance() {
+    place_.Advance();
+    note_place_.Advance();
+  }
+
+  __device__ void Release(RingPlace<Shape::kStages> stage, RingPlace<Shape::kNotes> note) const {
+    if (threadIdx.x % 32 != 0) return;
+    ArriveAtBarrier(ring_.empty + stage.slot * 8);
+    ArriveAtBarrier(ring_.freed + note.slot * 8);
+  }
+
+  __device__ void ReleaseHeld() {
+    if (holds_) Release(held_, held_note_);
+    holds_ = false;
+  }
+
+  // Begins with the stage's products, one series in each case: a series must not be begun under a condition.
+  __device__ void MultiplyStage(uint32_t flags, int32_t group, int32_t& adds, Sums& sums) const {
+    const uint32_t stage = ring_.stages + place_.slot * Shape::kStageBytes;
+    const uint32_t has = flags >> (kSlicesAStage * group) & 3;
+    if (has == 3) {
+      BeginProducts();
+      MultiplySlice(stage, 0, group, adds, sums);
+      MultiplySlice(stage, 1, group, 1, sums);
+      CommitProducts();
+      adds = 1;
+    } else if (has != 0) {
+      BeginProducts();
+      MultiplySlice(stage, has == 1 ? 0 : 1, group, adds, sums);
+      CommitProducts();
+      adds = 1;
+    } else {
+      CommitProducts();  // an empty series, for WaitForProducts to count
+    }
+  }
+
+  __device__ static void MultiplySlice(uint32_t stage, int32_t slice, int32_t group, int32_t adds, Sums& sums) {
     const uint64_t a = SwizzledMatrix<kSliceBytes>(stage + slice * Shape::kInputBytes + group * 64 * kSliceBytes);
     const uint64_t b =
         SwizzledMatrix<kSliceBytes>(stage + kSlicesAStage * Shape::kInputBytes + slice * Shape::kWeightBytes);
@@ -127,16 +144,16 @@ class SumMaker {
     for (int step = 0; step < 2; ++step) {
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) {
-        MultiplyAddGroup<T>(sums[i], a + step * kStepAddress, b + i * kNextColumns + step * kStepAddress);
+        MultiplyAddGroup<T>(sums.of[i], a + step * kStepAddress, b + i * kNextColumns + step * kStepAddress,
+                            step == 0 ? adds : 1);
       }
     }
   }
 
-  __device__ static const float (&PartOf(const float (&sums)[kInstructions][kInstructionColumns / 2],
-                                         int part))[kPartColumns / 2] {
+  __device__ static const float (&PartOf(const Sums& sums, int part))[kPartColumns / 2] {
     constexpr int kPartsAnInstruction = kInstructionColumns / kPartColumns;
     return *reinterpret_cast<const float(*)[kPartColumns / 2]>(
-        &sums[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
+        &sums.of[part / kPartsAnInstruction][part % kPartsAnInstruction * (kPartColumns / 2)]);
   }
 
   // The output rows whose sums the thread holds.
@@ -159,6 +176,12 @@ class SumMaker {
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
+  RingPlace<Shape::kStages> place_;
+  RingPlace<Shape::kNotes> note_place_;
+  // The stage before, while its products may go on.
+  RingPlace<Shape::kStages> held_;
+  RingPlace<Shape::kNotes> held_note_;
+  bool holds_ = false;
 };
 
 #endif

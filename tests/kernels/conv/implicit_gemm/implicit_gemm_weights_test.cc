@@ -45,7 +45,10 @@ TEST_P(PackImplicitGemmWeightsTest, EveryWeightHasItsPlaceAndTheRestIsZero) {
         ASSERT_EQ(packed.size(), expected.size());
         for (int64_t i = 0; i < num_weights; ++i) {
           const int64_t k = i / out_channels / in_channels, channel = i / out_channels % in_channels;
-          const int64_t column = i % out_channels;
+          // Of 32 channels, eight neighbours are pairs of which each lies eight columns behind the one before.
+          const int64_t channel_out = i % out_channels;
+          const int64_t column =
+              channel_out / 32 * 32 + channel_out % 8 / 2 * 8 + channel_out % 32 / 8 * 2 + channel_out % 2;
           const int64_t slice = k / sharing * slices_an_offset + channel / slice_values;
           const int64_t value = k % sharing * (slice_values / sharing) + channel % slice_values;
           // The vectors of 16 bytes change places every second row.
@@ -70,14 +73,21 @@ TEST(PackedImplicitGemmWeightsTest, PlacesOfSomeWeights) {
   const auto place_of = [](const std::vector<float>& packed, float weight) {
     return std::find(packed.begin(), packed.end(), weight) - packed.begin();
   };
-  // Two offsets of one channel, three columns: one slice, offset 1 in its second vector. Rows 2 and 3 swap vectors.
-  const std::vector<float> narrow = PackImplicitGemmWeights(2, 1, 3, DType::kFloat16, Numbered(6).data());
+  // Two offsets of one channel, five columns: one slice, offset 1 in its second vector. Channels 2 to 4 have rows 8, 9
+  // and 16.
+  const std::vector<float> narrow = PackImplicitGemmWeights(2, 1, 5, DType::kFloat16, Numbered(10).data());
   ASSERT_EQ(narrow.size(), 32u * 32u);
-  EXPECT_EQ(place_of(narrow, 1), 0);           // offset 0, column 0
-  EXPECT_EQ(place_of(narrow, 2), 32);          // offset 0, column 1
-  EXPECT_EQ(place_of(narrow, 3), 2 * 32 + 8);  // offset 0, column 2
-  EXPECT_EQ(place_of(narrow, 4), 8);           // offset 1, column 0
-  EXPECT_EQ(place_of(narrow, 6), 2 * 32);      // offset 1, column 2
+  EXPECT_EQ(place_of(narrow, 1), 0);             // offset 0, channel 0
+  EXPECT_EQ(place_of(narrow, 2), 32);            // offset 0, channel 1
+  EXPECT_EQ(place_of(narrow, 3), 8 * 32);        // offset 0, channel 2
+  EXPECT_EQ(place_of(narrow, 4), 9 * 32);        // offset 0, channel 3
+  EXPECT_EQ(place_of(narrow, 5), 16 * 32);       // offset 0, channel 4
+  EXPECT_EQ(place_of(narrow, 6), 8);             // offset 1, channel 0
+  EXPECT_EQ(place_of(narrow, 10), 16 * 32 + 8);  // offset 1, channel 4
+  // Channel 8 has row 2, which swaps its vectors.
+  const std::vector<float> swapped = PackImplicitGemmWeights(2, 1, 9, DType::kFloat16, Numbered(18).data());
+  EXPECT_EQ(place_of(swapped, 9), 2 * 32 + 8);
+  EXPECT_EQ(place_of(swapped, 18), 2 * 32);
   // One offset of 33 channels and one column: the last channel has a slice of its own.
   const std::vector<float> wide = PackImplicitGemmWeights(1, 33, 1, DType::kBfloat16, Numbered(33).data());
   ASSERT_EQ(wide.size(), 2u * 32u * 32u);
