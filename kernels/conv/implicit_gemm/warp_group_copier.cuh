@@ -50,7 +50,7 @@ class RowCopier {
       WaitForBarrier(ring_.indexed + place.slot * 8, place.parity);
       const StageNote& note = ring_.notes[note_place.slot];
       const bool is_over = (note.flags & kNoStage) != 0;
-      const int32_t channel = (note.parts[slice_] >> kPartBits) * arguments_.axis.slice_values + channel_in_slice_;
+      const int32_t channel = note.channels[slice_] + channel_in_slice_;
       // 0 where there is no slice.
       const uint32_t has = channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
       int32_t rows[Shape::kWarpGroups][kRowsOfThread];  // -1: zeros
@@ -148,10 +148,14 @@ template <typename T, typename Shape>
 __device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
   // 16 threads copy those of a tile at one offset, 16 bytes each.
   constexpr int32_t kThreads = kTileIndexBytes / kSliceVectorBytes;
-  constexpr int32_t kUnits = kSlicesAStage * Shape::kWarpGroups;
+  constexpr int32_t kTilesAtOnce = Shape::kWarpGroups < 32 / kThreads ? Shape::kWarpGroups : 32 / kThreads;
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t lane_tile = lane / kThreads;
+  const bool has_several = arguments.axis.offsets_a_slice > 1;
   const int32_t num_offsets = arguments.tiles.num_offsets;
   const int32_t* const in_rows = arguments.tiles.in_rows;
+  const int32_t* const of_lane = in_rows + int64_t{lane_tile} * num_offsets * kMaskTileRows + lane % kThreads * 4;
+  const uint32_t to_lane = ring.indices + lane_tile * kTileBits * kTileIndexBytes + lane % kThreads * kSliceVectorBytes;
   int32_t groups_left = Shape::kCopyGroups;  // each has to see an end of its own
   RingPlace<Shape::kStages> place;
   for (RingPlace<Shape::kNotes> note_place; groups_left > 0; note_place.Advance(), place.Advance()) {
@@ -159,20 +163,21 @@ __device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Rin
     const StageNote& note = ring.notes[note_place.slot];
     if ((note.flags & kNoStage) != 0) --groups_left;
     WaitForBarrier(ring.full + place.slot * 8, place.parity ^ 1);  // nobody reads those of the round before
-    if (in_rows != nullptr) {
+    if (in_rows != nullptr && lane_tile < kTilesAtOnce) {
 #pragma unroll
-      for (int32_t first = 0; first < kUnits; first += 32 / kThreads) {
-        const int32_t unit = first + lane / kThreads, slice = unit / Shape::kWarpGroups;
-        const int32_t tile = unit - slice * Shape::kWarpGroups;
-        const uint32_t has = note.has[slice] >> (kTileBits * tile) & ((1u << kTileBits) - 1);
-        const int64_t offset =
-            int64_t{note.row_tile * Shape::kWarpGroups + tile} * num_offsets + (note.parts[slice] & (kPartFactor - 1));
-        const int32_t* const from = in_rows + offset * kMaskTileRows + lane % kThreads * 4;
-        const uint32_t to = ring.indices + place.slot * Shape::kIndexBytes + unit * kTileBits * kTileIndexBytes +
-                            lane % kThreads * kSliceVectorBytes;
+      for (int32_t slice = 0; slice < kSlicesAStage; ++slice) {
 #pragma unroll
-        for (int32_t bit = 0; bit < kTileBits; ++bit) {
-          if ((has >> bit & 1) != 0) CopyAsync16(to + bit * kTileIndexBytes, from + bit * kMaskTileRows, 16);
+        for (int32_t tile = 0; tile < Shape::kWarpGroups; tile += kTilesAtOnce) {
+          const uint32_t has = note.has[slice] >> (kTileBits * (tile + lane_tile)) & ((1u << kTileBits) - 1);
+          const int32_t* const from = of_lane + int64_t{note.index_tiles[slice] + tile * num_offsets} * kMaskTileRows;
+          const uint32_t to = to_lane + place.slot * Shape::kIndexBytes +
+                              (slice * Shape::kWarpGroups + tile) * kTileBits * kTileIndexBytes;
+          if ((has & 1) != 0) CopyAsync16(to, from, 16);
+          if (!has_several) continue;
+#pragma unroll
+          for (int32_t bit = 1; bit < kTileBits; ++bit) {
+            if ((has >> bit & 1) != 0) CopyAsync16(to + bit * kTileIndexBytes, from + bit * kMaskTileRows, 16);
+          }
         }
       }
     }
@@ -184,29 +189,26 @@ __device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Rin
 // one thread.
 template <typename T, typename Shape>
 __device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  const int32_t slice_bytes = arguments.padded_out_channels * kSliceBytes;
   RingPlace<Shape::kStages> place;
   for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
     WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
     const StageNote& note = ring.notes[note_place.slot];
     const uint32_t flags = note.flags;
     const int32_t column = note.column, row_tile = note.row_tile;
-    const int32_t parts[kSlicesAStage] = {note.parts[0], note.parts[1]};
+    const int32_t weights[kSlicesAStage] = {note.weights[0], note.weights[1]};
     const uint32_t bytes = min(Shape::kColumns, arguments.padded_out_channels - column) * kSliceBytes;
     const bool has_rows = (flags & kLastStage) != 0 && arguments.tiles.out_rows != nullptr;
     uint32_t expected = has_rows ? Shape::kOutRowBytes : 0;
 #pragma unroll
-    for (const int32_t part : parts) expected += part < 0 ? 0 : bytes;
+    for (const int32_t of_slice : weights) expected += of_slice < 0 ? 0 : bytes;
     const uint32_t full = ring.full + place.slot * 8;
     WaitForBarrier(ring.empty + place.slot * 8, place.parity ^ 1);
     ArriveExpecting(full, expected);
     if ((flags & kNoStage) != 0) return;
     uint32_t to = ring.stages + place.slot * Shape::kStageBytes + kSlicesAStage * Shape::kInputBytes;
 #pragma unroll
-    for (const int32_t part : parts) {
-      const int32_t number = arguments.axis.SliceOfPart(part & (kPartFactor - 1), part >> kPartBits);
-      const unsigned char* const from = arguments.weights + int64_t{number} * slice_bytes + column * kSliceBytes;
-      if (part >= 0) CopyBulk(to, from, bytes, full);
+    for (const int32_t of_slice : weights) {
+      if (of_slice >= 0) CopyBulk(to, arguments.weights + int64_t{of_slice} * kSliceVectorBytes, bytes, full);
       to += Shape::kWeightBytes;
     }
     if (!has_rows) continue;

@@ -43,14 +43,16 @@ struct WarpGroupShape {
   static constexpr int kProductRegisters = (kLeftRegisters > 240 ? 240 : kLeftRegisters) / 8 * 8;
   static_assert(kStageBytes % 1024 == 0 && kOutRowBytes % 16 == 0);
   static_assert(kSplitK <= 2, "there are two halves");
-  static constexpr int kStaticBytes = 4096;  // barriers and notes, at most
+  static constexpr int kStaticBytes = 5120;  // barriers and notes, at most
   static_assert((kSharedBytes + kStaticBytes + 1024) * kBlocks <= 228 * 1024, "more shared memory than an SM has");
 };
 
-// A note of what a stage holds.
+// A note of what a stage holds, so that the roles that read it one stage after the other need not compute much.
 struct alignas(16) StageNote {
-  int32_t parts[kSlicesAStage];  // of each slice: offset + kPartFactor * part; -1: there is no slice
-  uint32_t has[kSlicesAStage];   // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
+  int32_t channels[kSlicesAStage];     // of each slice the first in a row
+  uint32_t has[kSlicesAStage];         // bit kTileBits * t + j: tile t has the slice's offset j; 0: there is no slice
+  int32_t index_tiles[kSlicesAStage];  // where the first tile's input rows lie at its first offset, in 64 numbers
+  int32_t weights[kSlicesAStage];      // where its weights lie, in 16 bytes; -1: there is no slice
   int32_t row_tile;
   int32_t column;  // the first
   uint32_t flags;  // bit kSlicesAStage * t + s: tile t has slice s; kLastStage, kNoStage
@@ -58,8 +60,6 @@ struct alignas(16) StageNote {
 };
 inline constexpr uint32_t kLastStage = 1u << 30;  // of an item: its sums are stored behind it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
-inline constexpr int32_t kPartBits = 16;
-inline constexpr int32_t kPartFactor = 1 << kPartBits;
 
 // The ring's parts in shared memory; barriers are of 8 bytes, one a slot.
 struct Ring {

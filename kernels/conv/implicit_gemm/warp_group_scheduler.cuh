@@ -44,8 +44,9 @@ class StageScheduler {
     }
     if (takes && Lane() == 0) Leave();
     // For each copying group to see.
-    Note({.parts = {-1, -1}, .has = {}, .row_tile = 0, .column = 0, .flags = kNoStage, .half = 0}, Lane(),
-         Shape::kCopyGroups);
+    StageNote over = EmptyStage();
+    over.flags = kNoStage;
+    Note(over, Lane(), Shape::kCopyGroups);
   }
 
  private:
@@ -57,6 +58,13 @@ class StageScheduler {
   static constexpr int kStagesLeft = Shape::kStages + 4;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
+
+  __device__ static StageNote EmptyStage() {
+    StageNote note = {};
+#pragma unroll
+    for (int32_t& place : note.weights) place = -1;
+    return note;
+  }
 
   // Waits until few stages are left, and takes the next item of those that no block has begun with.
   __device__ int32_t Take() {
@@ -103,19 +111,22 @@ class StageScheduler {
     const int32_t num_stages = max((num_slices + kSlicesAStage - 1) / kSlicesAStage, is_last_word ? 1 : 0);
     for (int32_t first = 0; first < num_stages; first += kStagesAtOnce) {
       const int32_t stage = first + Lane();
-      StageNote note = {.parts = {-1, -1},
-                        .has = {},
-                        .row_tile = row_tile,
-                        .column = column,
-                        .flags = is_last_word && stage + 1 == num_stages ? kLastStage : 0,
-                        .half = half};
+      StageNote note = EmptyStage();
+      note.row_tile = row_tile;
+      note.column = column;
+      note.flags = is_last_word && stage + 1 == num_stages ? kLastStage : 0;
+      note.half = half;
 #pragma unroll
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
         const int32_t rank = number / num_parts_;
         const int32_t bit = BitOfRank(all, rank);
-        note.parts[s] = word * kWordBits + bit + (first_part_ + number - rank * num_parts_) * kPartFactor;
+        const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
+        note.channels[s] = part * arguments_.axis.slice_values;
+        note.index_tiles[s] = row_tile * Shape::kWarpGroups * arguments_.tiles.num_offsets + offset;
+        note.weights[s] = (arguments_.axis.SliceOfPart(offset, part) * arguments_.padded_out_channels + column) *
+                          (kSliceBytes / kSliceVectorBytes);
 #pragma unroll
         for (int t = 0; t < Shape::kWarpGroups; ++t) {
           const uint32_t has = masks[t] >> bit & ((1u << size) - 1);
@@ -148,9 +159,10 @@ class StageScheduler {
       place.Advance(index);
       WaitForBarrier(ring_.freed + place.slot * 8, place.parity ^ 1);
       auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);
-      to[0] =
-          make_int4(note.parts[0], note.parts[1], static_cast<int32_t>(note.has[0]), static_cast<int32_t>(note.has[1]));
-      to[1] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
+      to[0] = make_int4(note.channels[0], note.channels[1], static_cast<int32_t>(note.has[0]),
+                        static_cast<int32_t>(note.has[1]));
+      to[1] = make_int4(note.index_tiles[0], note.index_tiles[1], note.weights[0], note.weights[1]);
+      to[2] = make_int4(note.row_tile, note.column, static_cast<int32_t>(note.flags), note.half);
       ArriveAtBarrier(ring_.noted + place.slot * 8);
     }
     __syncwarp();
