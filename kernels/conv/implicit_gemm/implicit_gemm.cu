@@ -45,12 +45,16 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
   };
   if (out_channels <= 32) return kBlock(64, 32);
   if (out_channels <= 64) return kBlock(64, 64);
+  // Few offsets leave blocks of more rows little more to read.
+  const bool has_few_offsets = params.tiles.num_offsets <= 8;
   if (out_channels <= 96) {
-    if (params.tiles.num_offsets <= 8) return kBlock(256, 96);
+    if (has_few_offsets) return kBlock(256, 96);
     return LargestThatFills({kBlock(128, 96), kBlock(64, 96)}, num_rows, out_channels);
   }
-  if (out_channels <= 128) return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
-  return LargestThatFills({kBlock(128, 256), kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
+  if (out_channels <= 128 || has_few_offsets) {
+    return LargestThatFills({kBlock(128, 128), kBlock(64, 128)}, num_rows, out_channels);
+  }
+  return LargestThatFills({kBlock(128, 256), kBlock(64, 256), kBlock(64, 128)}, num_rows, out_channels);
 }
 
 }  // namespace

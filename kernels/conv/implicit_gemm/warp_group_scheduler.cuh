@@ -55,7 +55,7 @@ class StageScheduler {
   static_assert(kStagesAtOnce < Shape::kNotes, "threads that meet do not wait for what the others note");
   // Stages that are left to multiply when a block takes its next item: as many as hide that it looks up what the item
   // has, and no more, since another block may be done before.
-  static constexpr int kStagesLeft = Shape::kStages + 4;
+  static constexpr int kStagesLeft = Shape::kStages + 12;
 
   __device__ static int32_t Lane() { return static_cast<int32_t>(threadIdx.x) % 32; }
 
