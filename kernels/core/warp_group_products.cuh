@@ -5,10 +5,11 @@
 // VOXSERVE_HAS_WARP_GROUP_PRODUCTS. Included by .cu files alone.
 //
 // A product is D [64, n] += A [64, 16] B [16, n], or D = A B, with float32 sums. A and B^T lie as rows of 64 values
-// (128 bytes) or of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place v ^
-// (row % 8): the 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle. Lane 4 g + t of warp w holds in d[4 j
-// .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1), (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2
-// t + 1).
+// (128 bytes) or of 32 (64 bytes) each, tiles of 8 rows one after the other, the row's 16-byte vector v at place
+// v ^ (row % 8): the 128-byte swizzle; or at v ^ (row / 2 % 4): the 64-byte swizzle.
+//
+// Lane 4 g + t of warp w holds in d[4 j .. 4 j + 3] the values of D at (16 w + g, 8 j + 2 t), (.., 8 j + 2 t + 1),
+// (16 w + g + 8, 8 j + 2 t) and (.., 8 j + 2 t + 1).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -5,6 +5,7 @@
 
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
+#include "kernels/conv/implicit_gemm/slices.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -85,9 +86,12 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
     return cudaErrorInvalidValue;
   }
-  // An offset and the part of its channels are noted in 16 bits each.
+  // The number of slices fits 32 bits, and where a slice's weights lie does in units of 16 bytes.
   constexpr int32_t kMost = std::numeric_limits<int16_t>::max();
   if (params.tiles.num_offsets > kMost || operands.in.channels > kMost) return cudaErrorInvalidValue;
+  const SliceAxis axis(params.tiles.num_offsets, operands.in.channels, operands.in.dtype);
+  const int64_t weight_vectors = int64_t{axis.num_slices} * PaddedOutChannels(operands.out.channels) * kSliceVectors;
+  if (weight_vectors > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);

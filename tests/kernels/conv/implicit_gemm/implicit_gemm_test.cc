@@ -346,6 +346,12 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
   }
   expect_refused([](auto& params) { params.tiles.num_offsets = 1 << 16; });
   expect_refused([](auto& params) { params.operands.in.channels = 1 << 16; });
+  // Weights of 32 GiB.
+  expect_refused([](auto& params) {
+    params.tiles.num_offsets = 1 << 14;
+    params.operands.in.channels = 1 << 14;
+    params.operands.out.channels = 1 << 7;
+  });
   // Addresses are computed in 32 bits of rows and of bytes from a row to the next.
   expect_refused([](auto& params) { params.tiles.out_capacity = std::numeric_limits<int32_t>::max(); });
   expect_refused([](auto& params) { params.operands.in.pitch = int64_t{1} << 30; });
