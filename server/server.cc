@@ -36,6 +36,9 @@ constexpr int64_t kCallShares = 16;
 constexpr int64_t kByteShares = 4;
 // gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
 constexpr int kMaxReadBytes = 128 << 10;
+// A call that is cancelled at once, in parts of one that never sent its request: the client has paid with the request.
+// So vehicles behind one address may cancel a thousand a second for ever (CallRate).
+constexpr double kCancelledCallTokens = 0.1;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
 // A connection without calls is closed after a while, and none lives for ever, so that clients spread over servers
@@ -131,7 +134,8 @@ absl::Status Server::StartGrpc() {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
                                 },
                             .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
-                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); }};
+                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); },
+                            .on_cancelled_call = [this](const std::string& peer) { OnCancelledCall(peer); }};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
@@ -189,6 +193,10 @@ void Server::StartFloodGuard() {
 
 void Server::OnUselessCall(const std::string& peer) {
   if (!useless_calls_.Spend(ClientOf(peer))) CloseFlooding(peer);
+}
+
+void Server::OnCancelledCall(const std::string& peer) {
+  if (!useless_calls_.Spend(ClientOf(peer), kCancelledCallTokens)) CloseFlooding(peer);
 }
 
 void Server::OnRefusedCall(const std::string& peer) {

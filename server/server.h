@@ -62,9 +62,10 @@ class Server {
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StartFloodGuard();
-  // Close the connection of a client that opens calls without use, or goes on when it is refused, once it has done so
-  // too often. Refusals count for the connection alone: many callers may stand behind one address.
+  // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
+  // once it has done so too often. Refusals count for the connection alone: many callers may stand behind one address.
   void OnUselessCall(const std::string& peer);
+  void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
   void CloseFlooding(const std::string& peer);
   void WatchLoading();

@@ -14,6 +14,12 @@
 #include "server/sockets/peer.h"
 
 namespace voxserve {
+namespace {
+
+// A call that is cancelled earlier is of no use to anybody: less than the period of a fast sensor.
+constexpr absl::Duration kSoon = absl::Milliseconds(50);
+
+}  // namespace
 
 // ---- Call
 
@@ -74,7 +80,7 @@ void Call::CutUnread() {
     was_cut_ = true;
   }
   parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
-  if (parts_->failure_log->Admit(error_reason::kAnswerUnread).has_value()) {
+  if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
   }
   absl::MutexLock lock(&context_mutex_);  // OnDone waits, or has been
@@ -86,6 +92,10 @@ void Call::OnOutOfMemory() const { parts_->metrics->OnCallEndedEarly(error_reaso
 bool Call::was_cut() const {
   absl::MutexLock lock(&answer_mutex_);
   return was_cut_;
+}
+
+void Call::CountCancel() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -148,9 +158,10 @@ void RequestCall::OnCancel() {
   if (StopReading()) {
     parts().on_useless_call(peer());
     End(why);
-  } else if (!has_ended()) {
-    OnAbandoned(why);
+    return;
   }
+  CountCancel();
+  if (!has_ended()) OnAbandoned(why);
 }
 
 void RequestCall::Drain() {

@@ -99,6 +99,8 @@ class ReflectionCall final : public Call {
     StartWrite(&message_);
   }
 
+  void OnCancel() override { CountCancel(); }
+
   void OnWriteDone(bool ok) override {
     StopAnswerTimer();
     held_.Release();

@@ -35,6 +35,7 @@ class Services {
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
+    std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
   };
 
   Services(const Options& options, Engine* engine, Metrics* metrics);
@@ -59,7 +60,7 @@ class Services {
   Held held() const;
 
  private:
-  LogLimiter failure_log_;
+  LogLimiter log_limiter_;
   OpenCalls calls_;
   ByteLimits bytes_;
   const ServiceParts parts_;

