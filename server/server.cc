@@ -3,6 +3,7 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -41,10 +42,12 @@ constexpr int kMaxReadBytes = 128 << 10;
 constexpr double kCancelledCallTokens = 0.1;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
-// A connection without calls is closed after a while, and none lives for ever, so that clients spread over servers
-// anew. Calls that are open then go on.
-constexpr int kMaxConnectionIdleMs = 5 * 60'000;
-constexpr int kMaxConnectionAgeMs = 60 * 60'000;
+
+// As gRPC takes a time; the largest number means for ever.
+int Milliseconds(absl::Duration time) {
+  constexpr int kForever = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(time), kForever));
+}
 
 void LogLoaded(const std::vector<ModelVersionInfo>& models) {
   std::vector<std::string> ready;
@@ -161,8 +164,8 @@ absl::Status Server::StartGrpc() {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxConnectionIdleMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options_.max_connection_idle));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options_.max_connection_age));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

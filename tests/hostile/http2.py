@@ -14,10 +14,10 @@ import time
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-CANCEL = 8
+NO_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 8, 11
 MAX_FRAME_BYTES = 16384  # until a SETTINGS frame allows more
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_INITIAL_WINDOW_SIZE = 4
+MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
 
 INFER = "/voxserve.v1.InferenceService/Infer"
 INFER_STREAM = "/voxserve.v1.InferenceService/InferStream"
@@ -87,6 +87,8 @@ class Connection:
         self.begun: set[int] = set()  # streams that the server has sent headers of
         self.ended: set[int] = set()  # streams that the server has ended or reset
         self.data_bytes = 0
+        self.settings: dict[int, int] = {}  # the server's
+        self.goaway: int | None = None  # its error code
         self.is_closed = False  # by the server, or GOAWAY came
         self._next_stream = 1
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -155,7 +157,10 @@ class Connection:
             self.data_bytes += len(rest) - 4
         elif kind == GOAWAY:
             self.is_closed = True
-        elif kind in (SETTINGS, PING) and not flags & ACK and self._acknowledge:
+            self.goaway = int.from_bytes(rest[8:12], "big")
+        if kind == SETTINGS:
+            self.settings.update(struct.iter_unpack(">HI", rest[4:]))
+        if kind in (SETTINGS, PING) and not flags & ACK and self._acknowledge:
             with contextlib.suppress(OSError):
                 self.send(frame(kind, ACK, 0, rest[4:] if kind == PING else b""))
         if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
