@@ -104,6 +104,7 @@ Server::~Server() {
     grpc_->Wait();
   }
   flood_guard_.reset();
+  upload_guard_.reset();
   grpc_.reset();
   services_.reset();  // its timers may still close connections
   acceptor_.reset();
@@ -135,6 +136,14 @@ absl::Status Server::StartGrpc() {
                             .on_call =
                                 [this](const std::string& peer) {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
+                                },
+                            .on_message =
+                                [this](const std::string& peer, int64_t bytes) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes);
+                                },
+                            .on_idle =
+                                [this](const std::string& peer) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
                                 },
                             .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
                             .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); },
@@ -181,17 +190,23 @@ absl::Status Server::StartGrpc() {
     health.SetServing("", ready);
     health.SetServing(kInferenceServiceName, ready);
   });
-  StartFloodGuard();
+  StartGuards();
   acceptor_->Start(std::move(connections));
   return absl::OkStatus();
 }
 
-void Server::StartFloodGuard() {
+void Server::StartGuards() {
   flood_guard_ = std::make_unique<FloodGuard>(
       FloodGuard::Options{.resident_bytes = ResidentBytes,
                           .accounted_bytes = [this] { return memory_budget_.held(); },
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
+  upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
+      .max_client_bytes =
+          std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
+      .received_bytes = [this] { return acceptor_->ReceivedBytesByPeer(); },
+      .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
+      .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {

@@ -39,6 +39,7 @@ void Call::OnDone() {
   }
   OnClosed();
   parts_->calls->Close(shared_from_this());
+  if (!parts_->calls->HasCalls(peer_)) parts_->on_idle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -134,6 +135,7 @@ bool RequestCall::StopReading() {
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.
 void RequestCall::OnReadDone(bool ok) {
+  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();

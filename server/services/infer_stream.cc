@@ -69,6 +69,7 @@ class InferStreamCall final : public Call {
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
     has_message_ = has_message_ || ok;
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
     if (ok && !Guard([this] { OnMessage(); })) Fail(OutOfMemoryError());
     request_.Clear();
     {

@@ -40,6 +40,10 @@ struct ServiceParts {
   CallTimes times;
   // A call of this peer has begun. From any thread, as are the next; none may block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+  // A message of so many bytes has come whole from this peer.
+  std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+  // The last open call of this peer has ended.
+  std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
   // A call of this peer was not let in.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
   // A call of this peer ended without its request.

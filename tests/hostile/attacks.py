@@ -263,6 +263,58 @@ def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Count
     return {"begun": sum(begun), "connections": sum(opened), "closed_by_server": sum(closed)}
 
 
+def half_sent_bodies(
+    target: Target,
+    number: int = 96,
+    connections: int = 8,
+    announced: int = 64 << 20,
+    sent: int = 62 << 20,
+    stream: bool = False,
+) -> Counts:
+    """Calls (or frames, of streams) that announce a message of so many bytes each, and send fewer, in step with each
+    other and as far as the server's windows open. Where the server closes a connection, another goes on.
+    """
+    from calls import stream_config
+
+    block = http2.header_block(http2.INFER_STREAM if stream else http2.INFER)
+    share = number // connections
+    piece = b"x" * (1 << 18)
+    opened = [0] * connections
+    begun = [0] * connections
+    total = [0] * connections
+    closed = [0] * connections
+
+    def attack(i: int) -> None:
+        while not target.is_over():
+            with contextlib.suppress(OSError), Connection(target.grpc_port, target.source) as connection:
+                opened[i] += 1
+                left = {s: sent for s in connection.streams(share)}
+                for s in left:
+                    message = stream_config(policy=2) if stream else None
+                    connection.send(http2.call_frames(s, block, message, end=False))
+                    connection.send_data(s, b"\0" + announced.to_bytes(4, "big"))
+                    begun[i] += 1
+                while not target.is_over() and not connection.is_closed:
+                    for s in left:
+                        size = connection.send_data(s, piece[: left[s]], 0.2)
+                        left[s] -= size
+                        total[i] += size
+                    left = {s: rest for s, rest in left.items() if rest and s not in connection.ended}
+                    if not left:
+                        time.sleep(0.05)
+                closed[i] += connection.is_closed
+            time.sleep(0.05)
+
+    started()
+    _run_side_by_side(connections, attack)
+    return {
+        "begun": sum(begun),
+        "sent_mib": round(sum(total) / 2**20),
+        "connections": sum(opened),
+        "closed_by_server": sum(closed),
+    }
+
+
 def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> Counts:
     """Calls over one connection whose windows never open, so that no answer can leave. At most `in_flight` have no
     headers of an answer yet, so that no queue is full. Where the server closes the connection, another goes on.
@@ -438,6 +490,7 @@ ATTACKS: dict[str, Callable[..., Counts]] = {
         endless_http,
         headers_without_body,
         rapid_reset,
+        half_sent_bodies,
         unread_answers,
         silent_streams,
         empty_fields,

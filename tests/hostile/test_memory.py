@@ -1,4 +1,4 @@
-"""Memory: what one call needs, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
+"""Memory: what one call needs, what is never whole, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
 
 from __future__ import annotations
 
@@ -47,6 +47,26 @@ def test_08_scattered_points(serve, figure):
         assert answer.is_ok or (answer.code is grpc.StatusCode.RESOURCE_EXHAUSTED and answer.reason), str(answer)
     assert not client.failures
     assert idle < before + 256 * MEBIBYTE
+
+
+@pytest.mark.parametrize("kind", ["infer", "stream"])
+def test_half_sent_bodies(serve, attack, figure, kind):
+    """96 messages of one client, each of which announces 64 MiB and stops at 62: memory stays within the limit, a client
+    of large clouds is served, and keeps its connections.
+    """
+    server = serve("--memory_limit=2GiB")
+    server.reset_peak()
+    half_sent = attack("half_sent_bodies", server, 20, stream=kind == "stream")
+    with OrdinaryClient(server.address, per_minute=120, timeout=10, num_points=50_000) as client:
+        counts = half_sent.counts()
+    peak = server.peak_rss()
+    seconds, status = server.terminate(30)
+    figure(peak=mebibytes(peak), others=client.figures(), end=f"{seconds:.1f} s, exit {status}", **counts)
+    assert counts["sent_mib"] > 256
+    assert not client.failures, client.failures[:3]
+    assert peak < LIMIT
+    assert seconds < 10
+    assert status == 0
 
 
 def test_09_tuning_keeps_scans(serve, figure):
