@@ -38,7 +38,8 @@ void Call::OnDone() {
     is_done_ = true;
   }
   OnClosed();
-  parts_->calls->Close(shared_from_this());
+  const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may have been the last to hold it
+  parts_->calls->Close(self);
   if (!parts_->calls->HasCalls(peer_)) parts_->on_idle(peer_);
 }
 

@@ -288,7 +288,7 @@ def half_sent_bodies(
         while not target.is_over():
             with contextlib.suppress(OSError), Connection(target.grpc_port, target.source) as connection:
                 opened[i] += 1
-                left = {s: sent for s in connection.streams(share)}
+                left = dict.fromkeys(connection.streams(share), sent)
                 for s in left:
                     message = stream_config(policy=2) if stream else None
                     connection.send(http2.call_frames(s, block, message, end=False))

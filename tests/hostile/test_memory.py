@@ -1,4 +1,4 @@
-"""Memory: what one call needs, what is never whole, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
+"""Memory: what a call needs, what is never whole, what a search keeps, and what cannot be had (rows 8, 9 and 14)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_08_scattered_points(serve, figure):
 
 @pytest.mark.parametrize("kind", ["infer", "stream"])
 def test_half_sent_bodies(serve, attack, figure, kind):
-    """96 messages of one client, each of which announces 64 MiB and stops at 62: memory stays within the limit, a client
+    """96 messages of a client, each of which announces 64 MiB and stops at 62: memory stays within the limit, a client
     of large clouds is served, and keeps its connections.
     """
     server = serve("--memory_limit=2GiB")
