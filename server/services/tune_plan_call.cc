@@ -24,7 +24,7 @@
 namespace voxserve {
 namespace {
 
-constexpr double kMaxWaitSeconds = 3600;
+constexpr double kMaxWaitSeconds = 600;
 
 // The request as the engine wants it, without callbacks. Models and versions are the engine's to know.
 absl::StatusOr<TuneTask> DecodeTask(const v1::TunePlanRequest& request) {
