@@ -130,7 +130,7 @@ def silent_connections(
 def dripping_http(target: Target, number: int = 40) -> Counts:
     """Connections that send a header's byte each half second, and again where the server closes them."""
     held: list[socket.socket | None] = [None] * number
-    closed = 0
+    opened = dripped = closed = 0
     request = b"GET /metrics HTTP/1.1\r\nHost: voxserve\r\nX-Drip: "
     started()
     while not target.is_over():
@@ -140,9 +140,11 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
                     one = held[i] = socket.create_connection(
                         ("127.0.0.1", target.http_port), 1, source_address=(target.source, 0)
                     )
+                    opened += 1
                     one.sendall(request)
                 else:
                     one.sendall(b"x")
+                    dripped += 1
             except OSError:
                 closed += one is not None
                 if one is not None:
@@ -152,7 +154,7 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
     for one in held:
         if one is not None:
             one.close()
-    return {"closed_by_server": closed}
+    return {"opened": opened, "dripped_bytes": dripped, "closed_by_server": closed}
 
 
 def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:

@@ -116,7 +116,7 @@ def test_13_large_headers_as_sweeps(serve, figure):
 
 
 def test_13_sweeps_of_many_clients(serve, figure):
-    """Six clients, each of which streams clouds of 4 MiB as sweeps to be kept for a minute: all sweeps together stay
+    """Ten clients, each of which streams clouds of 4 MiB as sweeps to be kept for a minute: all sweeps together stay
     within a quarter of what the process hands out, so that requests have room.
     """
     server = serve("--memory_limit=1GiB")
@@ -126,7 +126,7 @@ def test_13_sweeps_of_many_clients(serve, figure):
     endings: dict[str, int] = {}
     most = 0.0
     with ExitStack() as stack:
-        for i in range(6):
+        for i in range(10):
             forwarder = stack.enter_context(Forwarder(server.grpc_port, f"127.0.0.{40 + i}"))
             to = stack.enter_context(channel(forwarder.address))
             requests: queue.Queue[bytes | None] = queue.Queue()
