@@ -135,6 +135,11 @@ ABSL_FLAG(int64_t, max_client_calls, voxserve::Options().max_client_calls,
           "together may have 16 times as many.");
 ABSL_FLAG(int64_t, max_client_streams, voxserve::Options().max_client_streams,
           "InferStream calls among them, likewise.");
+ABSL_FLAG(absl::Duration, max_connection_idle, voxserve::Options().max_connection_idle,
+          "Time without calls after which a client is asked to close its connection; inf: never.");
+ABSL_FLAG(absl::Duration, max_connection_age, voxserve::Options().max_connection_age,
+          "Age, 10% more or less, at which a client is asked to connect anew, so that clients spread over servers; its "
+          "open calls go on. inf: never.");
 ABSL_FLAG(absl::Duration, request_timeout, voxserve::Options().request_timeout,
           "Time from the start of a call until its whole request has come; then: DEADLINE_EXCEEDED, reason "
           "REQUEST_INCOMPLETE.");
@@ -171,7 +176,9 @@ const std::vector<FlagGroup>& FlagGroups() {
         "max_grid_bytes"}},
       {"Tuned plans", {"plan_dir", "tune_on_load", "deterministic"}},
       {"Network", {"host", "port", "http_port", "max_message_bytes"}},
-      {"Limits", {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections"}},
+      {"Limits",
+       {"memory_limit", "max_queue_requests", "max_queue_bytes", "grpc_memory_bytes", "max_connections",
+        "max_connection_idle", "max_connection_age"}},
       {"Limits of one client",
        {"max_client_connections", "max_client_calls", "max_client_streams", "request_timeout", "answer_timeout",
         "stream_idle_timeout"}},
@@ -323,6 +330,10 @@ absl::Status Options::Validate() const {
   if (max_client_streams < 1 || max_client_streams > 1'000'000) {
     return OutOfRange("max_client_streams", max_client_streams, "1 to 1000000");
   }
+  for (const auto& [flag, time] : {std::pair<const char*, absl::Duration>{"max_connection_idle", max_connection_idle},
+                                   {"max_connection_age", max_connection_age}}) {
+    if (time < absl::Milliseconds(1)) return OutOfRange(flag, time, "1ms or more");
+  }
   for (const auto& [flag, timeout] : {std::pair<const char*, absl::Duration>{"request_timeout", request_timeout},
                                       {"answer_timeout", answer_timeout},
                                       {"stream_idle_timeout", stream_idle_timeout}}) {
@@ -388,6 +399,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.max_client_connections = absl::GetFlag(FLAGS_max_client_connections);
   options.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);
   options.max_client_streams = absl::GetFlag(FLAGS_max_client_streams);
+  options.max_connection_idle = absl::GetFlag(FLAGS_max_connection_idle);
+  options.max_connection_age = absl::GetFlag(FLAGS_max_connection_age);
   options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
   options.answer_timeout = absl::GetFlag(FLAGS_answer_timeout);
   options.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);

@@ -39,6 +39,8 @@ struct Options {
   int64_t max_client_connections = 0;  // 0: a quarter of them
   int64_t max_client_calls = 1024;
   int64_t max_client_streams = 256;
+  absl::Duration max_connection_idle = absl::Minutes(5);
+  absl::Duration max_connection_age = absl::Hours(1);
   absl::Duration request_timeout = absl::Seconds(30);
   absl::Duration answer_timeout = absl::Seconds(10);
   absl::Duration stream_idle_timeout = absl::Seconds(60);

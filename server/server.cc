@@ -3,6 +3,7 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -36,12 +37,17 @@ constexpr int64_t kCallShares = 16;
 constexpr int64_t kByteShares = 4;
 // gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
 constexpr int kMaxReadBytes = 128 << 10;
+// A call that is cancelled at once, in parts of one that never sent its request: the client has paid with the request.
+// So vehicles behind one address may cancel a thousand a second for ever (CallRate).
+constexpr double kCancelledCallTokens = 0.1;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
-// A connection without calls is closed after a while, and none lives for ever, so that clients spread over servers
-// anew. Calls that are open then go on.
-constexpr int kMaxConnectionIdleMs = 5 * 60'000;
-constexpr int kMaxConnectionAgeMs = 60 * 60'000;
+
+// As gRPC takes a time; the largest number means for ever.
+int Milliseconds(absl::Duration time) {
+  constexpr int kForever = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(time), kForever));
+}
 
 void LogLoaded(const std::vector<ModelVersionInfo>& models) {
   std::vector<std::string> ready;
@@ -98,6 +104,7 @@ Server::~Server() {
     grpc_->Wait();
   }
   flood_guard_.reset();
+  upload_guard_.reset();
   grpc_.reset();
   services_.reset();  // its timers may still close connections
   acceptor_.reset();
@@ -130,8 +137,17 @@ absl::Status Server::StartGrpc() {
                                 [this](const std::string& peer) {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
                                 },
+                            .on_message =
+                                [this](const std::string& peer, int64_t bytes) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes);
+                                },
+                            .on_idle =
+                                [this](const std::string& peer) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnIdle(peer);
+                                },
                             .on_refused_call = [this](const std::string& peer) { OnRefusedCall(peer); },
-                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); }};
+                            .on_useless_call = [this](const std::string& peer) { OnUselessCall(peer); },
+                            .on_cancelled_call = [this](const std::string& peer) { OnCancelledCall(peer); }};
   options.times.request = options_.request_timeout;
   options.times.answer = options_.answer_timeout;
   options.times.silence = options_.stream_idle_timeout;
@@ -157,8 +173,8 @@ absl::Status Server::StartGrpc() {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_client_calls));
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxConnectionIdleMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxConnectionAgeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options_.max_connection_idle));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options_.max_connection_age));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -174,21 +190,31 @@ absl::Status Server::StartGrpc() {
     health.SetServing("", ready);
     health.SetServing(kInferenceServiceName, ready);
   });
-  StartFloodGuard();
+  StartGuards();
   acceptor_->Start(std::move(connections));
   return absl::OkStatus();
 }
 
-void Server::StartFloodGuard() {
+void Server::StartGuards() {
   flood_guard_ = std::make_unique<FloodGuard>(
       FloodGuard::Options{.resident_bytes = ResidentBytes,
                           .accounted_bytes = [this] { return memory_budget_.held(); },
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
+  upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
+      .max_client_bytes =
+          std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
+      .received_bytes = [this] { return acceptor_->ReceivedBytesByPeer(); },
+      .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
+      .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
   if (!useless_calls_.Spend(ClientOf(peer))) CloseFlooding(peer);
+}
+
+void Server::OnCancelledCall(const std::string& peer) {
+  if (!useless_calls_.Spend(ClientOf(peer), kCancelledCallTokens)) CloseFlooding(peer);
 }
 
 void Server::OnRefusedCall(const std::string& peer) {

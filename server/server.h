@@ -18,6 +18,7 @@
 #include "server/acceptor/acceptor.h"
 #include "server/acceptor/call_rate.h"
 #include "server/acceptor/flood_guard.h"
+#include "server/acceptor/upload_guard.h"
 #include "server/http/http_server.h"
 #include "server/http/readiness.h"
 #include "server/metrics/metrics.h"
@@ -61,10 +62,11 @@ class Server {
   absl::Status StartEngine(const EngineFactory& make_engine);
   absl::Status StartGrpc();
   absl::Status StartHttp();
-  void StartFloodGuard();
-  // Close the connection of a client that opens calls without use, or goes on when it is refused, once it has done so
-  // too often. Refusals count for the connection alone: many callers may stand behind one address.
+  void StartGuards();
+  // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
+  // once it has done so too often. Refusals count for the connection alone: many callers may stand behind one address.
   void OnUselessCall(const std::string& peer);
+  void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
   void CloseFlooding(const std::string& peer);
   void WatchLoading();
@@ -84,6 +86,7 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<FloodGuard> flood_guard_;
+  std::unique_ptr<UploadGuard> upload_guard_;
   std::unique_ptr<HttpServer> http_;
   absl::Notification stopping_;
   std::thread load_watch_;  // sees the loading end

@@ -20,6 +20,7 @@
 #include "server/sockets/listen.h"
 #include "server/sockets/listen_error.h"
 #include "server/sockets/peer.h"
+#include "server/sockets/received_bytes.h"
 
 namespace voxserve {
 namespace {
@@ -146,6 +147,15 @@ bool Acceptor::Close(const std::string& peer, std::string_view reason) {
   }
   if (is_closed) Report(peer, reason);
   return is_closed;
+}
+
+std::map<std::string, int64_t> Acceptor::ReceivedBytesByPeer() const {
+  std::map<std::string, int64_t> received;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, connection] : connections_) {
+    if (!connection.is_waiting) received[connection.peer] = ReceivedBytes(connection.socket.get());
+  }
+  return received;
 }
 
 // The thread sees EPOLLHUP then and removes it. False where it was closed before.

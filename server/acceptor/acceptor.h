@@ -7,8 +7,8 @@
 // - A connection goes to gRPC when the first bytes of HTTP/2 have come from the client. Until then it costs one
 //   descriptor and no memory of gRPC. Other bytes, or none in time, close it.
 // - Connections are bounded, in all and for one client (an address). Beyond a bound, a connection that still waits for
-//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without calls of the client
-//   that has the most, if the new one's client stays below it. Where nothing gives way, the new one is closed.
+//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without calls of the
+//   client that has the most, if the new one's client stays below it. Where nothing gives way, the new one is closed.
 // - When descriptors run out, a new connection is closed with the help of a spare descriptor; listening goes on.
 //
 // Use: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials); BuildAndStart;
@@ -64,7 +64,7 @@ inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too
 inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
 inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // they did not come in time
 inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are others
-inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate
+inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate, UploadGuard
 }  // namespace connection_reason
 
 class Acceptor {
@@ -113,6 +113,9 @@ class Acceptor {
   // Ends the peer's connection at once: its calls are cancelled, and what the client has not read is dropped.
   // peer: from grpc::ServerContext::peer(). False where it has no open connection, or Close has ended it before.
   bool Close(const std::string& peer, std::string_view reason);
+
+  // By peer: bytes that came over each connection that gRPC has, since it began.
+  std::map<std::string, int64_t> ReceivedBytesByPeer() const;
 
   // Connections that neither gRPC nor the client has ended, those that wait for first bytes included.
   int64_t open_connections() const;

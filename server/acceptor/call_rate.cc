@@ -4,7 +4,7 @@
 
 namespace voxserve {
 
-bool CallRate::Spend(const std::string& client) {
+bool CallRate::Spend(const std::string& client, double tokens) {
   const absl::Time now = options_.now();
   const absl::Duration token = absl::Seconds(1) / options_.per_second;
   const absl::Time empty = now + token * options_.burst;  // when a bucket without tokens is full again
@@ -16,10 +16,10 @@ bool CallRate::Spend(const std::string& client) {
   if (const auto found = full_at_.find(client); found != full_at_.end()) {
     full_at = std::min(found->second, empty);  // a clock that was set back adds no debt
   }
-  const bool has_token = full_at + token <= empty;
-  if (has_token) full_at += token;
+  const bool has_tokens = full_at + tokens * token <= empty;
+  if (has_tokens) full_at += tokens * token;
   Remember(client, full_at);
-  return has_token;
+  return has_tokens;
 }
 
 void CallRate::SpendAll(const std::string& client) {

@@ -1,14 +1,16 @@
 #pragma once
 
 // CallRate bounds how many calls a client may leave unfinished: calls that it resets before their request has come,
-// calls that are refused because the client has more than its share, and requests that do not come in time. Such calls
-// cost the server work and the client almost nothing ("rapid reset").
+// calls that are refused because the client has more than its share, requests that do not come in time, and calls that
+// it cancels as soon as their request is there. Such calls cost the server work and the client almost nothing ("rapid
+// reset").
 //
 //   if (!call_rate.Spend(client)) acceptor.Close(peer, connection_reason::kUnfinishedCalls);
 //
 // Each client has a token bucket: `burst` tokens, refilled by `per_second` tokens a second. An unfinished call takes
-// one. It remembers clients only while their buckets are not full, and a bounded number of them: beyond it, the client
-// whose bucket is full soonest is forgotten. Thread-safe. Nothing waits.
+// one, or a part of one where it has cost the client more. It remembers clients only while their buckets are not full,
+// and a bounded number of them: beyond it, the client whose bucket is full soonest is forgotten. Thread-safe. Nothing
+// waits.
 
 #include <cstdint>
 #include <functional>
@@ -35,8 +37,9 @@ class CallRate {
 
   explicit CallRate(const Options& options) : options_(options) {}
 
-  // Takes a token of the client. False where it has none left: it has spent more than its burst.
-  bool Spend(const std::string& client);
+  // Takes so many tokens of the client, which may be a part of one. False where it has less left: it has spent more
+  // than its burst.
+  bool Spend(const std::string& client, double tokens = 1);
 
   // Takes all tokens of the client.
   void SpendAll(const std::string& client);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,19 +66,21 @@ class ModelCall final : public RequestCall {
   }
 
   void OnEnded(const absl::Status& status) override {
+    const std::optional<int64_t> left_out = parts().log_limiter->Admit(what_);
+    if (!left_out.has_value()) return;
     Log(LogLevel::kInfo, absl::StrCat(what_, " answered"),
         {{"model", has_request_ ? Clipped(request_.model()) : ""},
          {"version", has_request_ ? request_.version() : 0},
          {"code", absl::StatusCodeToString(status.code())},
          {"reason", ReasonOf(status)},
          {"message", Clipped(status.message())},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
-         {"peer", peer()}});
+         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         {"peer", peer()},
+         {"left_out", *left_out}});
   }
 
   const std::string what_;
   const Start start_;
-  const absl::Time started_ = absl::Now();
   Request request_;  // constant from has_request_ on: a drain may end the call before
   std::atomic<bool> has_request_{false};
 };

@@ -14,6 +14,12 @@
 #include "server/sockets/peer.h"
 
 namespace voxserve {
+namespace {
+
+// A call that is cancelled earlier is of no use to anybody: less than the period of a fast sensor.
+constexpr absl::Duration kSoon = absl::Milliseconds(50);
+
+}  // namespace
 
 // ---- Call
 
@@ -32,7 +38,9 @@ void Call::OnDone() {
     is_done_ = true;
   }
   OnClosed();
-  parts_->calls->Close(shared_from_this());
+  const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may have been the last to hold it
+  parts_->calls->Close(self);
+  if (!parts_->calls->HasCalls(peer_)) parts_->on_idle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -74,7 +82,7 @@ void Call::CutUnread() {
     was_cut_ = true;
   }
   parts_->metrics->OnCallEndedEarly(error_reason::kAnswerUnread);
-  if (parts_->failure_log->Admit(error_reason::kAnswerUnread).has_value()) {
+  if (parts_->log_limiter->Admit(error_reason::kAnswerUnread).has_value()) {
     Log(LogLevel::kInfo, "cut off a call whose answer was not read", {{"peer", peer_}});
   }
   absl::MutexLock lock(&context_mutex_);  // OnDone waits, or has been
@@ -86,6 +94,10 @@ void Call::OnOutOfMemory() const { parts_->metrics->OnCallEndedEarly(error_reaso
 bool Call::was_cut() const {
   absl::MutexLock lock(&answer_mutex_);
   return was_cut_;
+}
+
+void Call::CountCancel() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
 }
 
 absl::Status Call::WhyCancelled() const {
@@ -124,6 +136,7 @@ bool RequestCall::StopReading() {
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.
 void RequestCall::OnReadDone(bool ok) {
+  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
@@ -148,9 +161,10 @@ void RequestCall::OnCancel() {
   if (StopReading()) {
     parts().on_useless_call(peer());
     End(why);
-  } else if (!has_ended()) {
-    OnAbandoned(why);
+    return;
   }
+  CountCancel();
+  if (!has_ended()) OnAbandoned(why);
 }
 
 void RequestCall::Drain() {

@@ -23,6 +23,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/services/byte_limits.h"
 #include "server/services/open_calls.h"
@@ -65,6 +66,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   const ServiceParts& parts() const { return *parts_; }
   grpc::CallbackServerContext* context() const { return context_; }
   absl::Time deadline() const { return deadline_; }
+  absl::Time began() const { return began_; }
 
   // Calls the function with this call, unless it is gone by then.
   template <typename Self>
@@ -81,6 +83,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
+  // The client has cancelled, or is gone. That counts for its connection where the call has just begun. Later the call
+  // has taken one of the client's share for so long that this bounds how many there are.
+  void CountCancel() const;
   // Why the call is over that gRPC says is cancelled.
   absl::Status WhyCancelled() const;
 
@@ -95,6 +100,7 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   const std::string peer_;
   const std::string client_;
   const absl::Time deadline_;
+  const absl::Time began_ = absl::Now();
 
   mutable absl::Mutex answer_mutex_;
   Timers::Id answer_timer_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // 0: no answer is on its way

@@ -69,6 +69,7 @@ class InferStreamCall final : public Call {
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
     has_message_ = has_message_ || ok;
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
     if (ok && !Guard([this] { OnMessage(); })) Fail(OutOfMemoryError());
     request_.Clear();
     {
@@ -97,6 +98,7 @@ class InferStreamCall final : public Call {
   }
 
   void OnCancel() override {
+    CountCancel();
     const absl::Status why = WhyCancelled();
     std::shared_ptr<StreamSession> session;
     {
@@ -122,14 +124,17 @@ class InferStreamCall final : public Call {
     parts().timers->Clear(timer_);
     if (session_ == nullptr) return;
     parts().metrics->OnStreamClosed(model_);
+    const std::optional<int64_t> left_out = parts().log_limiter->Admit("stream ended");
+    if (!left_out.has_value()) return;
     Log(LogLevel::kInfo, "stream ended",
         {{"model", Clipped(model_)},
          {"frames", num_frames_},
          {"answered", num_ok_},
          {"code", absl::StatusCodeToString(end_->code())},
          {"reason", ReasonOf(*end_)},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
-         {"peer", peer()}});
+         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         {"peer", peer()},
+         {"left_out", *left_out}});
   }
 
   std::shared_ptr<InferStreamCall> self() { return std::static_pointer_cast<InferStreamCall>(shared_from_this()); }
@@ -397,7 +402,7 @@ class InferStreamCall final : public Call {
   absl::Time SilenceEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool is_busy = num_unanswered_ > 0 || is_writing_ || !unsent_.empty();
     if (is_busy || end_.has_value()) return absl::InfiniteFuture();
-    return session_ == nullptr ? started_ + parts().times.config : last_sign_ + parts().times.silence;
+    return session_ == nullptr ? began() + parts().times.config : last_sign_ + parts().times.silence;
   }
 
   // Calls back when the session has something to let go of (a frame that waits there, or sweeps), or when the stream
@@ -430,8 +435,6 @@ class InferStreamCall final : public Call {
     if (session != nullptr) session->ExpireDue();
     Advance();
   }
-
-  const absl::Time started_ = absl::Now();
 
   // The reader's: whoever handles what was read.
   grpc::ByteBuffer request_;

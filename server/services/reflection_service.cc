@@ -89,6 +89,7 @@ class ReflectionCall final : public Call {
   void Drain() override {}
 
   void OnReadDone(bool ok) override {
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(message_.Length()));
     if (!StopReading()) return;
     has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());
@@ -98,6 +99,8 @@ class ReflectionCall final : public Call {
     StartAnswerTimer(static_cast<int64_t>(message_.Length()));
     StartWrite(&message_);
   }
+
+  void OnCancel() override { CountCancel(); }
 
   void OnWriteDone(bool ok) override {
     StopAnswerTimer();

@@ -101,7 +101,7 @@ void RequestTelemetry::Refuse(const absl::Status& status) const {
 void RequestTelemetry::LogFailure(const absl::Status& status) const {
   const std::string reason = ReasonOf(status);
   const LogLevel level = LevelOf(status.code());
-  const std::optional<int64_t> num_left_out = parts_->failure_log->Admit(reason);
+  const std::optional<int64_t> num_left_out = parts_->log_limiter->Admit(reason);
   if (!num_left_out.has_value()) return;
   if (*num_left_out > 0) Log(level, "not answered, and not logged", {{"reason", reason}, {"requests", *num_left_out}});
   Log(level, "not answered",

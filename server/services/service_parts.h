@@ -35,15 +35,21 @@ struct ServiceParts {
   OpenCalls* calls = nullptr;
   ByteLimits* bytes = nullptr;
   Timers* timers = nullptr;
-  LogLimiter* failure_log = nullptr;
+  LogLimiter* log_limiter = nullptr;              // of every line that a client can cause
   int64_t max_message_bytes = int64_t{64} << 20;  // of an answer; a larger one becomes RESOURCE_EXHAUSTED
   CallTimes times;
-  // A call of this peer has begun. From any thread, as is the next; neither may block.
+  // A call of this peer has begun. From any thread, as are the next; none may block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+  // A message of so many bytes has come whole from this peer.
+  std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+  // The last open call of this peer has ended.
+  std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
   // A call of this peer was not let in.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
   // A call of this peer ended without its request.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
+  // This peer cancelled a call as soon as its request was there.
+  std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
 };
 
 }  // namespace voxserve

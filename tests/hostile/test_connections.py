@@ -13,15 +13,23 @@ from server import MEBIBYTE, mebibytes
 
 # Silent connections may hold all descriptors until they are closed, so a new client may have to try for as long. A
 # probe may not.
-SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "http": 4}
+SECONDS_TO_SERVE = {"grpc": 20, "greeting": 20, "many_greetings": 20, "http": 4}
+
+# So many the attack must hold, or it was none: a client's share, all connections, and all of HTTP.
+MOST_AT_ONCE = {"grpc": 300, "greeting": 90, "many_greetings": 380, "http": 100}
 
 
 @pytest.mark.parametrize("kind", SECONDS_TO_SERVE)
 def test_01_silent_connections(serve, attack, figure, kind):
-    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting, from one; others are served
-    during and after.
+    """1,300 connections at 1,024 descriptors, from 26 addresses or, with HTTP/2's greeting and nothing behind it, from
+    one or from 26; others are served during and after.
     """
-    options = {"grpc": {}, "greeting": {"greeting": True, "addresses": 1}, "http": {"http": True}}[kind]
+    options = {
+        "grpc": {},
+        "greeting": {"greeting": True, "addresses": 1},
+        "many_greetings": {"greeting": True},
+        "http": {"http": True},
+    }[kind]
     server = serve(num_files=1024)
     client = OrdinaryClient(server.address, timeout=4)
     silent = attack("silent_connections", server, 40, **options)
@@ -50,6 +58,7 @@ def test_01_silent_connections(serve, attack, figure, kind):
         end=f"{seconds:.1f} s, exit {status}",
     )
     assert counts["tried"] >= 1300
+    assert counts["most_at_once"] >= MOST_AT_ONCE[kind]
     assert during, client.failures
     assert probes == [200] * 6
     assert not after.failures
@@ -101,6 +110,9 @@ def test_15_dripping_http(serve, attack, figure):
         statuses.append(server.get("/healthz", 4)[0])
         seconds.append(time.monotonic() - start)
         time.sleep(1)
-    figure(statuses=statuses, slowest=f"{max(seconds):.2f} s", **dripping.stop())
+    counts = dripping.stop()
+    figure(statuses=statuses, slowest=f"{max(seconds):.2f} s", **counts)
+    assert counts["opened"] >= 40
+    assert counts["dripped_bytes"] >= 40
     assert statuses == [200] * 5
     assert max(seconds) < 2

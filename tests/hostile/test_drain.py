@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import time
 
 import http2
@@ -18,9 +19,12 @@ def test_12_dripping_http(serve, attack, figure):
     """One HTTP client that sends a byte each half second."""
     server = serve()
     dripping = attack("dripping_http", server, 60, number=1)
-    time.sleep(1)
+    time.sleep(2)
     seconds, status = server.terminate(60)
-    figure(end=f"{seconds:.1f} s, exit {status}", **dripping.stop())
+    counts = dripping.stop()
+    figure(end=f"{seconds:.1f} s, exit {status}", **counts)
+    assert counts["opened"] >= 1
+    assert counts["dripped_bytes"] >= 1
     assert seconds < 10
     assert status == 0
 
@@ -36,8 +40,10 @@ def test_12_unread_stream(serve, figure):
             connection.send(http2.message_frames(one, stream_frame(i, scan(100)), flags=0))
         assert connection.wait(lambda: bool(connection.begun), 10), "no answer was begun"
         time.sleep(0.5)
+        assert one not in connection.ended
         seconds, status = server.terminate(60)
-    figure(end=f"{seconds:.1f} s, exit {status}")
+    figure(end=f"{seconds:.1f} s, exit {status}", begun=len(connection.begun), read_bytes=connection.data_bytes)
+    assert connection.data_bytes == 0
     assert seconds < 10
     assert status == 0
 
@@ -61,6 +67,7 @@ def test_12_unread_log(serve, figure):
         client = OrdinaryClient(server.address, timeout=5, num_points=100)
         while len(client.seconds) < 40 and not client.failures:
             client.ask(1)
+        assert not select.select([], [writer], [], 0)[1], "the pipe has room"
         health = server.get("/healthz", 5)[0]
         seconds, status = server.terminate(50)
     finally:

@@ -12,11 +12,24 @@ import numpy as np
 import pytest
 
 from attacks import empty_fields_request
-from calls import MODEL, OrdinaryClient, answer_of, call, channel, reason_of, scan, stream, stream_config, stream_frame
+from calls import (
+    MODEL,
+    OrdinaryClient,
+    answer_of,
+    call,
+    channel,
+    padded_cloud,
+    reason_of,
+    scan,
+    stream,
+    stream_config,
+    stream_frame,
+)
+from forwarder import Forwarder
 from http2 import await_true
 from server import MEBIBYTE, mebibytes
 from voxserve import wire
-from voxserve.encoding import encode_request
+from voxserve.encoding import encode_frame, encode_request
 from voxserve.point_cloud import as_cloud
 
 MALFORMED = {
@@ -99,6 +112,42 @@ def test_13_large_headers_as_sweeps(serve, figure):
     figure(endings=endings, grown=mebibytes(grown), others=client.figures())
     assert endings == {"frame MALFORMED_MESSAGE": 6 * 64}
     assert grown < 512 * MEBIBYTE
+    assert not client.failures
+
+
+def test_13_sweeps_of_many_clients(serve, figure):
+    """Ten clients, each of which streams clouds of 4 MiB as sweeps to be kept for a minute: all sweeps together stay
+    within a quarter of what the process hands out, so that requests have room.
+    """
+    server = serve("--memory_limit=1GiB")
+    limit = server.metrics()["voxserve_memory_limit_bytes"]
+    config = wire.SweepAccumulation(num_sweeps=64)
+    config.max_age.seconds = 60
+    endings: dict[str, int] = {}
+    most = 0.0
+    with ExitStack() as stack:
+        for i in range(10):
+            forwarder = stack.enter_context(Forwarder(server.grpc_port, f"127.0.0.{40 + i}"))
+            to = stack.enter_context(channel(forwarder.address))
+            requests: queue.Queue[bytes | None] = queue.Queue()
+            answers = stream(to, iter(requests.get, None), 120)
+            stack.callback(answers.cancel)
+            stack.callback(requests.put, None)
+            requests.put(stream_config(policy=2, sweeps=config))
+            for frame_id in range(20):
+                frame = wire.StreamFrame(frame_id=frame_id, pose=wire.Pose(qw=1))
+                frame.cloud.stamp.seconds, frame.cloud.stamp.nanos = divmod(time.time_ns(), 10**9)
+                requests.put(encode_frame(frame, padded_cloud(100, 40 << 10), 1 << 31))
+                answer = answer_of(lambda answers=answers: next(answers))
+                status = wire.InferStreamResponse.FromString(answer.response).result.status
+                ending = f"frame {reason_of(status) or 'OK'}" if answer.is_ok else f"stream {answer}"
+                endings[ending] = endings.get(ending, 0) + 1
+                most = max(most, server.metrics()['voxserve_memory_bytes{use="sweeps"}'])
+        client = OrdinaryClient(server.address).ask(3)
+    figure(most=mebibytes(most), of=mebibytes(limit), endings=endings, others=client.figures())
+    assert most > limit / 8, "one client's share was not reached"
+    assert most <= limit / 4
+    assert endings.get("frame OK", 0) > 20
     assert not client.failures
 
 

@@ -1,68 +1,20 @@
 // A client that asks and does not read: what the server keeps for it is bounded, and others get an answer.
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/fake_server.h"
 #include "tests/integration/raw_tcp.h"
+#include "tests/integration/unreading_client.h"
 
 namespace voxserve {
 namespace {
 
 using grpc::StatusCode;
 using testing::HasSubstr;
-
-// Sends Infer calls over one connection and leaves their answers with the server: flow control lets 64 KiB of each
-// through. Cancels them all in the end.
-class UnreadingClient {
- public:
-  explicit UnreadingClient(int port) : stub_(Connect(port)) {}
-
-  ~UnreadingClient() {
-    for (const auto& context : contexts_) context->TryCancel();
-    queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  bool Send(const v1::InferRequest& request) {
-    grpc::Slice bytes(request.SerializeAsString());
-    contexts_.push_back(std::make_unique<grpc::ClientContext>());
-    calls_.push_back(stub_.PrepareCall(contexts_.back().get(), "/voxserve.v1.InferenceService/Infer", &queue_));
-    calls_.back()->StartCall(nullptr);
-    if (!Await()) return false;
-    calls_.back()->WriteLast(grpc::ByteBuffer(&bytes, 1), grpc::WriteOptions(), nullptr);
-    return Await();
-  }
-
- private:
-  static std::shared_ptr<grpc::Channel> Connect(int port) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it would widen the window
-    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments);
-  }
-
-  bool Await() {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue_.Next(&tag, &ok) && ok;
-  }
-
-  grpc::GenericStub stub_;
-  grpc::CompletionQueue queue_;
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
-  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls_;
-};
 
 class UnreadAnswersTest : public FakeServerTest {
  protected:

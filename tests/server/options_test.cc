@@ -57,6 +57,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--streams_per_device=3",
                                                              "--model_poll_seconds=2.5",
                                                              "--device_memory_limit=8GiB",
+                                                             "--max_connection_idle=90s",
+                                                             "--max_connection_age=inf",
                                                              "--grpc_memory_bytes=512MiB",
                                                              "--memory_limit=12GiB",
                                                              "--drain_timeout=1500ms",
@@ -81,6 +83,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.device_memory_limit, int64_t{8} << 30);
   EXPECT_EQ(options.grpc_memory_bytes, 512 << 20);
   EXPECT_EQ(options.memory_limit, int64_t{12} << 30);
+  EXPECT_EQ(options.max_connection_idle, absl::Seconds(90));
+  EXPECT_EQ(options.max_connection_age, absl::InfiniteDuration());
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.plan_dir, "p/q");
@@ -158,6 +162,10 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.streams_per_device = 0; }), HasSubstr("--streams_per_device=0"));
   EXPECT_THAT(error_with([](Options& o) { o.device_memory_limit = -1; }), HasSubstr("--device_memory_limit=-1"));
   EXPECT_THAT(error_with([](Options& o) { o.grpc_memory_bytes = 5; }), HasSubstr("--grpc_memory_bytes=5"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_connection_idle = absl::ZeroDuration(); }),
+              HasSubstr("--max_connection_idle=0 is out of range: 1ms or more"));
+  EXPECT_THAT(error_with([](Options& o) { o.max_connection_age = -absl::Seconds(1); }),
+              HasSubstr("--max_connection_age=-1s is out of range: 1ms or more"));
   EXPECT_THAT(error_with([](Options& o) { o.drain_timeout = -absl::Seconds(1); }), HasSubstr("--drain_timeout=-1s"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = -0.5; }), HasSubstr("--model_poll_seconds=-0.5"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = std::nan(""); }), HasSubstr("0 to 86400"));
@@ -231,7 +239,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 27);
+  EXPECT_EQ(num_ours, 29);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

@@ -58,7 +58,7 @@ class PlanTuner {
     // These bound all searches together.
     int64_t max_scans = 200;
     int64_t max_scan_bytes = int64_t{256} << 20;
-    absl::Duration max_scan_age = absl::Hours(1);
+    absl::Duration max_scan_age = absl::Minutes(10);
   };
 
   explicit PlanTuner(Options options);

@@ -39,8 +39,8 @@ struct TuneTask {
   std::string model;
   int64_t version = 0;                          // 0: the newest that is ready
   int num_scans = 16;                           // of the next requests, whose clouds are kept until the search has run
-  absl::Duration max_wait = absl::Seconds(60);  // for them; then it is searched with what there is, as it is an hour
-                                                // after the first one came (PlanTuner says what else bounds them)
+  absl::Duration max_wait = absl::Seconds(60);  // for them; then it is searched with what there is, as it is ten
+                                                // minutes after the first one came (PlanTuner: what else bounds them)
   // From a thread of the engine's; neither may block. done is called exactly once.
   std::function<void(const TuneProgress&)> on_progress;
   std::function<void(absl::StatusOr<TuneResult>)> done;

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,6 +28,8 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Pair;
+using testing::UnorderedElementsAre;
 
 // Thread-safe.
 class Keeper {
@@ -109,6 +112,25 @@ TEST_F(AcceptorTest, HandsOverWithEveryByteStillToBeRead) {
   EXPECT_EQ(bytes, std::string(kPreface) + "more");
   ASSERT_EQ(send(keeper_.at(0), "answer", 6, 0), 6);
   EXPECT_EQ(client.Receive(6), "answer");
+}
+
+TEST_F(AcceptorTest, CountsWhatHasComeOverEachConnection) {
+  StartWith({});
+  RawClient waiting = RawClient::To(port());
+  waiting.Send(kPreface.substr(0, 5));
+  const RawClient quiet = Established();
+  RawClient client = Established();
+  client.Send(std::string(100'000, 'x'));
+  const auto wanted = static_cast<int64_t>(kPreface.size());
+  std::map<std::string, int64_t> received;
+  for (int i = 0; i < 1000 && received[client.peer()] < wanted + 100'000; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+    received = acceptor_->ReceivedBytesByPeer();
+  }
+  EXPECT_THAT(received, UnorderedElementsAre(Pair(quiet.peer(), wanted), Pair(client.peer(), wanted + 100'000)));
+  keeper_.LetGo(1);
+  EXPECT_TRUE(watcher_.AwaitOpen(2));
+  EXPECT_THAT(acceptor_->ReceivedBytesByPeer(), UnorderedElementsAre(Pair(quiet.peer(), wanted)));
 }
 
 TEST_F(AcceptorTest, SetsWhatGrpcSetsOnItsOwnConnections) {

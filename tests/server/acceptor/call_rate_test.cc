@@ -37,6 +37,16 @@ TEST_F(CallRateTest, AClientHasItsBurstAndThenItsRate) {
   EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 10);
 }
 
+TEST_F(CallRateTest, ACallMayCostAPartOfAToken) {
+  CallRate rate(Small());
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(rate.Spend("a", 0.5)) << i;
+  EXPECT_FALSE(rate.Spend("a", 0.5));
+  now_ += absl::Milliseconds(250);
+  EXPECT_FALSE(rate.Spend("a"));
+  EXPECT_TRUE(rate.Spend("a", 0.5));
+  EXPECT_FALSE(rate.Spend("a", 0.5));
+}
+
 TEST_F(CallRateTest, DefaultsAreAThousandAndAHundredASecond) {
   CallRate rate(CallRate::Options{.now = [this] { return now_; }});
   EXPECT_EQ(SpendUntilRefused(rate, "127.0.0.1"), 1000);

@@ -189,6 +189,7 @@ TEST_F(PlanTunerTest, WhenTheWaitEndsItBeginsWithWhatThereIs) {
 }
 
 TEST_F(PlanTunerTest, AScanIsKeptForABoundedTimeHoweverLongTheWait) {
+  EXPECT_EQ(PlanTuner::Options().max_scan_age, absl::Minutes(10));
   PlanTuner& tuner = Start({.max_scan_age = absl::Milliseconds(50)});
   auto end = Tune(1, model_);  // it waits for the first scan without end
   tuner.Offer(*model_, Scan(10));

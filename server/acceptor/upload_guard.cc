@@ -1,0 +1,95 @@
+#include "server/acceptor/upload_guard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/sockets/peer.h"
+
+namespace voxserve {
+namespace {
+
+constexpr int kLookShare = 10;
+
+// The most that comes beside a message: the headers of its call, and 9 bytes for each frame of 16 KiB or less.
+int64_t WithFrames(int64_t message_bytes) { return message_bytes + message_bytes / 512 + 512; }
+
+}  // namespace
+
+UploadGuard::UploadGuard(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
+
+UploadGuard::~UploadGuard() {
+  stopping_.Notify();
+  thread_.join();
+}
+
+void UploadGuard::OnMessage(const std::string& peer, int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  news_.message_bytes[peer] += WithFrames(bytes);
+}
+
+void UploadGuard::OnIdle(const std::string& peer) {
+  absl::MutexLock lock(&mutex_);
+  news_.idle.insert(peer);
+}
+
+void UploadGuard::Run() {
+  absl::Duration pause = options_.interval;
+  absl::Time last = absl::Now();
+  while (!stopping_.WaitForNotificationWithTimeout(pause)) {
+    const absl::Time now = absl::Now();
+    Look(std::max(absl::ZeroDuration(), now - last));
+    last = now;
+    pause = std::max(options_.interval, kLookShare * (absl::Now() - now));
+  }
+}
+
+void UploadGuard::Look(absl::Duration since_last) {
+  News news;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::swap(news, news_);
+  }
+  // After the messages: what they brought has been received by then.
+  std::map<std::string, Connection> connections;
+  for (const auto& [peer, received] : options_.received_bytes()) {
+    const auto before = connections_.find(peer);
+    Connection connection = before != connections_.end() ? before->second : Connection();
+    if (news.idle.contains(peer) || !options_.has_calls(peer)) {
+      connection.unfinished = 0;
+    } else {
+      const auto finished = news.message_bytes.find(peer);
+      const int64_t bytes = finished == news.message_bytes.end() ? 0 : finished->second;
+      connection.unfinished += static_cast<double>(received - connection.received - bytes);
+      connection.unfinished = std::max(0.0, connection.unfinished);
+    }
+    connection.received = received;
+    connections.emplace(peer, connection);
+  }
+  connections_ = std::move(connections);
+  Judge(since_last);
+}
+
+void UploadGuard::Judge(absl::Duration since_last) {
+  struct Client {
+    double unfinished = 0;
+    std::pair<double, std::string> largest;  // connection
+  };
+  std::map<std::string, Client> clients;
+  for (const auto& [peer, connection] : connections_) {
+    Client& client = clients[ClientOf(peer)];
+    client.unfinished += connection.unfinished;
+    client.largest = std::max(client.largest, {connection.unfinished, peer});
+  }
+  const double limit = static_cast<double>(options_.max_client_bytes);
+  const double forgotten = limit * absl::FDivDuration(since_last, options_.forget_time);
+  for (auto& [peer, connection] : connections_) {
+    const double all = clients.at(ClientOf(peer)).unfinished;
+    if (all > 0) connection.unfinished *= std::max(0.0, 1 - forgotten / all);
+  }
+  for (const auto& [name, client] : clients) {
+    if (client.unfinished > limit) options_.on_flood(client.largest.second);
+  }
+}
+
+}  // namespace voxserve

@@ -1,0 +1,122 @@
+"""Limits that gRPC keeps for us: streams, pings, and how long a connection takes, idles and lives."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+
+import pytest
+
+import http2
+from calls import scan, stream_config, stream_frame
+from http2 import Connection
+
+HANDSHAKE_SECONDS = 10
+# More often than that a client must not ping.
+PING_SECONDS = 5
+
+
+def ping(connection: Connection) -> None:
+    connection.send(http2.frame(http2.PING, 0, 0, b"hostile!"))
+
+
+@pytest.mark.parametrize("number", [100, 1024])
+def test_stream_limit_is_announced(serve, figure, number):
+    """The SETTINGS frame says how many calls a client may have open."""
+    server = serve() if number == 1024 else serve(f"--max_client_calls={number}")
+    with Connection(server.grpc_port) as connection:
+        connection.wait(lambda: bool(connection.settings), 5)
+        figure(settings=connection.settings)
+    assert connection.settings[http2.MAX_CONCURRENT_STREAMS] == number
+
+
+def test_ping_flood(serve_once, figure):
+    """A client that pings a hundred times a second is told to be calm and loses its connection; one that pings as often
+    as it may, without calls, keeps it.
+    """
+    port = serve_once.grpc_port
+    with Connection(port, "127.0.0.2") as flood, Connection(port, "127.0.0.3") as patient:
+        pings = 0
+        with contextlib.suppress(OSError):
+            while not flood.is_closed and pings < 1000:
+                ping(flood)
+                pings += 1
+                time.sleep(0.01)
+        flood.wait(lambda: flood.is_closed, 5)
+        for _ in range(4):
+            time.sleep(PING_SECONDS * 1.1)
+            ping(patient)
+        time.sleep(0.5)
+        keeps = not patient.is_closed
+    figure(pings_of_the_flood=pings, goaway=flood.goaway, patient_keeps_its_connection=keeps)
+    assert flood.goaway == http2.ENHANCE_YOUR_CALM
+    assert keeps
+
+
+UNFINISHED = {
+    "half of the first line": http2.PREFACE[:7],
+    "no SETTINGS": http2.PREFACE,
+    "half of SETTINGS": http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, struct.pack(">HI", 4, 65535))[:5],
+}
+
+
+@pytest.mark.parametrize("kind", UNFINISHED)
+def test_unfinished_preface(serve_once, figure, kind):
+    """A connection whose HTTP/2 preface never ends is closed in time."""
+    address = ("127.0.0.1", serve_once.grpc_port)
+    start = time.monotonic()
+    with socket.create_connection(address, 10, source_address=("127.0.0.4", 0)) as one:
+        one.sendall(UNFINISHED[kind])
+        one.settimeout(HANDSHAKE_SECONDS + 5)
+        is_closed = False
+        with contextlib.suppress(TimeoutError):
+            try:
+                while one.recv(1 << 12):
+                    pass  # the server's SETTINGS
+                is_closed = True
+            except ConnectionResetError:
+                is_closed = True
+    seconds = time.monotonic() - start
+    figure(closed=is_closed, after=f"{seconds:.1f} s")
+    assert is_closed
+    assert HANDSHAKE_SECONDS - 2 < seconds < HANDSHAKE_SECONDS + 2
+
+
+def test_idle_connection(serve, figure):
+    """A connection without calls is asked to close; one that has a call stays."""
+    server = serve("--max_connection_idle=2s")
+    start = time.monotonic()
+    with Connection(server.grpc_port) as idle, Connection(server.grpc_port) as busy:
+        [watch] = busy.streams(1)
+        busy.send(http2.call_frames(watch, http2.header_block("/grpc.health.v1.Health/Watch"), b""))
+        idle.wait(lambda: idle.is_closed, 10)
+        seconds = time.monotonic() - start
+        time.sleep(2)
+        keeps = not busy.is_closed
+    figure(goaway=idle.goaway, after=f"{seconds:.1f} s", busy_keeps_its_connection=keeps)
+    assert idle.goaway is not None  # with a code that gRPC chooses
+    assert 1.5 < seconds < 5
+    assert busy.data_bytes > 0
+    assert keeps
+
+
+def test_old_connection(serve, figure):
+    """A connection with a stream is asked to end when it is old; the stream's later frames are answered."""
+    server = serve("--max_connection_age=3s")
+    start = time.monotonic()
+    with Connection(server.grpc_port) as connection:
+        [one] = connection.streams(1)
+        block = http2.header_block(http2.INFER_STREAM)
+        connection.send(http2.call_frames(one, block, stream_config(policy=2), end=False))
+        connection.wait(lambda: connection.is_closed, 10)
+        seconds = time.monotonic() - start
+        before = connection.data_bytes
+        connection.send(http2.message_frames(one, stream_frame(1, scan(100))))
+        has_ended = connection.wait(lambda: one in connection.ended, 10)
+        figure(goaway=connection.goaway, after=f"{seconds:.1f} s", answered=connection.data_bytes - before)
+    assert connection.goaway == http2.NO_ERROR
+    assert 2.5 < seconds < 5
+    assert has_ended
+    assert connection.data_bytes > before

@@ -1,0 +1,72 @@
+// Clients that cancel what they have asked for: vehicles, which do when it takes too long, and those that do nothing
+// else.
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/time/clock.h"
+#include "tests/integration/fake_server.h"
+#include "tests/integration/unreading_client.h"
+
+namespace voxserve {
+namespace {
+
+constexpr char kClosed[] = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
+constexpr int kBatch = 1000;  // below a client's share
+
+class CancelledCallsTest : public FakeServerTest {
+ protected:
+  void StartWithLongQueue() { Start({.max_queue_requests = 2 * kBatch, .pause = FakeEngine::Pause::kBeforeStart}); }
+
+  // Begins calls and cancels them when their requests have come. False where the connection is gone.
+  bool CancelSome(UnreadingClient& client, int number) {
+    for (int i = 0; i < number; ++i) {
+      if (!client.Send(RequestOf("fake", 1))) return false;
+    }
+    const bool have_come = engine_->AwaitWaiting(number);
+    client.CancelAll();
+    return AwaitNoCalls() && have_come;
+  }
+
+  bool AwaitNoCalls() const {
+    for (int i = 0; i < 10'000; ++i) {
+      if (server_->held().calls == 0) return true;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
+  }
+};
+
+TEST_F(CancelledCallsTest, VehiclesWhoseDeadlinesPassKeepTheirConnection) {
+  StartWithLongQueue();
+  UnreadingClient vehicles(server_->grpc_port());
+  // Many more than a client's burst, also of calls that are cancelled at once.
+  for (int batch = 1; batch <= 20; ++batch) {
+    for (int i = 0; i < kBatch; ++i) ASSERT_TRUE(vehicles.Send(RequestOf("fake", 1), absl::Milliseconds(100))) << batch;
+    ASSERT_TRUE(AwaitNoCalls());
+  }
+  EXPECT_EQ(MetricOf(kClosed), -1) << "none";
+  EXPECT_GT(MetricOf(R"(voxserve_frames_dropped_total{model="fake",reason="cancelled"})"), 0);
+}
+
+TEST_F(CancelledCallsTest, AFewCancelledAtOnceCostNothing) {
+  StartWithLongQueue();
+  UnreadingClient vehicle(server_->grpc_port());
+  // More than the calls without a request that a client may begin at once.
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(CancelSome(vehicle, 10)) << i;
+  EXPECT_EQ(MetricOf(kClosed), -1) << "none";
+}
+
+TEST_F(CancelledCallsTest, WhoCancelsThousandsAtOnceLosesTheConnection) {
+  StartWithLongQueue();
+  UnreadingClient attacker(server_->grpc_port());
+  int num_sent = 0;
+  while (num_sent < 200'000 && CancelSome(attacker, 50)) num_sent += 50;
+  EXPECT_GE(num_sent, 9'900) << "a burst is allowed";
+  EXPECT_LT(num_sent, 200'000);
+  EXPECT_GE(MetricOf(kClosed), 1);
+}
+
+}  // namespace
+}  // namespace voxserve

@@ -1,0 +1,149 @@
+#include "server/acceptor/upload_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+
+namespace voxserve {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr char kOne[] = "ipv4:10.0.0.1:1000";
+constexpr char kSame[] = "ipv4:10.0.0.1:2000";  // of the same client
+constexpr char kOther[] = "ipv4:10.0.0.2:1000";
+
+class UploadGuardTest : public testing::Test {
+ protected:
+  UploadGuard::Options Small() {
+    return {.max_client_bytes = 100 * kMiB,
+            .forget_time = absl::Hours(1),
+            .interval = absl::Milliseconds(1),
+            .received_bytes =
+                [this] {
+                  absl::MutexLock lock(&mutex_);
+                  ++num_looks_;
+                  return received_;
+                },
+            .has_calls =
+                [this](const std::string& peer) {
+                  absl::MutexLock lock(&mutex_);
+                  return !without_calls_.contains(peer);
+                },
+            .on_flood =
+                [this](const std::string& peer) {
+                  absl::MutexLock lock(&mutex_);
+                  floods_.insert(peer);
+                }};
+  }
+
+  void Receive(const std::string& peer, int64_t bytes) {
+    absl::MutexLock lock(&mutex_);
+    received_[peer] += bytes;
+  }
+  void SetHasCalls(const std::string& peer, bool has_calls) {
+    absl::MutexLock lock(&mutex_);
+    if (has_calls) {
+      without_calls_.erase(peer);
+    } else {
+      without_calls_.insert(peer);
+    }
+  }
+  // Whom the guard has reported when it has looked at what there is now.
+  std::set<std::string> Floods() {
+    absl::MutexLock lock(&mutex_);
+    const int wanted = num_looks_ + 2;
+    const auto has_looked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_looks_ >= wanted; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&has_looked), absl::Seconds(10)));
+    return floods_;
+  }
+
+  absl::Mutex mutex_;
+  std::map<std::string, int64_t> received_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> without_calls_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
+  int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+TEST_F(UploadGuardTest, FindsTheLargestConnectionOfAClient) {
+  UploadGuard guard(Small());
+  Receive(kOne, 40 * kMiB);
+  Receive(kSame, 59 * kMiB);
+  Receive(kOther, 99 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kOne, 2 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kSame));
+}
+
+TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
+  UploadGuard guard(Small());
+  for (int i = 0; i < 20; ++i) {
+    Receive(kOne, 50 * kMiB + 32'000);  // with its frames' headers
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+    guard.OnMessage(kOne, 50 * kMiB);
+  }
+  // Small ones, with the headers of their calls.
+  for (int i = 0; i < 20; ++i) {
+    for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100);
+    Receive(kOther, 10'000 * 500);
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+  }
+  // Nothing is left to its credit.
+  Receive(kOther, 101 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOther));
+}
+
+TEST_F(UploadGuardTest, WithoutCallsNothingIsUnfinished) {
+  UploadGuard guard(Small());
+  for (int i = 0; i < 5; ++i) {
+    Receive(kOne, 90 * kMiB);
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+    guard.OnIdle(kOne);  // for a moment
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+  }
+  SetHasCalls(kOne, false);
+  Receive(kOne, 200 * kMiB);  // for calls that were refused
+  EXPECT_THAT(Floods(), IsEmpty());
+  SetHasCalls(kOne, true);
+  Receive(kOne, 90 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kOne, 11 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
+}
+
+TEST_F(UploadGuardTest, ForgetsItInTime) {
+  UploadGuard::Options options = Small();
+  options.forget_time = absl::Milliseconds(100);
+  UploadGuard guard(options);
+  for (int i = 0; i < 5; ++i) {
+    Receive(kOne, 60 * kMiB);
+    Receive(kSame, 30 * kMiB);
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+    absl::SleepFor(absl::Milliseconds(150));
+  }
+}
+
+TEST_F(UploadGuardTest, AConnectionThatHasGoneHoldsNothing) {
+  UploadGuard guard(Small());
+  Receive(kOne, 90 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+  {
+    absl::MutexLock lock(&mutex_);
+    received_.erase(kOne);
+  }
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kSame, 90 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace voxserve
