@@ -12,9 +12,10 @@ namespace {
 constexpr int kWordBits = 32;
 constexpr int kMaxRulebooksASort = 31;  // their numbers are the keys' 5 high bits; the last is that of no row
 constexpr int64_t kMaxBlocks = 2048;    // about what is resident at once
-constexpr int kTilesABlock = kBlockThreads / static_cast<int>(kMaskTileRows);
+constexpr int kFillThreads = static_cast<int>(kMaxBlockTileRows);
+constexpr int kTilesABlock = kFillThreads / static_cast<int>(kMaskTileRows);
 constexpr int kMaskWarps = static_cast<int>(kMaskTileRows) / kWarpThreads;
-constexpr int kTileSizes = 3;   // 64, 128 and 256 rows
+constexpr int kTileSizes = 2;   // 64 and 128 rows
 constexpr int kWeights = 1024;  // that are told apart: offsets of a tile
 constexpr uint32_t kNoKey = ~0u;
 constexpr uint32_t kSortMask = (1u << kSortBits) - 1;
@@ -25,6 +26,15 @@ struct TilesBatch {
   TilesParams rulebooks[kMaxRulebooksASort];
 };
 static_assert(sizeof(TilesBatch) <= kMaxParamBytes);
+
+// The orders of a rulebook's bits: for each class of rows those below the class's bit, from the commonest on.
+struct ClassOrders {
+  uint8_t place_of[kSortBits][kWarpThreads];  // of a bit
+  uint8_t bit_at[kSortBits][kWarpThreads];    // a place
+};
+
+// The highest bit that is set.
+__device__ int HighestBit(uint32_t bits) { return kWordBits - 1 - __clz(static_cast<int>(bits)); }
 
 // The value whose Gray code is `code`.
 __device__ uint32_t GrayRank(uint32_t code) {
@@ -37,9 +47,11 @@ __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
   if (params.num_offsets <= kSortBits) {
-#pragma unroll 9
-    for (int bit = 0; bit < params.num_offsets; ++bit) {
-      bits |= static_cast<uint32_t>(neighbours[params.order[bit] * params.pitch] >= 0) << bit;
+    // All are loaded at once.
+#pragma unroll
+    for (int bit = 0; bit < kSortBits; ++bit) {
+      const bool has = bit < params.num_offsets && neighbours[params.order[bit] * params.pitch] >= 0;
+      bits |= static_cast<uint32_t>(has) << bit;
     }
     return bits;
   }
@@ -59,19 +71,85 @@ __device__ uint32_t WarpOr(uint32_t bits) {
 #endif
 }
 
+// Calls visit(bit) for each bit that is set, from the lowest on.
+template <typename Visit>
+__device__ void ForEachBit(uint32_t bits, const Visit& visit) {
+  for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
+}
+
+// The class's bit, and below it the Gray rank of the others in the class's order: higher classes have higher ranks.
+__device__ uint32_t RankOfBits(const ClassOrders& orders, uint32_t bits) {
+  if (bits == 0) return 0;
+  const int row_class = HighestBit(bits);
+  uint32_t code = 0;
+  ForEachBit(bits ^ 1u << row_class, [&](int bit) { code |= 1u << orders.place_of[row_class][bit]; });
+  return 1u << row_class | GrayRank(code);
+}
+
+__device__ uint32_t BitsOfRank(const ClassOrders& orders, uint32_t rank) {
+  if (rank == 0) return 0;
+  const int row_class = HighestBit(rank);
+  uint32_t bits = 1u << row_class;
+  const uint32_t below = rank ^ bits;
+  ForEachBit(below ^ below >> 1, [&](int place) { bits |= 1u << orders.bit_at[row_class][place]; });
+  return bits;
+}
+
 // The offsets that a row of a small kernel has, by its key.
-__device__ uint32_t OffsetsOfKey(const TilesParams& params, uint32_t key) {
-  const uint32_t rank = ~key & kSortMask;
-  const uint32_t bits = rank ^ rank >> 1;
+__device__ uint32_t OffsetsOfKey(const TilesParams& params, const ClassOrders& orders, uint32_t key) {
   uint32_t offsets = 0;
-#pragma unroll 9
-  for (int bit = 0; bit < params.num_offsets; ++bit) offsets |= (bits >> bit & 1) << params.order[bit];
+  ForEachBit(BitsOfRank(orders, ~key & kSortMask), [&](int bit) { offsets |= 1u << params.order[bit]; });
   return offsets;
 }
 
-// Keys ascend as Gray ranks descend.
+constexpr int kOrderWarps = 32;
+
+// Counts the bits of each class in a sample of a rulebook's rows, and orders them by that. A block has a rulebook.
+__global__ void __launch_bounds__(kOrderWarps* kWarpThreads)
+    OrderClassesKernel(const __grid_constant__ TilesBatch batch, ClassOrders* orders) {
+  static_assert(kRunRows == kWarpThreads && kSortBits <= kOrderWarps && kSortBits <= kWarpThreads);
+  __shared__ int32_t counts[kSortBits][kWarpThreads];
+  const TilesParams& params = batch.rulebooks[blockIdx.x];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads, lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  if (warp < kSortBits) counts[warp][lane] = 0;
+  __syncthreads();
+  const int64_t num_rows = NumRows(params.out_capacity, params.num_out);
+  const int64_t num_runs = (num_rows + kRunRows - 1) / kRunRows;
+  const int64_t num_sampled = min(num_runs, NumSampledRuns(params.num_offsets));
+  for (int64_t run = warp; run < num_sampled; run += kOrderWarps) {
+    const int64_t row = run * num_runs / num_sampled * kRunRows + lane;
+    const uint32_t bits = row < num_rows ? SortBitsOf(params, row) : 0;
+    const int row_class = bits == 0 ? -1 : HighestBit(bits);
+    uint32_t have = 0;  // the rows that have the lane's bit
+#pragma unroll
+    for (int bit = 0; bit < kSortBits; ++bit) {
+      const uint32_t rows = __ballot_sync(~0u, (bits >> bit & 1) != 0);
+      if (lane == bit) have = rows;
+    }
+    for (uint32_t left = __ballot_sync(~0u, bits != 0); left != 0;) {
+      const int next = __shfl_sync(~0u, row_class, __ffs(static_cast<int>(left)) - 1);
+      const uint32_t rows = __ballot_sync(~0u, row_class == next);
+      if (lane < next) atomicAdd(&counts[next][lane], __popc(have & rows));
+      left &= ~rows;
+    }
+  }
+  __syncthreads();
+  if (warp >= kSortBits) return;
+  // Of bits that are equally common the lower ones stand first.
+  const int32_t count = counts[warp][lane];
+  int place = 0;
+  for (int bit = 0; bit < warp; ++bit) {
+    const int32_t other = __shfl_sync(~0u, count, bit);
+    if (other > count || (other == count && bit < lane)) ++place;
+  }
+  if (lane >= warp) return;
+  orders[blockIdx.x].place_of[warp][lane] = static_cast<uint8_t>(place);
+  orders[blockIdx.x].bit_at[warp][place] = static_cast<uint8_t>(lane);
+}
+
+// Keys ascend as ranks descend.
 __global__ void __launch_bounds__(kBlockThreads)
-    SortKeysKernel(const __grid_constant__ TilesBatch batch, uint32_t* keys, int32_t* rows) {
+    SortKeysKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, uint32_t* keys, int32_t* rows) {
   const int64_t num_keys = batch.key_begin[batch.num_rulebooks];
   int entry = 0;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_keys;
@@ -81,7 +159,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t row = i - batch.key_begin[entry];
     rows[i] = static_cast<int32_t>(row);
     keys[i] = row < NumRows(params.out_capacity, params.num_out)
-                  ? static_cast<uint32_t>(entry) << kSortBits | (~GrayRank(SortBitsOf(params, row)) & kSortMask)
+                  ? static_cast<uint32_t>(entry) << kSortBits |
+                        (~RankOfBits(orders[entry], SortBitsOf(params, row)) & kSortMask)
                   : kNoKey;
   }
 }
@@ -97,13 +176,14 @@ __device__ void ClearCounters(const TilesParams& params, int64_t place) {
 }
 
 // A thread has a place, a block kTilesABlock tiles of one rulebook.
-__global__ void __launch_bounds__(kBlockThreads)
-    FillTilesKernel(const __grid_constant__ TilesBatch batch, const uint32_t* sorted_keys, const int32_t* sorted_rows) {
+__global__ void __launch_bounds__(kFillThreads)
+    FillTilesKernel(const __grid_constant__ TilesBatch batch, const ClassOrders* orders, const uint32_t* sorted_keys,
+                    const int32_t* sorted_rows) {
   __shared__ int64_t first_key[kWarpThreads];
   __shared__ uint32_t words[kTilesABlock][kMaskWarps];
   const BatchTiles<kMaxRulebooksASort> blocks(batch.num_rulebooks, [&](int i) {
     const TilesParams& params = batch.rulebooks[i];
-    return NumTilePlaces(NumRows(params.out_capacity, params.num_out)) / kBlockThreads;
+    return NumTilePlaces(NumRows(params.out_capacity, params.num_out)) / kFillThreads;
   });
   if (threadIdx.x < kWarpThreads) {
     int64_t before = 0;
@@ -120,13 +200,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = blockIdx.x; i < blocks.size(); i += gridDim.x) {
     const int entry = blocks.Entry(i);
     const TilesParams& params = batch.rulebooks[entry];
-    const int64_t place = blocks.Within(entry, i) * kBlockThreads + thread;
+    const int64_t place = blocks.Within(entry, i) * kFillThreads + thread;
     const int64_t tile = place / kMaskTileRows;
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
     // A small kernel's key says which neighbours are there: only these are loaded.
     const bool is_small = params.num_offsets <= kSortBits;
-    const uint32_t there = row < 0 ? 0 : is_small ? OffsetsOfKey(params, sorted_keys[first_key[entry] + place]) : ~0u;
+    const uint32_t there = row < 0     ? 0
+                           : !is_small ? ~0u
+                                       : OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place]);
     params.out_rows[place] = row;
     ClearCounters(params, place);
     int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
@@ -197,6 +279,7 @@ struct Workspace {
   Workspace(std::span<const TilesParams> params, void* base) {
     for (const TilesParams& rulebook : params) num_keys += rulebook.out_capacity;
     WorkspaceCutter cutter(base);
+    orders = cutter.Take<ClassOrders>(static_cast<int64_t>(params.size()));
     for (int i = 0; i < 2; ++i) {
       keys[i] = cutter.Take<uint32_t>(num_keys);
       rows[i] = cutter.Take<int32_t>(num_keys);
@@ -209,6 +292,7 @@ struct Workspace {
   }
 
   int64_t num_keys = 0;
+  ClassOrders* orders;  // of each rulebook
   uint32_t* keys[2];
   int32_t* rows[2];
   size_t sort_bytes = 0;
@@ -225,10 +309,13 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
     batch.rulebooks[batch.num_rulebooks] = rulebook;
     batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
     ++batch.num_rulebooks;
-    num_blocks += NumTilePlaces(rulebook.out_capacity) / kBlockThreads;
+    num_blocks += NumTilePlaces(rulebook.out_capacity) / kFillThreads;
   }
+  OrderClassesKernel<<<static_cast<unsigned>(batch.num_rulebooks), kOrderWarps * kWarpThreads, 0, stream>>>(
+      batch, workspace.orders);
+  VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortKeysKernel<<<std::min<unsigned>(kMaxBlocks, NumBlocks(workspace.num_keys)), kBlockThreads, 0, stream>>>(
-      batch, workspace.keys[0], workspace.rows[0]);
+      batch, workspace.orders, workspace.keys[0], workspace.rows[0]);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   int key_bits = kSortBits;
   while ((batch.num_rulebooks >> (key_bits - kSortBits)) != 0) ++key_bits;  // kNoKey stays the last
@@ -237,8 +324,9 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   size_t sort_bytes = workspace.sort_bytes;
   VOXSERVE_RETURN_IF_CUDA(cub::DeviceRadixSort::SortPairs(workspace.sort_scratch, sort_bytes, keys, rows,
                                                           workspace.num_keys, 0, key_bits, stream));
-  FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxBlocks, num_blocks)), kBlockThreads, 0, stream>>>(
-      batch, keys.Current(), rows.Current());
+  constexpr int64_t kMaxFillBlocks = kMaxBlocks * kBlockThreads / kFillThreads;
+  FillTilesKernel<<<static_cast<unsigned>(std::min(kMaxFillBlocks, num_blocks)), kFillThreads, 0, stream>>>(
+      batch, workspace.orders, keys.Current(), rows.Current());
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));
   SortTilesByWeightKernel<<<static_cast<unsigned>(batch.num_rulebooks * kTileSizes), kWeights, 0, stream>>>(batch);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));

@@ -42,6 +42,21 @@ __device__ inline void WaitForBarrier(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
+// True where that phase is over.
+__device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
+  uint32_t is_over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}\n"
+      : "=r"(is_over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return is_over != 0;
+}
+
 // Copies bytes, a multiple of 16, between addresses aligned to 16; the barrier counts them.
 __device__ inline void CopyBulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
@@ -55,19 +70,10 @@ __device__ inline int32_t LoadShared(uint32_t from) {
   return value;
 }
 
-__device__ inline int4 LoadShared4(uint32_t from) {
-  int4 values;
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(values.x), "=r"(values.y), "=r"(values.z), "=r"(values.w)
-               : "r"(from)
-               : "memory");
-  return values;
-}
-
 // Waits until the earlier kernels of the stream have ended and what they wrote is there, where the kernel was launched
 // before, and lets the next kernel be launched so. What a kernel reads before it calls this must not be written by the
-// kernel in front of it: all those before that one have ended, since
-// a kernel lets the next one begin only here, after its own wait.
+// kernel in front of it: all those before that one have ended, since a kernel lets the next one begin only here, after
+// its own wait.
 __device__ inline void WaitForEarlierKernels() {
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
 }

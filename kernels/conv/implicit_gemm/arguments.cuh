@@ -72,6 +72,24 @@ __device__ uint32_t MaskWordOf(const ImplicitGemmArguments<T>& arguments, int64_
   return __ldg(arguments.tiles.masks + tile * arguments.mask_words + word);
 }
 
+// Loads four indices, or -1 without a load.
+__device__ inline int4 LoadIndicesIf(bool are_there, const int32_t* from) {
+  int4 indices;
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "setp.ne.s32 there, %5, 0;\n"
+      "mov.s32 %0, -1;\n"
+      "mov.s32 %1, -1;\n"
+      "mov.s32 %2, -1;\n"
+      "mov.s32 %3, -1;\n"
+      "@there ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=r"(indices.x), "=r"(indices.y), "=r"(indices.z), "=r"(indices.w)
+      : "l"(from), "r"(static_cast<int32_t>(are_there)));
+  return indices;
+}
+
 // Loads an index, or -1 without a load.
 __device__ inline int32_t LoadIndexIf(bool is_there, const int32_t* from) {
   int32_t index;

@@ -45,11 +45,10 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
     return ConvBlock{.rows = rows, .columns = columns, .split_k = 1};
   };
   if (out_channels <= 32) return kBlock(64, 32);
-  if (out_channels <= 64) return kBlock(64, 64);
-  // Few offsets leave blocks of more rows little more to read.
+  if (out_channels <= 64) return LargestThatFills({kBlock(128, 64), kBlock(64, 64)}, num_rows, out_channels);
   const bool has_few_offsets = params.tiles.num_offsets <= 8;
   if (out_channels <= 96) {
-    if (has_few_offsets) return kBlock(256, 96);
+    if (has_few_offsets) return kBlock(64, 96);
     return LargestThatFills({kBlock(128, 96), kBlock(64, 96)}, num_rows, out_channels);
   }
   if (out_channels <= 128 || has_few_offsets) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The roles of warp_groups.cuh that copy to stages: the numbers of input rows, the rows, and the weights. Included by
+// The roles of warp_groups.cuh that copy to stages: input rows and weights. Included by
 // .cu files alone.
 
 #include <cstdint>
@@ -35,34 +35,18 @@ class RowCopier {
     }
     offset_in_slice_ = vector * kValues / arguments.axis.offset_values;
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
-    indices_ = ring.indices + (slice_ * Shape::kWarpGroups * kTileBits + offset_in_slice_) * kTileIndexBytes +
-               first_row_ * static_cast<int32_t>(sizeof(int32_t));
+    in_rows_ = arguments.tiles.in_rows;
+    if (in_rows_ != nullptr) in_rows_ += offset_in_slice_ * kMaskTileRows + first_row_;
   }
 
+  // Rows whose vectors are all whole have code of their own, without a call: values that live on behind a call would
+  // lie in memory.
   __device__ void Run() {
-    WaitForEarlierKernels();  // they make the input
-    const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
-    RingPlace<Shape::kStages> place;
-    RingPlace<Shape::kNotes> note_place;
-    place.Advance(group);
-    note_place.Advance(group);
-    for (;; place.Advance(Shape::kCopyGroups), note_place.Advance(Shape::kCopyGroups)) {
-      WaitForBarrier(ring_.indexed + place.slot * 8, place.parity);
-      const StageNote& note = ring_.notes[note_place.slot];
-      const bool is_over = (note.flags & kNoStage) != 0;
-      const int32_t channel = note.channels[slice_] + channel_in_slice_;
-      // 0 where there is no slice.
-      const uint32_t has = channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
-      int32_t rows[Shape::kWarpGroups][kRowsOfThread];  // -1: zeros
-#pragma unroll
-      for (int t = 0; t < Shape::kWarpGroups; ++t) {
-        FindRows(place.slot, note.row_tile, t, (has >> (kTileBits * t) & 1) != 0, rows[t]);
-      }
-      WaitForBarrier(ring_.empty + place.slot * 8, place.parity ^ 1);
-      if (is_over) break;
-      Copy(place.slot, channel, rows);
+    if (arguments_.has_whole_in_vectors) {
+      CopyStages<true>();
+    } else {
+      CopyStages<false>();
     }
-    ArriveAtBarrier(ring_.full + place.slot * 8);  // the stage behind the last is full too
   }
 
  private:
@@ -72,61 +56,95 @@ class RowCopier {
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
   static_assert(kSlicesAStage == 2 && kRowsOfThread == 4);
 
-  // The thread's rows of a tile, in the order in which it copies them.
-  __device__ void FindRows(int32_t slot, int32_t row_tile, int32_t tile, bool has,
-                           int32_t (&rows)[kRowsOfThread]) const {
-    if (arguments_.tiles.in_rows != nullptr) {
-      const uint32_t from = indices_ + slot * Shape::kIndexBytes + tile * kTileBits * kTileIndexBytes;
-      const int4 found = LoadShared4(from);
-      rows[0] = found.x;
-      rows[1] = found.y;
-      rows[2] = found.z;
-      rows[3] = found.w;
-    } else {
-      const int32_t first = row_tile * Shape::kRows + tile * static_cast<int32_t>(kMaskTileRows) + first_row_;
+  // The vectors that the thread copies to a stage.
+  struct Fill {
+    int32_t channel;                // the first
+    int4 rows[Shape::kWarpGroups];  // of each tile; -1: zeros
+  };
+
+  template <bool kAreWhole>
+  __device__ void CopyStages() {
+    const int32_t group = static_cast<int32_t>(threadIdx.x) / kGroupThreads - Shape::kWarpGroups;
+    place_.Advance(group);
+    note_place_.Advance(group);
+    // Two stages' rows, in turns: were they moved from one to the other, the move would wait for them.
+    Fill fills[2];
+    bool is_over = !LookUp(fills[0]);
+    WaitForEarlierKernels();  // they make the input
+    while (!is_over) {
 #pragma unroll
-      for (int i = 0; i < kRowsOfThread; ++i) rows[i] = first + i < num_out_ ? first + i : -1;
+      for (int i = 0; i < 2; ++i) {
+        if (is_over) break;
+        is_over = !LookUp(fills[1 - i]);  // they arrive while this stage is copied
+        WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
+        Copy<kAreWhole>(fills[i]);
+        place_.Advance(Shape::kCopyGroups);
+      }
     }
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const int32_t first = rows[2 * pair], second = rows[2 * pair + 1];
-      rows[2 * pair] = !has ? -1 : slice_ == 0 ? first : second;
-      rows[2 * pair + 1] = !has ? -1 : slice_ == 0 ? second : first;
-    }
+    // The stage behind the last is full too.
+    WaitForBarrier(ring_.empty + place_.slot * 8, place_.parity ^ 1);
+    ArriveAtBarrier(ring_.full + place_.slot * 8);
   }
 
-  __device__ void Copy(int32_t slot, int32_t channel, const int32_t (&rows)[Shape::kWarpGroups][kRowsOfThread]) const {
-    const uint32_t full = ring_.full + slot * 8;
-    const auto* const in = reinterpret_cast<const char*>(arguments_.in + channel);
-    const int32_t pitch_bytes = arguments_.in_pitch_bytes;
-    if (arguments_.has_whole_in_vectors) {
-      CopyRows(slot, rows, [=](uint32_t to, int32_t row) { CopyRowVectorAsync(to, in, row, pitch_bytes); });
-      ArriveWithCopies(full);
-      return;
+  // Looks up the rows of the group's next stage, which arrive later. Returns false behind the last.
+  __device__ bool LookUp(Fill& fill) {
+    WaitForBarrier(ring_.noted + note_place_.slot * 8, note_place_.parity);
+    const StageNote& note = ring_.notes[note_place_.slot];
+    note_place_.Advance(Shape::kCopyGroups);
+    if ((note.flags & kNoStage) != 0) return false;
+    fill.channel = note.channels[slice_] + channel_in_slice_;
+    // 0 where there is no slice.
+    const uint32_t has = fill.channel < arguments_.in_channels ? note.has[slice_] >> offset_in_slice_ : 0;
+    const int32_t index_tile = note.index_tiles[slice_], row_tile = note.row_tile;
+#pragma unroll
+    for (int t = 0; t < Shape::kWarpGroups; ++t) {
+      const bool is_there = (has >> (kTileBits * t) & 1) != 0;
+      if (in_rows_ != nullptr) {
+        const int64_t tile = index_tile + t * arguments_.tiles.num_offsets;
+        fill.rows[t] = LoadIndicesIf(is_there, in_rows_ + tile * kMaskTileRows);
+      } else {
+        const int32_t first = row_tile * Shape::kRows + t * static_cast<int32_t>(kMaskTileRows) + first_row_;
+        const int32_t end = is_there ? num_out_ : 0;
+        fill.rows[t] = make_int4(first < end ? first : -1, first + 1 < end ? first + 1 : -1,
+                                 first + 2 < end ? first + 2 : -1, first + 3 < end ? first + 3 : -1);
+      }
     }
-    const int32_t count = min(kValues, arguments_.in_channels - channel);
-    if (arguments_.has_in_vectors) {
-      const int32_t bytes = count * static_cast<int32_t>(sizeof(T));
-      CopyRows(slot, rows, [=](uint32_t to, int32_t row) { CopyRowPartAsync(to, in, row, pitch_bytes, bytes); });
+    return true;
+  }
+
+  template <bool kAreWhole>
+  __device__ void Copy(const Fill& fill) const {
+    const uint32_t full = ring_.full + place_.slot * 8;
+    const auto* const in = reinterpret_cast<const char*>(arguments_.in + fill.channel);
+    const int32_t pitch_bytes = arguments_.in_pitch_bytes;
+    if constexpr (kAreWhole) {
+      CopyRows(fill, [=](uint32_t to, int32_t row) { CopyRowVectorAsync(to, in, row, pitch_bytes); });
       ArriveWithCopies(full);
     } else {
-      CopyRows(slot, rows, [&](uint32_t to, int32_t row) { CopyValues(to, in, row, count, arguments_); });
-      ArriveAtBarrier(full);
+      const int32_t count = min(kValues, arguments_.in_channels - fill.channel);
+      if (arguments_.has_in_vectors) {
+        const int32_t bytes = count * static_cast<int32_t>(sizeof(T));
+        CopyRows(fill, [=](uint32_t to, int32_t row) { CopyRowPartAsync(to, in, row, pitch_bytes, bytes); });
+        ArriveWithCopies(full);
+      } else {
+        CopyRows(fill, [&](uint32_t to, int32_t row) { CopyValues(to, in, row, count, arguments_); });
+        ArriveAtBarrier(full);
+      }
     }
   }
 
   // Calls copy(to, row) for each of the thread's rows.
   template <typename CopyRow>
-  __device__ void CopyRows(int32_t slot, const int32_t (&rows)[Shape::kWarpGroups][kRowsOfThread],
-                           const CopyRow& copy) const {
+  __device__ void CopyRows(const Fill& fill, const CopyRow& copy) const {
 #pragma unroll
     for (int t = 0; t < Shape::kWarpGroups; ++t) {
+      const int32_t rows[kRowsOfThread] = {fill.rows[t].x, fill.rows[t].y, fill.rows[t].z, fill.rows[t].w};
 #pragma unroll
       for (int i = 0; i < kRowsOfThread; ++i) {
         // The other row of a pair lies 64 bytes on, or back.
         const uint32_t first =
-            to_[i / 2] + slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
-        copy(i % 2 == 0 ? first : first ^ kSliceBytes, rows[t][i]);
+            to_[i / 2] + place_.slot * Shape::kStageBytes + t * static_cast<int>(kMaskTileRows) * kSliceBytes;
+        copy(i % 2 == 0 ? first : first ^ kSliceBytes, slice_ == 0 ? rows[i] : rows[i ^ 1]);
       }
     }
   }
@@ -134,63 +152,26 @@ class RowCopier {
   const ImplicitGemmArguments<T>& arguments_;
   const Ring ring_;
   const int32_t num_out_;
+  RingPlace<Shape::kStages> place_;
+  RingPlace<Shape::kNotes> note_place_;  // of the next stage to look up
   // The thread's vectors.
-  uint32_t to_[kPairs];  // the first of two rows, in the first stage
-  uint32_t indices_;     // in the first stage
-  int32_t slice_;        // of a stage
-  int32_t first_row_;    // of a tile
+  const int32_t* in_rows_;  // of the first tile
+  uint32_t to_[kPairs];     // the first of two rows, in the first stage
+  int32_t slice_;           // of a stage
+  int32_t first_row_;       // of a tile
   int32_t offset_in_slice_;
   int32_t channel_in_slice_;
 };
 
-// Copies the numbers of each stage's input rows. By one warp.
+// Has the weights of every kWeightCopiers-th stage's slices copied, in bulk, and, with an item's last stage, the tile's
+// output rows. By one thread, which is the `copier`-th of those.
 template <typename T, typename Shape>
-__device__ void CopyIndices(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  // 16 threads copy those of a tile at one offset, 16 bytes each.
-  constexpr int32_t kThreads = kTileIndexBytes / kSliceVectorBytes;
-  constexpr int32_t kTilesAtOnce = Shape::kWarpGroups < 32 / kThreads ? Shape::kWarpGroups : 32 / kThreads;
-  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t lane_tile = lane / kThreads;
-  const bool has_several = arguments.axis.offsets_a_slice > 1;
-  const int32_t num_offsets = arguments.tiles.num_offsets;
-  const int32_t* const in_rows = arguments.tiles.in_rows;
-  const int32_t* const of_lane = in_rows + int64_t{lane_tile} * num_offsets * kMaskTileRows + lane % kThreads * 4;
-  const uint32_t to_lane = ring.indices + lane_tile * kTileBits * kTileIndexBytes + lane % kThreads * kSliceVectorBytes;
-  int32_t groups_left = Shape::kCopyGroups;  // each has to see an end of its own
+__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring, int32_t copier) {
   RingPlace<Shape::kStages> place;
-  for (RingPlace<Shape::kNotes> note_place; groups_left > 0; note_place.Advance(), place.Advance()) {
-    WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
-    const StageNote& note = ring.notes[note_place.slot];
-    if ((note.flags & kNoStage) != 0) --groups_left;
-    WaitForBarrier(ring.full + place.slot * 8, place.parity ^ 1);  // nobody reads those of the round before
-    if (in_rows != nullptr && lane_tile < kTilesAtOnce) {
-#pragma unroll
-      for (int32_t slice = 0; slice < kSlicesAStage; ++slice) {
-#pragma unroll
-        for (int32_t tile = 0; tile < Shape::kWarpGroups; tile += kTilesAtOnce) {
-          const uint32_t has = note.has[slice] >> (kTileBits * (tile + lane_tile)) & ((1u << kTileBits) - 1);
-          const int32_t* const from = of_lane + int64_t{note.index_tiles[slice] + tile * num_offsets} * kMaskTileRows;
-          const uint32_t to = to_lane + place.slot * Shape::kIndexBytes +
-                              (slice * Shape::kWarpGroups + tile) * kTileBits * kTileIndexBytes;
-          if ((has & 1) != 0) CopyAsync16(to, from, 16);
-          if (!has_several) continue;
-#pragma unroll
-          for (int32_t bit = 1; bit < kTileBits; ++bit) {
-            if ((has >> bit & 1) != 0) CopyAsync16(to + bit * kTileIndexBytes, from + bit * kMaskTileRows, 16);
-          }
-        }
-      }
-    }
-    ArriveWithCopies(ring.indexed + place.slot * 8);
-  }
-}
-
-// Has the weights of each stage's slices copied, in bulk, and, with an item's last stage, the tile's output rows. By
-// one thread.
-template <typename T, typename Shape>
-__device__ void CopyWeights(const ImplicitGemmArguments<T>& arguments, const Ring& ring) {
-  RingPlace<Shape::kStages> place;
-  for (RingPlace<Shape::kNotes> note_place;; note_place.Advance(), place.Advance()) {
+  RingPlace<Shape::kNotes> note_place;
+  place.Advance(copier);
+  note_place.Advance(copier);
+  for (;; note_place.Advance(kWeightCopiers), place.Advance(kWeightCopiers)) {
     WaitForBarrier(ring.noted + note_place.slot * 8, note_place.parity);
     const StageNote& note = ring.notes[note_place.slot];
     const uint32_t flags = note.flags;

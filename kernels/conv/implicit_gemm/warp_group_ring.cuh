@@ -11,9 +11,9 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kSlicesAStage = 2;
-inline constexpr int kGroupThreads = 128;                          // of a warp group
-inline constexpr int kTileBits = kSliceVectors;                    // offsets that a slice can have
-inline constexpr int kTileIndexBytes = 64 * int{sizeof(int32_t)};  // the input rows of a tile at one offset
+inline constexpr int kGroupThreads = 128;        // of a warp group
+inline constexpr int kWeightCopiers = 2;         // threads, which copy stages' weights in turns
+inline constexpr int kTileBits = kSliceVectors;  // offsets that a slice can have
 
 template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
 struct WarpGroupShape {
@@ -24,6 +24,7 @@ struct WarpGroupShape {
   static constexpr int kThreads = (kGroups + kCopyingGroups + 1) * kGroupThreads;
   static constexpr int kStages = kRingStages;
   static constexpr int kNotes = 64;  // a tile's or more, so that nobody waits for them
+  static constexpr int kBarriers = 3 * kStages + 2 * kNotes;
   static constexpr int kBlocksAnSm = kBlocks;
   static constexpr int kSplitK = kParts;                       // items of a tile
   static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
@@ -31,12 +32,10 @@ struct WarpGroupShape {
   static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
   static constexpr int kAlignment = 1024;
   static constexpr int kOutRowBytes = kRows * int{sizeof(int32_t)};  // of a stage
-  // The input rows of a stage: [slices, tiles, offsets a slice, 64].
-  static constexpr int kIndexBytes = kSlicesAStage * kGroups * kTileBits * kTileIndexBytes;
-  static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes + kIndexBytes) + kAlignment;
+  static constexpr int kSharedBytes = kStages * (kStageBytes + kOutRowBytes) + kAlignment;
   // Registers of a thread that copies, and those that it leaves to the others: sums of 256 columns need the more.
   static constexpr int kRegisters = 65536 / kBlocks / kThreads / 8 * 8;
-  static constexpr int kMostCopyRegisters = kColumns > 128 ? 40 : 48;
+  static constexpr int kMostCopyRegisters = kRows * kColumns > 128 * 128 ? 48 : 56;
   static constexpr int kCopyRegisters = kRegisters < kMostCopyRegisters ? kRegisters : kMostCopyRegisters;
   static constexpr int kLeftRegisters =
       (kRegisters * kThreads - kCopyRegisters * (kCopyingGroups + 1) * kGroupThreads) / (kGroups * kGroupThreads);
@@ -66,9 +65,9 @@ struct Ring {
   uint32_t stages;
   uint32_t out_rows;  // of each stage those of its tile, where it is an item's last
   StageNote* notes;
-  uint32_t indices;                      // of each stage its input rows
-  uint32_t indexed, full, ready, empty;  // of stages: input rows are known, copied, visible to products, multiplied
-  uint32_t noted, freed;                 // of notes
+  // Barriers, one behind the other.
+  uint32_t full, ready, empty;  // of stages: copied, visible to products, multiplied
+  uint32_t noted, freed;        // of notes
 };
 
 // A place in a ring of kSlots slots.

@@ -19,11 +19,13 @@ class StageScheduler {
  public:
   __device__ StageScheduler(const ImplicitGemmArguments<T>& arguments, const Ring& ring)
       : arguments_(arguments), ring_(ring) {
-    const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_column_tiles_ = (arguments.out_channels + Shape::kColumns - 1) / Shape::kColumns;
     if (arguments.tiles.by_weight != nullptr) {
       by_weight_ = arguments.tiles.by_weight + TilesByWeightBegin(arguments.tiles.out_capacity, Shape::kRows);
     }
+    // Both are loaded at once: the first tile is looked up before it is known whether there is one.
+    first_row_tile_ = RowTileOf(static_cast<int32_t>(blockIdx.x));
+    const auto num_out = static_cast<int32_t>(NumRows(arguments.tiles.out_capacity, arguments.tiles.num_out));
     num_items_ = (num_out + Shape::kRows - 1) / Shape::kRows * num_column_tiles_ * Shape::kSplitK;
   }
 
@@ -32,7 +34,7 @@ class StageScheduler {
     const bool takes = arguments_.tiles.counters != nullptr && num_items_ > num_blocks;
     auto item = static_cast<int32_t>(blockIdx.x);
     for (int32_t round = 1; item < num_items_; ++round) {
-      Schedule(item);
+      Schedule(item, round == 1 ? first_row_tile_ : RowTileOf(item));
       if (takes) {
         if (round == 1) WaitForEarlierKernels();  // they have the same counters
         item = num_blocks + Take();
@@ -43,10 +45,10 @@ class StageScheduler {
       }
     }
     if (takes && Lane() == 0) Leave();
-    // For each copying group to see.
+    // For each copying group and each thread that copies weights to see.
     StageNote over = EmptyStage();
     over.flags = kNoStage;
-    Note(over, Lane(), Shape::kCopyGroups);
+    Note(over, Lane(), max(Shape::kCopyGroups, kWeightCopiers));
   }
 
  private:
@@ -83,13 +85,18 @@ class StageScheduler {
     arguments_.tiles.counters[kBlocksDone] = 0;
   }
 
-  __device__ void Schedule(int32_t item) {
+  // The row tile of an item.
+  __device__ int32_t RowTileOf(int32_t item) const {
+    const int32_t rank = num_column_tiles_ == 1 ? item / Shape::kSplitK : item / Shape::kSplitK / num_column_tiles_;
+    return by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
+  }
+
+  __device__ void Schedule(int32_t item, int32_t row_tile) {
     const int32_t tile = item / Shape::kSplitK, half = item - tile * Shape::kSplitK;
-    const int32_t rank = tile / num_column_tiles_;
-    const int32_t column = (tile - rank * num_column_tiles_) * Shape::kColumns;
-    const int32_t row_tile = by_weight_ == nullptr ? rank : __ldg(by_weight_ + rank);
+    const int32_t column = num_column_tiles_ == 1 ? 0 : tile % num_column_tiles_ * Shape::kColumns;
     first_part_ = arguments_.axis.slices_an_offset * half / Shape::kSplitK;
     num_parts_ = arguments_.axis.slices_an_offset * (half + 1) / Shape::kSplitK - first_part_;
+    inverse_parts_ = __frcp_rn(static_cast<float>(num_parts_));
     for (int32_t word = 0; word < max(arguments_.mask_words, 1); ++word) ScheduleWord(row_tile, column, half, word);
   }
 
@@ -120,7 +127,8 @@ class StageScheduler {
       for (int s = 0; s < kSlicesAStage; ++s) {
         const int32_t number = stage * kSlicesAStage + s;
         if (number >= num_slices) continue;
-        const int32_t rank = number / num_parts_;
+        // number / num_parts_, in a few instructions: the first stages wait for them.
+        const auto rank = static_cast<int32_t>((static_cast<float>(number) + 0.5f) * inverse_parts_);
         const int32_t bit = BitOfRank(all, rank);
         const int32_t offset = word * kWordBits + bit, part = first_part_ + number - rank * num_parts_;
         note.channels[s] = part * arguments_.axis.slice_values;
@@ -175,8 +183,10 @@ class StageScheduler {
   const int32_t* by_weight_ = nullptr;  // the tiles of the block's size
   int32_t num_column_tiles_;
   int32_t num_items_;
+  int32_t first_row_tile_;  // of the first item
   int32_t first_part_ = 0;  // of an offset's slices those of the item
   int32_t num_parts_ = 0;
+  float inverse_parts_ = 1;
   RingPlace<Shape::kNotes> place_;
   int32_t num_noted_ = 0;
 };

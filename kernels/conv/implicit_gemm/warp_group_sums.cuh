@@ -36,13 +36,18 @@ class SumMaker {
       for (;;) {
         MultiplyStage(flags, group, adds, sums);
         if ((flags & kLastStage) != 0) break;
+        const RingPlace<Shape::kStages> begun = place_;
+        const RingPlace<Shape::kNotes> begun_note = note_place_;
+        Advance();
+        // While products go on; without a loop, in which the compiler would wait for them.
+        const bool is_ready = TestBarrier(ring_.ready + place_.slot * 8, place_.parity);
+        if (is_ready) flags = ring_.notes[note_place_.slot].flags;
         WaitForProducts<1>();
         ReleaseHeld();
-        held_ = place_;
-        held_note_ = note_place_;
+        held_ = begun;
+        held_note_ = begun_note;
         holds_ = true;
-        Advance();
-        flags = FlagsOfStage();
+        flags = is_ready ? OfWarp(flags) : FlagsOfStage();
       }
       const StageNote& note = ring_.notes[note_place_.slot];
       const int32_t row_tile = note.row_tile, column = note.column;

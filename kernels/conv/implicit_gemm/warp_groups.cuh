@@ -7,10 +7,9 @@
 // block's warps have roles:
 //   - one takes items, walks the masks of their tiles and notes for each stage of a ring, of two slices each, what it
 //     holds;
-//   - one copies the numbers of a stage's input rows;
-//   - one has the weights of a stage's slices copied, in bulk;
+//   - two have the weights of a stage's slices copied, in bulk, each those of every other stage;
 //   - groups of four copy the input rows of a stage, 16 bytes a thread at a time, and zeros where a row has no
-//     neighbour. A group fills every kCopyGroups-th stage;
+//     neighbour. A group fills every kCopyGroups-th stage, and looks up the rows of its next one meanwhile;
 //   - one makes what was copied visible to the tensor cores, so that those who multiply need no fence of their own;
 //   - warp groups multiply: each has 64 rows, skips the slices that none of these needs, and stores its sums from
 //     registers.
@@ -51,41 +50,47 @@ __device__ void PublishStages(const Ring& ring) {
 
 #endif
 
+#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
+
+// Makes the ring's barriers. A warp makes its own one after the other, which takes some 40 cycles each, so that all
+// warps make some.
+template <typename Shape>
+__device__ void MakeBarriers(const Ring& ring) {
+  constexpr int kWarps = Shape::kThreads / 32;
+  static_assert(Shape::kBarriers <= Shape::kThreads);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int barrier = thread % 32 * kWarps + thread / 32;
+  if (barrier >= Shape::kBarriers) return;
+  constexpr int kReady = Shape::kStages, kEmpty = 2 * Shape::kStages, kNoted = 3 * Shape::kStages;
+  constexpr int kFreed = kNoted + Shape::kNotes, kProductWarps = Shape::kWarpGroups * 4;
+  const bool is_multiplied = (barrier >= kEmpty && barrier < kNoted) || barrier >= kFreed;
+  InitBarrier(ring.full + barrier * 8, is_multiplied ? kProductWarps : barrier < kReady ? kGroupThreads + 1 : 1);
+  PublishBarriers();
+}
+
+#endif
+
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODUCTS ? Shape::kBlocksAnSm : 1)
     WarpGroupImplicitGemmKernel([[maybe_unused]] const __grid_constant__ ImplicitGemmArguments<T> arguments) {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
   extern __shared__ unsigned char shared[];
-  __shared__ uint64_t barriers[4 * Shape::kStages + 2 * Shape::kNotes];
+  __shared__ uint64_t barriers[Shape::kBarriers];
   __shared__ StageNote notes[Shape::kNotes];
   static_assert(sizeof(barriers) + sizeof(notes) <= Shape::kStaticBytes);
   Ring ring;
   ring.stages = (SharedAddress(shared) + Shape::kAlignment - 1) / Shape::kAlignment * Shape::kAlignment;
   ring.out_rows = ring.stages + Shape::kStages * Shape::kStageBytes;
-  ring.indices = ring.out_rows + Shape::kStages * Shape::kOutRowBytes;
   ring.notes = notes;
-  ring.indexed = SharedAddress(barriers);
-  ring.full = ring.indexed + Shape::kStages * 8;
+  ring.full = SharedAddress(barriers);
   ring.ready = ring.full + Shape::kStages * 8;
   ring.empty = ring.ready + Shape::kStages * 8;
   ring.noted = ring.empty + Shape::kStages * 8;
   ring.freed = ring.noted + Shape::kNotes * 8;
-  const auto thread = static_cast<int>(threadIdx.x);
-  static_assert(Shape::kStages <= Shape::kNotes && Shape::kNotes <= Shape::kThreads);
-  if (thread < Shape::kNotes) {
-    InitBarrier(ring.noted + thread * 8, 1);
-    InitBarrier(ring.freed + thread * 8, Shape::kWarpGroups * 4);
-    if (thread < Shape::kStages) {
-      InitBarrier(ring.indexed + thread * 8, 32);
-      InitBarrier(ring.full + thread * 8, kGroupThreads + 1);
-      InitBarrier(ring.ready + thread * 8, 1);
-      InitBarrier(ring.empty + thread * 8, Shape::kWarpGroups * 4);
-    }
-    PublishBarriers();
-  }
+  MakeBarriers<Shape>(ring);
   __syncthreads();
   // Else they would be computed again and again.
-  asm volatile("" : "+r"(ring.stages), "+r"(ring.indexed), "+r"(ring.full), "+r"(ring.ready), "+r"(ring.empty));
+  asm volatile("" : "+r"(ring.stages), "+r"(ring.full), "+r"(ring.ready), "+r"(ring.empty));
   asm volatile("" : "+r"(ring.noted), "+r"(ring.freed));
   constexpr int kFirstCopying = Shape::kWarpGroups * kGroupThreads;
   constexpr int kScheduling = kFirstCopying + Shape::kCopyGroups * kGroupThreads;
@@ -98,10 +103,10 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
       RowCopier<T, Shape>(arguments, ring).Run();
     } else if (threadIdx.x < kScheduling + 32) {
       StageScheduler<T, Shape>(arguments, ring).Run();
-    } else if (threadIdx.x < kScheduling + 64) {
-      CopyIndices<T, Shape>(arguments, ring);
+    } else if (threadIdx.x == kScheduling + 32) {
+      CopyWeights<T, Shape>(arguments, ring, 0);
     } else if (threadIdx.x == kScheduling + 64) {
-      CopyWeights<T, Shape>(arguments, ring);
+      CopyWeights<T, Shape>(arguments, ring, 1);
     } else if (threadIdx.x == kScheduling + 96) {
       PublishStages<Shape>(ring);
     }

@@ -16,12 +16,11 @@ template <typename Visitor>
 void ForEachWarpGroupShape(const Visitor& visit) {
   visit(WarpGroupShape<1, 32, 1, 4, 3>{});
   visit(WarpGroupShape<2, 32, 2, 8, 1>{});
-  visit(WarpGroupShape<1, 64, 1, 5, 2>{});
-  visit(WarpGroupShape<2, 64, 2, 7, 1>{});
-  visit(WarpGroupShape<1, 96, 1, 4, 2>{});
-  visit(WarpGroupShape<2, 96, 2, 6, 1>{});
-  visit(WarpGroupShape<4, 96, 1, 4, 1>{});
-  visit(WarpGroupShape<1, 128, 2, 8, 1>{});
+  visit(WarpGroupShape<1, 64, 2, 6, 2>{});
+  visit(WarpGroupShape<2, 64, 2, 8, 1>{});
+  visit(WarpGroupShape<1, 96, 1, 5, 2>{});
+  visit(WarpGroupShape<2, 96, 3, 7, 1>{});
+  visit(WarpGroupShape<1, 128, 2, 9, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1>{});
   visit(WarpGroupShape<2, 128, 2, 6, 1, 2>{});
   visit(WarpGroupShape<1, 256, 2, 5, 1>{});

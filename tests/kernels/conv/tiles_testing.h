@@ -167,8 +167,8 @@ inline void Poison(const NeighbourTable& table, Matrix& in) {
   }
 }
 
-// By what rows are sorted: the place of a row's offsets among all Gray codes of kSortBits bits.
-inline uint32_t GrayRankOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
+// The bits of a row's mask, the offset's of each as in SortOrder.
+inline uint32_t SortBitsOfRow(const NeighbourTable& table, int64_t row, const SortOrder& order) {
   uint32_t code = 0;
   if (table.num_offsets <= kSortBits) {
     for (int32_t bit = 0; bit < table.num_offsets; ++bit) {
@@ -179,16 +179,59 @@ inline uint32_t GrayRankOfRow(const NeighbourTable& table, int64_t row, const So
       if (table.at(k, row) >= 0) code |= 1u << (k * kSortBits / table.num_offsets);
     }
   }
-  // The Gray code of a rank has the bits in which neighbouring bits of the rank differ.
+  return code;
+}
+
+// The place of a code among all Gray codes: the Gray code of a rank has the bits in which neighbouring bits of the rank
+// differ.
+inline uint32_t GrayRank(uint32_t code) {
   uint32_t rank = 0;
   for (int bit = kSortBits - 1; bit >= 0; --bit) rank |= ((code >> bit ^ rank >> (bit + 1)) & 1) << bit;
   return rank;
 }
 
-// The rows by descending rank, alike ones in their own order.
+// The rows that are looked at to see how common bits are.
+inline std::vector<int64_t> SampledRows(const NeighbourTable& table) {
+  const int64_t num_runs = (table.num_rows + kRunRows - 1) / kRunRows;
+  const int64_t num_sampled = std::min(num_runs, NumSampledRuns(table.num_offsets));
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < num_sampled; ++i) {
+    const int64_t first = i * num_runs / num_sampled * kRunRows;
+    for (int64_t row = first; row < std::min(first + kRunRows, table.num_rows); ++row) rows.push_back(row);
+  }
+  return rows;
+}
+
+// The rows by class, then by the Gray rank of their other bits in the class's order, both descending; alike ones in
+// their own order.
 inline std::vector<int32_t> RowsInTileOrder(const NeighbourTable& table, const SortOrder& order) {
+  std::vector<uint32_t> row_bits;
+  for (int64_t row = 0; row < table.num_rows; ++row) row_bits.push_back(SortBitsOfRow(table, row, order));
+  std::vector<std::vector<int>> orders;  // of each class the bits below it, the commonest first
+  for (int row_class = 0; row_class < kSortBits; ++row_class) {
+    std::vector<int> counts(static_cast<size_t>(row_class));
+    for (const int64_t row : SampledRows(table)) {
+      const uint32_t bits = row_bits[static_cast<size_t>(row)];
+      if (bits >> row_class != 1) continue;
+      for (int bit = 0; bit < row_class; ++bit) counts[static_cast<size_t>(bit)] += static_cast<int>(bits >> bit & 1);
+    }
+    std::vector<int>& by_count = orders.emplace_back(counts.size());
+    std::iota(by_count.begin(), by_count.end(), 0);
+    std::stable_sort(by_count.begin(), by_count.end(),
+                     [&](int a, int b) { return counts[static_cast<size_t>(a)] > counts[static_cast<size_t>(b)]; });
+  }
   std::vector<uint32_t> ranks;
-  for (int64_t row = 0; row < table.num_rows; ++row) ranks.push_back(GrayRankOfRow(table, row, order));
+  for (const uint32_t bits : row_bits) {
+    uint32_t rank = 0;
+    for (int row_class = 0; row_class < kSortBits; ++row_class) {
+      if (bits >> row_class != 1) continue;
+      uint32_t code = 0;
+      const std::vector<int>& by_count = orders[static_cast<size_t>(row_class)];
+      for (size_t place = 0; place < by_count.size(); ++place) code |= (bits >> by_count[place] & 1) << place;
+      rank = (1u << row_class) + GrayRank(code);
+    }
+    ranks.push_back(rank);
+  }
   std::vector<int32_t> rows(static_cast<size_t>(table.num_rows));
   std::iota(rows.begin(), rows.end(), 0);
   std::stable_sort(rows.begin(), rows.end(),
