@@ -382,7 +382,10 @@ void Acceptor::HandOver(Id id, Connection& connection) {
   if (!duplicate || !Watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLET)) {
     return CloseWaiting(id, connection_reason::kNoDescriptors);
   }
-  connection.is_waiting = false;
+  {
+    absl::MutexLock lock(&mutex_);  // ReceivedBytesByPeer reads it
+    connection.is_waiting = false;
+  }
   waiting_.erase(id);
   Client& client = clients_.at(connection.client);
   client.waiting.erase(id);
