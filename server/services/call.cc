@@ -100,6 +100,10 @@ void Call::CountCancel() const {
   if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
 }
 
+void Call::CountUseless() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_useless_call(peer_);
+}
+
 absl::Status Call::WhyCancelled() const {
   if (was_cut()) {
     return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
@@ -141,7 +145,7 @@ void RequestCall::OnReadDone(bool ok) {
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
   if (ok || !is_wanted) return;
-  parts().on_useless_call(peer());
+  CountUseless();
   End(context()->IsCancelled()
           ? WhyCancelled()
           : WithReason(absl::InvalidArgumentError("the call has no request"), error_reason::kRequestIncomplete));
@@ -149,7 +153,6 @@ void RequestCall::OnReadDone(bool ok) {
 
 void RequestCall::OnIncomplete() {
   if (!StopReading()) return;
-  parts().on_useless_call(peer());
   parts().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
   End(WithReason(absl::DeadlineExceededError(
                      absl::StrCat("the request did not come within ", absl::FormatDuration(parts().times.request))),
@@ -159,7 +162,7 @@ void RequestCall::OnIncomplete() {
 void RequestCall::OnCancel() {
   const absl::Status why = WhyCancelled();
   if (StopReading()) {
-    parts().on_useless_call(peer());
+    CountUseless();
     End(why);
     return;
   }

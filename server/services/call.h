@@ -83,9 +83,11 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // The client has cancelled, or is gone. That counts for its connection where the call has just begun. Later the call
-  // has taken one of the client's share for so long that this bounds how many there are.
+  // The client has cancelled, or is gone; or the call ended without its request. Either counts for the client where the
+  // call has just begun. Later the call has taken one of the client's share for so long that this bounds how many there
+  // are, and a vehicle whose deadline passes while it still sends has done nothing wrong.
   void CountCancel() const;
+  void CountUseless() const;
   // Why the call is over that gRPC says is cancelled.
   absl::Status WhyCancelled() const;
 

@@ -119,7 +119,7 @@ class InferStreamCall final : public Call {
   };
 
   void OnClosed() override {
-    if (!has_message_) parts().on_useless_call(peer());
+    if (!has_message_) CountUseless();
     absl::MutexLock lock(&mutex_);
     parts().timers->Clear(timer_);
     if (session_ == nullptr) return;

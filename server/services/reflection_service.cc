@@ -112,7 +112,7 @@ class ReflectionCall final : public Call {
  private:
   void OnClosed() override {
     StopReading();
-    if (!has_message_) parts().on_useless_call(peer());
+    if (!has_message_) CountUseless();
   }
 
   // Puts the answer in the place of the request that has come.

@@ -46,7 +46,7 @@ struct ServiceParts {
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
   // A call of this peer was not let in.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
-  // A call of this peer ended without its request.
+  // A call of this peer ended without its request, as soon as it had begun.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
   // This peer cancelled a call as soon as its request was there.
   std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};
