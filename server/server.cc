@@ -33,6 +33,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
 // All clients together may have as many shares of calls and streams.
 constexpr int64_t kCallShares = 16;
+// Calls of health and reflection of a client: so many at least. Each vehicle that streams may watch the health, too.
+constexpr int64_t kMinInfoCalls = 64;
 // A client's share of the bytes that are held is the same part of them.
 constexpr int64_t kByteShares = 4;
 // gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
@@ -130,6 +132,7 @@ absl::Status Server::StartGrpc() {
                         .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
   Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
+                                      .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
