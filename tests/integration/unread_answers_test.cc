@@ -26,15 +26,6 @@ class UnreadAnswersTest : public FakeServerTest {
     ASSERT_TRUE(AwaitMetric(R"(voxserve_frames_total{model="fake"})", num_answers));
   }
 
-  void ExpectQueueFull(const v1::InferRequest& request, const std::string& text) {
-    v1::InferResponse response;
-    const grpc::Status status = client_->Infer(request, &response);
-    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
-    EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
-    EXPECT_THAT(status.error_message(), HasSubstr(text));
-    EXPECT_EQ(RetryDelayOf(status), absl::Milliseconds(100));
-  }
-
   void ExpectEngineFull() {
     v1::InferResponse response;
     const grpc::Status status = client_->Infer(RequestOf("fake", 1), &response);
