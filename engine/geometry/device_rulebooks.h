@@ -69,7 +69,10 @@ class DeviceRulebooks {
     int64_t out_capacity = 0;
     uint32_t* in_masks = nullptr;
     uint32_t* out_masks = nullptr;
-    kernels::TilesParams tiles;  // without neighbours and order, as the next
+    // The offsets that a row has, which tiles are made by; null once they are, or where they are too many.
+    uint32_t* row_offsets = nullptr;          // [out_capacity]
+    uint32_t* swapped_row_offsets = nullptr;  // [in_capacity]
+    kernels::TilesParams tiles;               // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
@@ -103,6 +106,8 @@ class DeviceRulebooks {
   }
   // Takes memory for the neighbour tables that the other forms are made of, where no step reads them.
   absl::Status TakePassingTables(Rulebook& rulebook);
+  // The rows' offsets of all searches, zeros; as passing.
+  absl::Status TakeRowOffsets();
   // The way back from TakePassingTables; the memory is given back by the caller.
   static void ForgetPassingTables(Rulebook& rulebook);
   // Adds what the rulebook's tiles are made of, once its neighbours are there.

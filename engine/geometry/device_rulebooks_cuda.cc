@@ -103,7 +103,30 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
   return absl::OkStatus();
 }
 
+absl::Status DeviceRulebooks::TakeRowOffsets() {
+  // What each array is to hold, and where its place is kept: one array of all is cleared at once.
+  std::vector<std::pair<int64_t, uint32_t**>> arrays;
+  int64_t count = 0;
+  const auto add = [&](int64_t capacity, uint32_t*& rows) {
+    arrays.emplace_back(count, &rows);
+    count += capacity;
+  };
+  for (const Search& search : searches_) {
+    Rulebook& rulebook = At(search.index);
+    if (rulebook.num_offsets > kernels::kSortBits) continue;
+    if (rulebook.forms.tiles) add(rulebook.out_capacity, rulebook.row_offsets);
+    if (rulebook.forms.swapped_tiles) add(rulebook.in_capacity, rulebook.swapped_row_offsets);
+  }
+  if (count == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(uint32_t* const rows, memory_->TakeSized<uint32_t>(count));
+  RETURN_IF_CUDA_ERROR(
+      cudaMemsetAsync(rows, 0, static_cast<size_t>(count) * sizeof(uint32_t), memory_->stream().get()));
+  for (const auto& [begin, array] : arrays) *array = rows + begin;
+  return absl::OkStatus();
+}
+
 void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
+  rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
 }
@@ -112,13 +135,16 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
                                 std::vector<kernels::TilesParams>& tiles) {
   if (!request.forms.tiles && !request.forms.swapped_tiles) return;
   const kernels::SortOrder order = kernels::OffsetsByDistance(request.geometry);
-  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours) {
+  const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_offsets) {
     params.neighbours = neighbours;
+    params.row_offsets = row_offsets;
     params.order = order;
     tiles.push_back(params);
   };
-  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours);
-  if (request.forms.swapped_tiles) add(rulebook.swapped_tiles, rulebook.swapped_neighbours);
+  if (request.forms.tiles) add(rulebook.tiles, rulebook.neighbours, rulebook.row_offsets);
+  if (request.forms.swapped_tiles) {
+    add(rulebook.swapped_tiles, rulebook.swapped_neighbours, rulebook.swapped_row_offsets);
+  }
 }
 
 absl::Status DeviceRulebooks::MakeTiles(absl::Span<const kernels::TilesParams> params) {
@@ -146,6 +172,7 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
         search.request.search == kernels::MapSearch::kGrid && SearchParams(search).first_in_rows == nullptr;
     search.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
   }
+  RETURN_IF_ERROR(TakeRowOffsets());
   RETURN_IF_ERROR(MakeForms());
   for (const Search& search : searches_) ForgetPassingTables(At(search.index));
   memory_->ReturnTo(kept);
@@ -175,7 +202,8 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
                                         .same_sites = rulebook.in_level == rulebook.out_level,
-                                        .neighbours = rulebook.neighbours};
+                                        .neighbours = rulebook.neighbours,
+                                        .row_offsets = rulebook.row_offsets};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
   if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
       geometry.stride == rule->geometry.stride) {
@@ -331,7 +359,8 @@ absl::Status DeviceRulebooks::SwapNeighbours() {
                       .out_capacity = rulebook.out_capacity,
                       .num_out = levels_->at(rulebook.out_level).num_sites,
                       .in_capacity = rulebook.in_capacity,
-                      .swapped = rulebook.swapped_neighbours});
+                      .swapped = rulebook.swapped_neighbours,
+                      .row_offsets = rulebook.swapped_row_offsets});
   }
   RETURN_IF_CUDA_ERROR(kernels::cuda::SwapNeighbours(params, memory_->stream().get()));
   return absl::OkStatus();

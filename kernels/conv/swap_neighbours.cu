@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/conv/swap_neighbours.h"
+#include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
@@ -64,6 +65,8 @@ __global__ void __launch_bounds__(kBlockThreads) SwapNeighboursKernel(const __gr
     for (int item = 0; item < kTileItems; ++item) {
       if (in_row[item] >= 0 && in_row[item] < params.in_capacity) {
         swapped[in_row[item]] = static_cast<int32_t>(first + item * kBlockThreads);
+        if (params.row_offsets != nullptr)
+          atomicOr(params.row_offsets + in_row[item], 1u << (offset % kMostRowOffsets));
       }
     }
   }
@@ -93,6 +96,7 @@ cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStr
     return LaunchStatus(stream);
   };
   for (const SwapNeighboursParams& rulebook : params) {
+    if (rulebook.row_offsets != nullptr && rulebook.num_offsets > kMostRowOffsets) return cudaErrorInvalidValue;
     if (batch.num_rulebooks == kMaxRulebooksALaunch) VOXSERVE_RETURN_IF_CUDA(launch());
     batch.rulebooks[batch.num_rulebooks++] = rulebook;
     num_values_tiles += NumTiles(rulebook.num_offsets * rulebook.in_capacity);

@@ -20,11 +20,15 @@ struct SwapNeighboursParams {
 
   // Output.
   int32_t* swapped = nullptr;  // [K, in_capacity] output row or -1, for all rows up to the capacity
+  // Null, or for K <= kMostRowOffsets (neighbour_search.h): [in_capacity] zeros, to which bit k of each row that has
+  // output row k is added.
+  uint32_t* row_offsets = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<SwapNeighboursParams>);
 
 namespace cuda {
 
+// cudaErrorInvalidValue where row_offsets are there and K is above kMostRowOffsets.
 cudaError_t SwapNeighbours(std::span<const SwapNeighboursParams> params, cudaStream_t stream);
 
 }  // namespace cuda

@@ -46,12 +46,15 @@ __device__ uint32_t GrayRank(uint32_t code) {
 __device__ uint32_t SortBitsOf(const TilesParams& params, int64_t row) {
   const int32_t* const neighbours = params.neighbours + row;
   uint32_t bits = 0;
+  if (params.row_offsets != nullptr) {
+    const uint32_t offsets = params.row_offsets[row];
+    for (int bit = 0; bit < params.num_offsets; ++bit) bits |= (offsets >> params.order[bit] & 1) << bit;
+    return bits;
+  }
   if (params.num_offsets <= kSortBits) {
-    // All are loaded at once.
-#pragma unroll
-    for (int bit = 0; bit < kSortBits; ++bit) {
-      const bool has = bit < params.num_offsets && neighbours[params.order[bit] * params.pitch] >= 0;
-      bits |= static_cast<uint32_t>(has) << bit;
+#pragma unroll 9
+    for (int bit = 0; bit < params.num_offsets; ++bit) {
+      bits |= static_cast<uint32_t>(neighbours[params.order[bit] * params.pitch] >= 0) << bit;
     }
     return bits;
   }
@@ -306,6 +309,7 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   TilesBatch batch{};
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
+    if (rulebook.row_offsets != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
     batch.rulebooks[batch.num_rulebooks] = rulebook;
     batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
     ++batch.num_rulebooks;

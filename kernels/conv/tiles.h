@@ -92,6 +92,9 @@ struct TilesParams {
   int32_t num_offsets = 0;              // K
   const int32_t* neighbours = nullptr;  // [K, pitch] input row or -1, as SearchNeighbours and SwapNeighbours make it
   int64_t pitch = 0;
+  // Null, or for K <= kSortBits: [out_capacity] bit k of a row says that it has input row k, as SearchNeighbours and
+  // SwapNeighbours note it.
+  const uint32_t* row_offsets = nullptr;
   int64_t out_capacity = 0;          // of the next; at most pitch
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};
@@ -112,6 +115,7 @@ size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. Its last command is no kernel, so
 // that launches which begin early (implicit_gemm.h) begin behind it. workspace: TilesWorkspaceBytes,
 // 256-byte aligned.
+// cudaErrorInvalidValue where row_offsets are there and K is above kSortBits.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

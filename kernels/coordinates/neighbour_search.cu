@@ -33,7 +33,8 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  int32_t num_offsets;  // K
+  uint32_t* row_offsets;  // or null
+  int32_t num_offsets;    // K
 
   // kLookUp, kMirror
   CoordinateTable table;
@@ -157,21 +158,28 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, int32_t chunk) {
   }
 
   const bool mirrors = piece.kind == PieceKind::kMirror;
+  const bool notes = piece.row_offsets != nullptr;
   const int64_t first_offset = piece.first_cell + cell;
+  uint32_t offsets = 0;
 #pragma unroll
   for (int c = 0; c < kCellsAThread; ++c) {
     if (c < count) {
       const int64_t offset = first_offset + c;
       piece.neighbours[offset * piece.out_capacity + row] = found[c];
+      offsets |= static_cast<uint32_t>(found[c] >= 0) << (offset % kMostRowOffsets);
       if (mirrors && found[c] >= 0) {
         const int64_t mirrored = piece.num_offsets - 1 - offset;
         piece.neighbours[mirrored * piece.out_capacity + found[c]] = static_cast<int32_t>(row);
+        if (notes) atomicOr(piece.row_offsets + found[c], 1u << (mirrored % kMostRowOffsets));
       }
     }
   }
   if (mirrors && first_offset == 0) {
-    piece.neighbours[piece.num_offsets / 2 * piece.out_capacity + row] = static_cast<int32_t>(row);
+    const int32_t centre = piece.num_offsets / 2;
+    piece.neighbours[centre * piece.out_capacity + row] = static_cast<int32_t>(row);
+    offsets |= 1u << (centre % kMostRowOffsets);
   }
+  if (notes && offsets != 0) atomicOr(piece.row_offsets + row, offsets);
 }
 
 // The kernel's cell at the place `block_place` of its block in Morton order.
@@ -196,13 +204,16 @@ __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
       row + 1 < num_out ? piece.first_in_rows[row + 1] : static_cast<int32_t>(NumRows(piece.in_capacity, piece.num_in));
   constexpr int32_t kNone = -1;
   int32_t next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
+  uint32_t offsets = 0;
   for (int32_t place = 0; place < piece.num_offsets; ++place) {
     const int64_t offset = CellAt<kDimension>(place, piece.log2_stride);
     piece.neighbours[offset * piece.out_capacity + row] = place == next ? in_row : -1;
     if (place != next) continue;
+    offsets |= 1u << (offset % kMostRowOffsets);
     ++in_row;
     next = in_row < end ? static_cast<int32_t>(__ldg(piece.in_keys + in_row) & in_block) : kNone;
   }
+  if (piece.row_offsets != nullptr) piece.row_offsets[row] = offsets;
 }
 
 template <int kDimension>
@@ -277,6 +288,7 @@ class PieceQueue {
     piece.out_capacity = params.out_capacity;
     piece.num_out = params.num_out;
     piece.neighbours = params.neighbours;
+    piece.row_offsets = params.row_offsets;
     piece.num_offsets = geometry.NumOffsets();
     if (params.first_in_rows != nullptr) {
       piece.kind = PieceKind::kBlocks;
@@ -340,6 +352,7 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   if (params.empty()) return cudaSuccess;
   for (const NeighbourSearchParams& search : params) {
     if (!IsOfDimension(search, params[0].dimension)) return cudaErrorInvalidValue;
+    if (search.row_offsets != nullptr && search.geometry.NumOffsets() > kMostRowOffsets) return cudaErrorInvalidValue;
   }
   VOXSERVE_RETURN_IF_CUDA(FillMirrored(params, stream));
   return VisitDimension(params[0].dimension, [&](auto dimension) {

@@ -21,6 +21,8 @@
 
 namespace voxserve::kernels {
 
+inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's offsets
+
 struct NeighbourSearchParams {
   ConvGeometry geometry;        // |Delta| <= kCoordinateMargin
   cuda::CoordinateTable table;  // over the input keys; not read where first_in_rows is there
@@ -39,6 +41,8 @@ struct NeighbourSearchParams {
 
   // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised.
   int32_t* neighbours = nullptr;
+  // Null, or for K <= kMostRowOffsets: [out_capacity] zeros, to which bit k of each row that has input row k is added.
+  uint32_t* row_offsets = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
@@ -57,7 +61,7 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 namespace cuda {
 
 // cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
-// dimension.
+// dimension, and row_offsets are null where K > kMostRowOffsets.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

@@ -227,6 +227,18 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   ExpectTheCpusPairs(geometry, kMaxSamples, in, in);
 }
 
+// Expects of each row the bits of the offsets at which it has a neighbour. neighbours: [K, num_rows].
+void ExpectRowOffsets(const DeviceArray<uint32_t>& made, const std::vector<int32_t>& neighbours, size_t num_rows) {
+  const std::vector<uint32_t> row_offsets = made.ToHost();
+  for (size_t row = 0; row < num_rows; ++row) {
+    uint32_t expected = 0;
+    for (size_t at = row; at < neighbours.size(); at += num_rows) {
+      expected |= static_cast<uint32_t>(neighbours[at] >= 0) << at / num_rows;
+    }
+    ASSERT_EQ(row_offsets[row], expected) << row;
+  }
+}
+
 // The tables and rulebooks of a network at once, more of them than a launch takes, against each one alone.
 TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   struct Rulebook {
@@ -262,9 +274,13 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
+  std::vector<std::unique_ptr<DeviceArray<uint32_t>>> row_offsets;  // of the small ones
   for (size_t i = 0; i < rulebooks.size(); ++i) {
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
+    const bool is_small = rulebook.geometry.NumOffsets() <= kMostRowOffsets;
+    row_offsets.push_back(std::make_unique<DeviceArray<uint32_t>>(
+        Device::kCuda, std::vector<uint32_t>(static_cast<size_t>(out.capacity))));
     neighbours.push_back(std::make_unique<DeviceArray<int32_t>>(
         Device::kCuda, static_cast<size_t>(rulebook.geometry.NumOffsets() * out.capacity)));
     searches.push_back({.geometry = rulebook.geometry,
@@ -273,7 +289,8 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
                         .out_capacity = out.capacity,
                         .num_out = out.count.data(),
                         .same_sites = rulebook.in == rulebook.out,
-                        .neighbours = neighbours.back()->data()});
+                        .neighbours = neighbours.back()->data(),
+                        .row_offsets = is_small ? row_offsets.back()->data() : nullptr});
   }
   ExpectCudaSuccess(cuda::SearchNeighbours(searches, TestStream()));
   for (size_t i = 0; i < rulebooks.size(); ++i) {
@@ -287,6 +304,7 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
       const size_t offset = at / out.host.size();
       ASSERT_EQ(all[offset * static_cast<size_t>(out.capacity) + at % out.host.size()], expected[at]) << at;
     }
+    if (searches[i].row_offsets != nullptr) ExpectRowOffsets(*row_offsets[i], expected, out.host.size());
   }
 }
 
@@ -325,6 +343,8 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
         const auto capacity = static_cast<size_t>(in.capacity);
         const DeviceArray<int32_t> neighbours(Device::kCuda,
                                               static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
+        const DeviceArray<uint32_t> row_offsets(Device::kCuda, std::vector<uint32_t>(capacity));
+        const bool is_small = made.geometry.NumOffsets() <= kMostRowOffsets;
         ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = made.geometry,
                                                   .dimension = dimension,
                                                   .out_keys = made.out_keys,
@@ -334,13 +354,15 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
                                                   .in_keys = made.in_keys,
                                                   .in_capacity = in.capacity,
                                                   .num_in = in.count.data(),
-                                                  .neighbours = neighbours.data()},
+                                                  .neighbours = neighbours.data(),
+                                                  .row_offsets = is_small ? row_offsets.data() : nullptr},
                                                  TestStream()));
         const std::vector<int32_t> all = neighbours.ToHost();
         for (size_t at = 0; at < expected.size(); ++at) {
           const size_t offset = at / out_host.size();
           ASSERT_EQ(all[offset * capacity + at % out_host.size()], expected[at]) << at;
         }
+        if (is_small) ExpectRowOffsets(row_offsets, expected, out_host.size());
       }
     }
   }
@@ -384,6 +406,10 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
     EXPECT_EQ(search({agreeing, disagreeing}, 10), cudaErrorInvalidValue);
   }
   EXPECT_EQ(search({agreeing, of_all}, 10), cudaErrorInvalidValue);
+
+  uint32_t offsets = 0;
+  NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .same_sites = true, .row_offsets = &offsets};
+  EXPECT_EQ(search({of_large_kernel}, 10), cudaErrorInvalidValue);
 
   // Without rows nothing is launched, and what is not refused can be told.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);

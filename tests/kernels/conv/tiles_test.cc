@@ -95,7 +95,7 @@ struct TilesCase {
   int64_t capacity;
   SortOrder order;
   DeviceArray<int32_t> neighbours, out_rows, in_rows, counters, by_weight;
-  DeviceArray<uint32_t> masks;
+  DeviceArray<uint32_t> masks, row_offsets;
   DeviceArray<int64_t> num_out;
 
   // count: what the device says of the rows, where it is not those of the table.
@@ -110,12 +110,14 @@ struct TilesCase {
         by_weight(Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity)) + kGuard),
         masks(Device::kCuda,
               static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(table.num_offsets)) + kGuard),
+        row_offsets(Device::kCuda, RowOffsets()),
         num_out(Device::kCuda, std::vector<int64_t>{count < 0 ? table.num_rows : count}) {}
 
   TilesParams Params() const {
     return {.num_offsets = table.num_offsets,
             .neighbours = neighbours.data(),
             .pitch = table.pitch,
+            .row_offsets = HasRowOffsets() ? row_offsets.data() : nullptr,
             .out_capacity = capacity,
             .num_out = num_out.data(),
             .order = order,
@@ -124,6 +126,19 @@ struct TilesCase {
             .in_rows = in_rows.data(),
             .counters = counters.data(),
             .by_weight = by_weight.data()};
+  }
+
+  // Half of the cases have them.
+  bool HasRowOffsets() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
+  std::vector<uint32_t> RowOffsets() const {
+    std::vector<uint32_t> offsets(static_cast<size_t>(capacity), ~0u);
+    for (int64_t row = 0; HasRowOffsets() && row < table.num_rows; ++row) {
+      offsets[static_cast<size_t>(row)] = 0;
+      for (int32_t k = 0; k < table.num_offsets; ++k) {
+        offsets[static_cast<size_t>(row)] |= static_cast<uint32_t>(table.at(k, row) >= 0) << k;
+      }
+    }
+    return offsets;
   }
 };
 using TilesCases = std::vector<std::unique_ptr<TilesCase>>;
@@ -255,6 +270,12 @@ TEST_F(TilesTest, NothingToDo) {
   TilesCases cases;
   for (int i = 0; i < 3; ++i) cases.push_back(RandomCase(Presence::kEmpty, 0, 27, 0, 0, 4, random));
   CheckTogether(cases);
+}
+
+TEST_F(TilesTest, RowsOffsetsOfLargeKernelsAreRefused) {
+  const uint32_t offsets = 0;
+  TilesParams params{.num_offsets = kSortBits + 1, .row_offsets = &offsets, .out_capacity = 1};
+  EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
 }
 
 TEST_F(TilesTest, EveryRulebookAlone) {
