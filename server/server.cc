@@ -42,6 +42,9 @@ constexpr int kMaxReadBytes = 128 << 10;
 // A call that is cancelled at once, in parts of one that never sent its request: the client has paid with the request.
 // So vehicles behind one address may cancel a thousand a second for ever (CallRate).
 constexpr double kCancelledCallTokens = 0.1;
+// A connection that is closed because gRPC's memory runs short, in the same parts: the client may come again, since it
+// keeps more than half of them (CallRate::HasTokens). With a second one it has to wait.
+constexpr double kLargeUploadTokens = 400;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
@@ -205,11 +208,13 @@ void Server::StartGuards() {
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
   upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
+      .max_bytes = options_.grpc_memory_bytes / 3 * 2,  // gRPC slows every upload down from 80% on
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
+      .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
       .received_bytes = [this] { return acceptor_->ReceivedBytesByPeer(); },
-      .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
-      .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
+      .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
+      .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
@@ -222,6 +227,11 @@ void Server::OnCancelledCall(const std::string& peer) {
 
 void Server::OnRefusedCall(const std::string& peer) {
   if (!useless_calls_.Spend(peer)) CloseFlooding(peer);
+}
+
+void Server::OnLargeUpload(const std::string& peer) {
+  if (acceptor_->Close(peer, connection_reason::kUnfinishedCalls))
+    useless_calls_.Spend(ClientOf(peer), kLargeUploadTokens);
 }
 
 void Server::CloseFlooding(const std::string& peer) {

@@ -68,6 +68,8 @@ class Server {
   void OnUselessCall(const std::string& peer);
   void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
+  // Closes the connection; the client may come again at once, but not a second time.
+  void OnLargeUpload(const std::string& peer);
   void CloseFlooding(const std::string& peer);
   void WatchLoading();
   std::string RenderStatusPage() const;

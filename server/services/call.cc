@@ -40,7 +40,11 @@ void Call::OnDone() {
   OnClosed();
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may have been the last to hold it
   parts_->calls->Close(self);
-  if (!parts_->calls->HasCalls(peer_)) parts_->on_idle(peer_);
+  if (parts_->calls->NumReading(peer_) == 0) parts_->on_idle(peer_);
+}
+
+void Call::EndReading() {
+  if (!parts_->calls->EndReading(shared_from_this())) parts_->on_idle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -133,9 +137,13 @@ void RequestCall::Start() {
 }
 
 bool RequestCall::StopReading() {
-  absl::MutexLock lock(&mutex_);
-  parts().timers->Clear(std::exchange(request_timer_, 0));
-  return std::exchange(is_reading_, false);
+  {
+    absl::MutexLock lock(&mutex_);
+    parts().timers->Clear(std::exchange(request_timer_, 0));
+    if (!std::exchange(is_reading_, false)) return false;
+  }
+  EndReading();
+  return true;
 }
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.

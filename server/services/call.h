@@ -60,6 +60,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     }
   }
 
+  // The call takes no more of what its client sends.
+  void EndReading();
+
   // The last thing that happens to a call, before OpenCalls lets go of it.
   virtual void OnClosed() {}
 

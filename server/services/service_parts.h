@@ -42,9 +42,9 @@ struct ServiceParts {
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
   // A message of so many bytes has come whole from this peer.
   std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
-  // The last open call of this peer has ended.
+  // No call of this peer takes any more of what it sends.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // A call of this peer was not let in.
+  // A call of this peer was not let in, for another reason than that the server drains.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
   // A call of this peer ended without its request, as soon as it had begun.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
