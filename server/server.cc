@@ -226,7 +226,7 @@ void Server::OnCancelledCall(const std::string& peer) {
 }
 
 void Server::OnRefusedCall(const std::string& peer) {
-  if (!useless_calls_.Spend(peer)) CloseFlooding(peer);
+  if (!useless_calls_.Spend(peer)) acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
 }
 
 void Server::OnLargeUpload(const std::string& peer) {

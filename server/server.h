@@ -64,7 +64,8 @@ class Server {
   absl::Status StartHttp();
   void StartGuards();
   // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
-  // once it has done so too often. Refusals count for the connection alone: many callers may stand behind one address.
+  // once it has done so too often. Refusals count for the connection alone, which may be followed by another at once:
+  // many callers may stand behind one address.
   void OnUselessCall(const std::string& peer);
   void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
