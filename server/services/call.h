@@ -71,12 +71,17 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   absl::Time deadline() const { return deadline_; }
   absl::Time began() const { return began_; }
 
-  // Calls the function with this call, unless it is gone by then.
+  // Calls the function with this call, unless it is gone by then. 0 where an allocation failed: it is never called
+  // then.
   template <typename Self>
   Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
-    return parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
-      if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
+    Timers::Id id = 0;
+    Guard([&] {
+      id = parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
+        if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
+      });
     });
+    return id;
   }
 
   // An answer of so many bytes is handed to gRPC now. Where the client has not read it in time, the call is cut off.
