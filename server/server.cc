@@ -144,8 +144,8 @@ absl::Status Server::StartGrpc() {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
                                 },
                             .on_message =
-                                [this](const std::string& peer, int64_t bytes) {
-                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes);
+                                [this](const std::string& peer, int64_t bytes, bool is_first) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
                                 },
                             .on_idle =
                                 [this](const std::string& peer) {

@@ -11,8 +11,11 @@ namespace {
 
 constexpr int kLookShare = 10;
 
-// The most that comes beside a message: the headers of its call, and 9 bytes for each frame of 16 KiB or less.
-int64_t WithFrames(int64_t message_bytes) { return message_bytes + message_bytes / 512 + 512; }
+// The most that comes beside a message: for the first one the headers of its call, and 9 bytes for each frame of 16 KiB
+// or less. A stream of small messages must not have more to its credit than it sends, or it would hide a large one.
+int64_t WithFrames(int64_t message_bytes, bool is_first) {
+  return message_bytes + message_bytes / 512 + (is_first ? 512 : 16);
+}
 
 }  // namespace
 
@@ -23,9 +26,9 @@ UploadGuard::~UploadGuard() {
   thread_.join();
 }
 
-void UploadGuard::OnMessage(const std::string& peer, int64_t bytes) {
+void UploadGuard::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
   absl::MutexLock lock(&mutex_);
-  news_.message_bytes[peer] += WithFrames(bytes);
+  news_.message_bytes[peer] += WithFrames(bytes, is_first);
 }
 
 void UploadGuard::OnIdle(const std::string& peer) {

@@ -50,8 +50,8 @@ class UploadGuard {
   UploadGuard(const UploadGuard&) = delete;
   UploadGuard& operator=(const UploadGuard&) = delete;
 
-  // A message of so many bytes has come whole.
-  void OnMessage(const std::string& peer, int64_t bytes);
+  // A message of so many bytes has come whole. is_first: of its call.
+  void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
   // No call of the peer reads any more.
   void OnIdle(const std::string& peer);
 

@@ -148,7 +148,7 @@ bool RequestCall::StopReading() {
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.
 void RequestCall::OnReadDone(bool ok) {
-  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
+  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();

@@ -68,8 +68,8 @@ class InferStreamCall final : public Call {
 
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
     has_message_ = has_message_ || ok;
-    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
     if (ok && !Guard([this] { OnMessage(); })) EndOutOfMemory();
     request_.Clear();
     {

@@ -40,8 +40,9 @@ struct ServiceParts {
   CallTimes times;
   // A call of this peer has begun. From any thread, as are the next; none may block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // A message of so many bytes has come whole from this peer.
-  std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+  // A message of so many bytes has come whole from this peer. is_first: of its call.
+  std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
+                                                                                             int64_t, bool) {};
   // No call of this peer takes any more of what it sends.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
   // A call of this peer was not let in, for another reason than that the server drains.

@@ -33,7 +33,8 @@ class Services {
     int64_t max_message_bytes = int64_t{64} << 20;
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-    std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+    std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
+                                                                                               int64_t, bool) {};
     std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};

@@ -120,17 +120,27 @@ TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
   for (int i = 0; i < 20; ++i) {
     Receive(kOne, 50 * kMiB + 32'000);  // with its frames' headers
     EXPECT_THAT(Floods(), IsEmpty()) << i;
-    guard.OnMessage(kOne, 50 * kMiB);
+    guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/false);
   }
   // Small ones, with the headers of their calls.
   for (int i = 0; i < 20; ++i) {
-    for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100);
+    for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100, /*is_first=*/true);
     Receive(kOther, 10'000 * 500);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
   // Nothing is left to its credit.
   Receive(kOther, 151 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOther));
+}
+
+TEST_F(UploadGuardTest, SmallMessagesOfAStreamHideNoLargeOne) {
+  UploadGuard guard(Small());
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 20'000; ++j) guard.OnMessage(kOne, 2, /*is_first=*/false);
+    Receive(kOne, 20'000 * 16 + 10 * kMiB);  // the rest is of another call
+    Floods();
+  }
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
 }
 
 TEST_F(UploadGuardTest, WithoutCallsThatReadNothingIsUnfinished) {
