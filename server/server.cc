@@ -130,7 +130,7 @@ absl::Status Server::StartGrpc() {
                         .max_connections = options_.max_connections,
                         .max_client_connections = options_.max_client_connections,
                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
-                        .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
+                        .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                         .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
                         .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
   Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,

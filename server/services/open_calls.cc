@@ -54,7 +54,7 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
   ++of_peer.reading;
   if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
   if (kind == CallKind::kRequest) ++num_requests_;
-  if (kind == CallKind::kInfo) ++of_client.info;
+  if (kind == CallKind::kInfo) ++of_client.info, ++of_peer.info;
   return absl::OkStatus();
 }
 
@@ -72,6 +72,7 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (client->second.calls == 0) clients_.erase(client);
   const auto peer = peers_.find(call->peer());
   if (is_reading) --peer->second.reading;
+  if (call->kind() == CallKind::kInfo) --peer->second.info;
   if (--peer->second.calls == 0) peers_.erase(peer);
 }
 
@@ -90,9 +91,10 @@ int64_t OpenCalls::NumReading(const std::string& peer) const {
   return found == peers_.end() ? 0 : found->second.reading;
 }
 
-bool OpenCalls::HasCalls(const std::string& peer) const {
+bool OpenCalls::HasWork(const std::string& peer) const {
   absl::MutexLock lock(&mutex_);
-  return peers_.contains(peer);
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && found->second.calls > found->second.info;
 }
 
 void OpenCalls::StartDraining() {

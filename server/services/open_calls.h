@@ -52,8 +52,8 @@ class OpenCalls {
   // call of the peer does.
   bool EndReading(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether a call of the peer, of any kind, is open.
-  bool HasCalls(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether a request or a stream of the peer is open.
+  bool HasWork(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Open calls of the peer that still take what it sends.
   int64_t NumReading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -68,6 +68,7 @@ class OpenCalls {
   struct PeerCounts {
     int64_t calls = 0;  // of all kinds
     int64_t reading = 0;
+    int64_t info = 0;
   };
 
   absl::Status Check(CallKind kind, const Counts& of_client) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -48,7 +48,7 @@ class Services {
 
   // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
   void StartDraining() { calls_.StartDraining(); }
-  bool HasCalls(const std::string& peer) const { return calls_.HasCalls(peer); }
+  bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
   int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
   // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
   // have not.
