@@ -120,7 +120,9 @@ ABSL_FLAG(voxserve::ByteSize, max_queue_bytes, voxserve::ByteSize{voxserve::Opti
           "Bytes of point clouds that may wait per model; likewise. 0: a quarter of --memory_limit, at most 1GiB.");
 ABSL_FLAG(voxserve::ByteSize, grpc_memory_bytes, voxserve::ByteSize{voxserve::Options().grpc_memory_bytes},
           "Memory that gRPC may hold for messages on the wire, and bytes of answers that clients have not read yet; at "
-          "least twice --max_message_bytes. 0: a quarter of --memory_limit, at most 2GiB.");
+          "least twice --max_message_bytes. When requests that are not whole hold two thirds of it, the client that "
+          "holds the most, if that is more than a quarter, loses a connection. 0: a quarter of --memory_limit, at "
+          "most 2GiB.");
 ABSL_FLAG(
     voxserve::ByteSize, memory_limit, voxserve::ByteSize{voxserve::Options().memory_limit},
     "Memory of the host that the process may use: weights, queues, sweeps, answers and what batches compute with. "

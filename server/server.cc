@@ -33,6 +33,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMinClientPingIntervalMs = 5'000;
 // All clients together may have as many shares of calls and streams.
 constexpr int64_t kCallShares = 16;
+// Calls of health and reflection of a client: so many at least. Each vehicle that streams may watch the health, too.
+constexpr int64_t kMinInfoCalls = 64;
 // A client's share of the bytes that are held is the same part of them.
 constexpr int64_t kByteShares = 4;
 // gRPC takes all calls that one read brings before it tells of the first: its default of 4 MiB is 30,000 of them.
@@ -40,6 +42,9 @@ constexpr int kMaxReadBytes = 128 << 10;
 // A call that is cancelled at once, in parts of one that never sent its request: the client has paid with the request.
 // So vehicles behind one address may cancel a thousand a second for ever (CallRate).
 constexpr double kCancelledCallTokens = 0.1;
+// A connection that is closed because gRPC's memory runs short, in the same parts: the client may come again, since it
+// keeps more than half of them (CallRate::HasTokens). With a second one it has to wait.
+constexpr double kLargeUploadTokens = 400;
 // From a connection's first bytes to its SETTINGS.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
@@ -125,11 +130,12 @@ absl::Status Server::StartGrpc() {
                         .max_connections = options_.max_connections,
                         .max_client_connections = options_.max_client_connections,
                         .is_welcome = [this](const std::string& client) { return useless_calls_.HasTokens(client); },
-                        .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
+                        .has_work = [this](const std::string& peer) { return services_->HasWork(peer); },
                         .on_closed = [this](std::string_view why) { metrics_->OnCallEndedEarly(why); },
                         .on_open_connections = [this](int64_t open) { metrics_->OnConnections(open); }}));
   Services::Options options{.calls = {.max_calls = kCallShares * options_.max_client_calls,
                                       .max_client_calls = options_.max_client_calls,
+                                      .max_client_info_calls = std::max(kMinInfoCalls, options_.max_client_streams),
                                       .max_streams = kCallShares * options_.max_client_streams,
                                       .max_client_streams = options_.max_client_streams},
                             .max_message_bytes = options_.max_message_bytes,
@@ -138,8 +144,8 @@ absl::Status Server::StartGrpc() {
                                   if (flood_guard_ != nullptr) flood_guard_->OnCall(peer);
                                 },
                             .on_message =
-                                [this](const std::string& peer, int64_t bytes) {
-                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes);
+                                [this](const std::string& peer, int64_t bytes, bool is_first) {
+                                  if (upload_guard_ != nullptr) upload_guard_->OnMessage(peer, bytes, is_first);
                                 },
                             .on_idle =
                                 [this](const std::string& peer) {
@@ -202,11 +208,13 @@ void Server::StartGuards() {
                           .streams_started = StreamsStarted,
                           .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
   upload_guard_ = std::make_unique<UploadGuard>(UploadGuard::Options{
+      .max_bytes = options_.grpc_memory_bytes / 3 * 2,  // gRPC slows every upload down from 80% on
       .max_client_bytes =
           std::max(options_.grpc_memory_bytes / kByteShares, options_.max_message_bytes + kMaxReadBytes),
+      .max_message_bytes = options_.max_message_bytes + kMaxReadBytes,
       .received_bytes = [this] { return acceptor_->ReceivedBytesByPeer(); },
-      .has_calls = [this](const std::string& peer) { return services_->HasCalls(peer); },
-      .on_flood = [this](const std::string& peer) { CloseFlooding(peer); }});
+      .num_reading = [this](const std::string& peer) { return services_->NumReading(peer); },
+      .on_flood = [this](const std::string& peer) { OnLargeUpload(peer); }});
 }
 
 void Server::OnUselessCall(const std::string& peer) {
@@ -218,7 +226,12 @@ void Server::OnCancelledCall(const std::string& peer) {
 }
 
 void Server::OnRefusedCall(const std::string& peer) {
-  if (!useless_calls_.Spend(peer)) CloseFlooding(peer);
+  if (!useless_calls_.Spend(peer)) acceptor_->Close(peer, connection_reason::kUnfinishedCalls);
+}
+
+void Server::OnLargeUpload(const std::string& peer) {
+  if (acceptor_->Close(peer, connection_reason::kUnfinishedCalls))
+    useless_calls_.Spend(ClientOf(peer), kLargeUploadTokens);
 }
 
 void Server::CloseFlooding(const std::string& peer) {

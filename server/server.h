@@ -64,10 +64,13 @@ class Server {
   absl::Status StartHttp();
   void StartGuards();
   // Close the connection of a client that opens calls without use, cancels them at once, or goes on when it is refused,
-  // once it has done so too often. Refusals count for the connection alone: many callers may stand behind one address.
+  // once it has done so too often. Refusals count for the connection alone, which may be followed by another at once:
+  // many callers may stand behind one address.
   void OnUselessCall(const std::string& peer);
   void OnCancelledCall(const std::string& peer);
   void OnRefusedCall(const std::string& peer);
+  // Closes the connection; the client may come again at once, but not a second time.
+  void OnLargeUpload(const std::string& peer);
   void CloseFlooding(const std::string& peer);
   void WatchLoading();
   std::string RenderStatusPage() const;

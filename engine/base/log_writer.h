@@ -39,7 +39,7 @@ class LogWriter {
   explicit LogWriter(const Options& options);
 
   // Writes what is queued for flush_limit at most. It joins the thread, which may wait in a write (see above): a
-  // process that has to end in time keeps its writer to the end and calls FlushLog.
+  // process that has to end in time keeps its writer to the end and calls Flush.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;

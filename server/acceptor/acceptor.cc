@@ -34,7 +34,7 @@ constexpr int64_t kReservedDescriptors = 256;  // for models, plans, HTTP and ca
 constexpr int64_t kClientShare = 4;            // a client has the fourth part by default
 
 constexpr int kMaxAcceptsPerTurn = 64;  // others get their turn in between
-constexpr int kMaxAsked = 64;           // connections that are asked for their calls, for one new one
+constexpr int kMaxAsked = 64;           // connections that are asked for their work, for one new one
 constexpr int kMaxEvents = 64;
 constexpr std::chrono::milliseconds kPause(100);  // where nothing can be accepted
 
@@ -295,35 +295,44 @@ bool Acceptor::MakeRoom(const std::string& client, std::string_view peer) {
     CloseWaiting(*waiting_.begin(), connection_reason::kConnectionLimit);
     return true;
   }
-  if (CloseIdleOfLargest(num_own)) return true;
+  if (CloseOneOfLargest(num_own)) return true;
   Report(peer, connection_reason::kConnectionLimit);
   return false;
 }
 
-// Closes the oldest connection without calls of the client that has the most, for one of a client that has num_own.
-bool Acceptor::CloseIdleOfLargest(int64_t num_own) {
+// Closes a connection of the client that has the most, for one of a client that has num_own: the oldest without work.
+// Nobody keeps a client out that has none: then it is the oldest, if all have work.
+bool Acceptor::CloseOneOfLargest(int64_t num_own) {
   const auto largest = std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
     return a.second.num_connections < b.second.num_connections;
   });
   if (largest == clients_.end() || largest->second.num_connections <= num_own + 1) return false;
+  std::optional<Id> chosen;
   int num_left = kMaxAsked;
   for (const Id id : largest->second.greeted) {
-    if (--num_left < 0) return false;
+    if (--num_left < 0) break;
     std::string peer;
     {
       absl::MutexLock lock(&mutex_);
-      peer = connections_.at(id).peer;
+      const Connection& connection = connections_.at(id);
+      if (connection.is_closing) continue;
+      peer = connection.peer;
     }
-    if (options_.has_calls && options_.has_calls(peer)) continue;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (!End(connections_.at(id))) continue;
-    }
-    Remove(id);
-    Report(peer, connection_reason::kConnectionLimit);
-    return true;
+    const bool has_work = options_.has_work && options_.has_work(peer);
+    if (!has_work || (num_own == 0 && !chosen.has_value())) chosen = id;
+    if (!has_work) break;
   }
-  return false;
+  if (!chosen.has_value()) return false;
+  std::string peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    Connection& connection = connections_.at(*chosen);
+    peer = connection.peer;
+    End(connection);
+  }
+  Remove(*chosen);
+  Report(peer, connection_reason::kConnectionLimit);
+  return true;
 }
 
 void Acceptor::Add(Descriptor socket, std::string peer, std::string client) {
@@ -382,7 +391,10 @@ void Acceptor::HandOver(Id id, Connection& connection) {
   if (!duplicate || !Watch(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLET)) {
     return CloseWaiting(id, connection_reason::kNoDescriptors);
   }
-  connection.is_waiting = false;
+  {
+    absl::MutexLock lock(&mutex_);  // ReceivedBytesByPeer reads it
+    connection.is_waiting = false;
+  }
   waiting_.erase(id);
   Client& client = clients_.at(connection.client);
   client.waiting.erase(id);

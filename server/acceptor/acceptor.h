@@ -7,8 +7,9 @@
 // - A connection goes to gRPC when the first bytes of HTTP/2 have come from the client. Until then it costs one
 //   descriptor and no memory of gRPC. Other bytes, or none in time, close it.
 // - Connections are bounded, in all and for one client (an address). Beyond a bound, a connection that still waits for
-//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without calls of the
-//   client that has the most, if the new one's client stays below it. Where nothing gives way, the new one is closed.
+//   its first bytes gives way to a new one. Beyond that in all, so does the oldest connection without work (requests
+//   and streams) of the client that has the most, if the new one's client stays below it; for a client that has no
+//   connection yet, the oldest with work does, too. Where nothing gives way, the new one is closed.
 // - When descriptors run out, a new connection is closed with the help of a spare descriptor; listening goes on.
 //
 // Use: Listen; grpc::ServerBuilder::experimental().AddExternalConnectionAcceptor(FROM_FD, credentials); BuildAndStart;
@@ -64,7 +65,7 @@ inline constexpr std::string_view kClientLimit = "CLIENT_LIMIT";          // too
 inline constexpr std::string_view kNoDescriptors = "NO_DESCRIPTORS";
 inline constexpr std::string_view kNoFirstBytes = "NO_FIRST_BYTES";       // they did not come in time
 inline constexpr std::string_view kNotHttp2 = "NOT_HTTP2";                // the first bytes are others
-inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate, UploadGuard
+inline constexpr std::string_view kUnfinishedCalls = "UNFINISHED_CALLS";  // for Close: CallRate and both guards
 }  // namespace connection_reason
 
 class Acceptor {
@@ -82,8 +83,8 @@ class Acceptor {
     absl::Duration unacknowledged_timeout = absl::Seconds(20);
     // Whether the client may connect now; others are refused. Called for every arrival. Empty: all may.
     std::function<bool(const std::string& client)> is_welcome;
-    // Whether a call of the peer is open, so that its connection gives way to no other. Empty: none is.
-    std::function<bool(const std::string& peer)> has_calls;
+    // Whether the peer has work here, so that its connection is the last to give way to another. Empty: it has none.
+    std::function<bool(const std::string& peer)> has_work;
     // Called when the acceptor closes a connection, at its arrival or later; reason: of connection_reason, or Close's.
     std::function<void(std::string_view reason)> on_closed;
     // Called with the number of open connections whenever it changes.
@@ -149,7 +150,7 @@ class Acceptor {
   void PauseAccepting(int error);
   void ResumeAccepting();
   bool MakeRoom(const std::string& client, std::string_view peer);
-  bool CloseIdleOfLargest(int64_t num_own);
+  bool CloseOneOfLargest(int64_t num_own);
   void Add(Descriptor socket, std::string peer, std::string client);
   void OnEvent(Id id, uint32_t events);
   void ReadFirstBytes(Id id, Connection& connection);

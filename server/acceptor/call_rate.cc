@@ -39,11 +39,14 @@ void CallRate::Remember(const std::string& client, absl::Time full_at) {
 }
 
 bool CallRate::HasTokens(const std::string& client) const {
+  const absl::Time now = options_.now();
   const absl::Duration token = absl::Seconds(1) / options_.per_second;
-  const absl::Time latest = options_.now() + token * (options_.burst - options_.burst / 2);
+  const absl::Time latest = now + token * (options_.burst - options_.burst / 2);
+  const absl::Time empty = now + token * options_.burst;
   absl::MutexLock lock(&mutex_);
   const auto found = full_at_.find(client);
-  return found == full_at_.end() || found->second <= latest;
+  // Later than that only where the clock was set back: how many are missing is not known then.
+  return found == full_at_.end() || found->second <= latest || found->second > empty;
 }
 
 void CallRate::Forget(const std::string& client) {

@@ -1,9 +1,8 @@
 #pragma once
 
-// CallRate bounds how many calls a client may leave unfinished: calls that it resets before their request has come,
-// calls that are refused because the client has more than its share, requests that do not come in time, and calls that
-// it cancels as soon as their request is there. Such calls cost the server work and the client almost nothing ("rapid
-// reset").
+// CallRate bounds how many calls a client may begin for nothing: calls that it resets at once, before their request has
+// come or as soon as that is there, and calls that are refused because the client has more than its share. Such calls
+// cost the server work and the client almost nothing ("rapid reset").
 //
 //   if (!call_rate.Spend(client)) acceptor.Close(peer, connection_reason::kUnfinishedCalls);
 //

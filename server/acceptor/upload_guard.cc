@@ -11,8 +11,11 @@ namespace {
 
 constexpr int kLookShare = 10;
 
-// The most that comes beside a message: the headers of its call, and 9 bytes for each frame of 16 KiB or less.
-int64_t WithFrames(int64_t message_bytes) { return message_bytes + message_bytes / 512 + 512; }
+// The most that comes beside a message: for the first one the headers of its call, and 9 bytes for each frame of 16 KiB
+// or less. A stream of small messages must not have more to its credit than it sends, or it would hide a large one.
+int64_t WithFrames(int64_t message_bytes, bool is_first) {
+  return message_bytes + message_bytes / 512 + (is_first ? 512 : 16);
+}
 
 }  // namespace
 
@@ -23,9 +26,9 @@ UploadGuard::~UploadGuard() {
   thread_.join();
 }
 
-void UploadGuard::OnMessage(const std::string& peer, int64_t bytes) {
+void UploadGuard::OnMessage(const std::string& peer, int64_t bytes, bool is_first) {
   absl::MutexLock lock(&mutex_);
-  news_.message_bytes[peer] += WithFrames(bytes);
+  news_.message_bytes[peer] += WithFrames(bytes, is_first);
 }
 
 void UploadGuard::OnIdle(const std::string& peer) {
@@ -55,13 +58,14 @@ void UploadGuard::Look(absl::Duration since_last) {
   for (const auto& [peer, received] : options_.received_bytes()) {
     const auto before = connections_.find(peer);
     Connection connection = before != connections_.end() ? before->second : Connection();
-    if (news.idle.contains(peer) || !options_.has_calls(peer)) {
+    if (news.idle.contains(peer)) {
       connection.unfinished = 0;
     } else {
       const auto finished = news.message_bytes.find(peer);
       const int64_t bytes = finished == news.message_bytes.end() ? 0 : finished->second;
       connection.unfinished += static_cast<double>(received - connection.received - bytes);
-      connection.unfinished = std::max(0.0, connection.unfinished);
+      const int64_t most = options_.num_reading(peer) * options_.max_message_bytes;
+      connection.unfinished = std::clamp(connection.unfinished, 0.0, static_cast<double>(most));
     }
     connection.received = received;
     connections.emplace(peer, connection);
@@ -87,9 +91,14 @@ void UploadGuard::Judge(absl::Duration since_last) {
     const double all = clients.at(ClientOf(peer)).unfinished;
     if (all > 0) connection.unfinished *= std::max(0.0, 1 - forgotten / all);
   }
+  double all = 0;
+  const Client* first = nullptr;
   for (const auto& [name, client] : clients) {
-    if (client.unfinished > limit) options_.on_flood(client.largest.second);
+    all += client.unfinished;
+    if (first == nullptr || client.unfinished > first->unfinished) first = &client;
   }
+  if (all > static_cast<double>(options_.max_bytes) && first->unfinished > limit)
+    options_.on_flood(first->largest.second);
 }
 
 }  // namespace voxserve

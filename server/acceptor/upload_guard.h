@@ -1,14 +1,15 @@
 #pragma once
 
-// UploadGuard finds clients that send much of many messages and finish none, and has their connections closed.
+// UploadGuard watches how much has come of messages that are not whole. When that is too much in all, it finds the
+// client that holds the most of it, and has a connection of it closed.
 //
 // gRPC 1.51.1 keeps what has come of a message until it is whole, up to its quota of memory; then it closes
 // connections, those of others as well. Nobody but gRPC knows what it keeps. The guard compares what the system has
-// received over each connection with the messages that came of it: the rest is unfinished. A connection without calls
-// has none.
+// received over each connection with the messages that came of it: the rest is unfinished. It is no more than a message
+// for each call that still reads.
 //
-// What came of a call that ended without its message stays in the account, since nobody knows how much it was. So the
-// account forgets: a client's whole share within `forget_time`.
+// What came of a call that ended without its message stays in the account, since nobody knows how much it was, as far
+// as other calls of the connection read. So the account forgets: a client's whole share within `forget_time`.
 //
 // Threads: one thread of its own; OnMessage and OnIdle come from any. The hooks are called on the thread and must not
 // block for long.
@@ -31,14 +32,16 @@ namespace voxserve {
 class UploadGuard {
  public:
   struct Options {
-    int64_t max_client_bytes = int64_t{512} << 20;     // unfinished, of all connections of a client
+    int64_t max_bytes = int64_t{1536} << 20;           // unfinished, of all clients; up to it nobody has too many
+    int64_t max_client_bytes = int64_t{512} << 20;     // beyond it: of all connections of a client
+    int64_t max_message_bytes = int64_t{64} << 20;     // of which one call holds no more
     absl::Duration forget_time = absl::Seconds(60);    // of as many bytes
     absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most the tenth part of the time
     // By peer, as grpc::ServerContext::peer() says it: bytes that came over the connection since it began.
     std::function<std::map<std::string, int64_t>()> received_bytes;
-    // Whether a call of the peer is open.
-    std::function<bool(const std::string& peer)> has_calls;
-    // The peer has the most unfinished bytes of a client that has too many. It may come again until the peer is gone.
+    // Calls of the peer that still read.
+    std::function<int64_t(const std::string& peer)> num_reading;
+    // The peer has the most unfinished bytes of the client that has the most. It may come again until the peer is gone.
     std::function<void(const std::string& peer)> on_flood;
   };
 
@@ -47,9 +50,9 @@ class UploadGuard {
   UploadGuard(const UploadGuard&) = delete;
   UploadGuard& operator=(const UploadGuard&) = delete;
 
-  // A message of so many bytes has come whole.
-  void OnMessage(const std::string& peer, int64_t bytes);
-  // The last open call of the peer has ended.
+  // A message of so many bytes has come whole. is_first: of its call.
+  void OnMessage(const std::string& peer, int64_t bytes, bool is_first);
+  // No call of the peer reads any more.
   void OnIdle(const std::string& peer);
 
  private:
@@ -64,7 +67,7 @@ class UploadGuard {
 
   void Run();
   void Look(absl::Duration since_last) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets, and reports who has too many.
+  // Forgets, and reports who has the most where it is too much.
   void Judge(absl::Duration since_last);
 
   const Options options_;

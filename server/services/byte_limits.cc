@@ -1,6 +1,6 @@
 #include "server/services/byte_limits.h"
 
-#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -11,6 +11,8 @@
 
 namespace voxserve {
 namespace {
+
+using ByKind = std::array<int64_t, kNumByteKinds>;
 
 bool Exceeds(int64_t held, int64_t more, int64_t limit) { return held > 0 && held + more > limit; }
 
@@ -25,6 +27,20 @@ MemoryBudget::Use UseOf(ByteKind kind) {
       return MemoryBudget::Use::kAnswers;
   }
   return MemoryBudget::Use::kRequests;
+}
+
+const char* NameOf(ByteKind kind) {
+  switch (kind) {
+    case ByteKind::kRequest:
+      return "requests";
+    case ByteKind::kFrame:
+      return "streams' frames";
+    case ByteKind::kSweep:
+      return "sweeps";
+    case ByteKind::kAnswer:
+      break;
+  }
+  return "unread answers";
 }
 
 absl::Status KindIsFull(ByteKind kind, int64_t held, int64_t more, int64_t limit) {
@@ -49,8 +65,8 @@ absl::Status KindIsFull(ByteKind kind, int64_t held, int64_t more, int64_t limit
 
 struct HeldBytes::Ledger {
   absl::Mutex mutex;
-  std::array<int64_t, kNumByteKinds> by_kind ABSL_GUARDED_BY(mutex) = {};
-  absl::flat_hash_map<std::string, int64_t> by_client ABSL_GUARDED_BY(mutex);  // those that hold something
+  ByKind by_kind ABSL_GUARDED_BY(mutex) = {};
+  absl::flat_hash_map<std::string, ByKind> by_client ABSL_GUARDED_BY(mutex);  // those that hold something
 };
 
 HeldBytes& HeldBytes::operator=(HeldBytes&& other) noexcept {
@@ -70,8 +86,8 @@ void HeldBytes::Release() {
     absl::MutexLock lock(&ledger_->mutex);
     ledger_->by_kind[static_cast<size_t>(kind_)] -= bytes_;
     const auto client = ledger_->by_client.find(client_);
-    client->second -= bytes_;
-    if (client->second == 0) ledger_->by_client.erase(client);
+    client->second[static_cast<size_t>(kind_)] -= bytes_;
+    if (client->second == ByKind()) ledger_->by_client.erase(client);
   }
   reservation_.Release();
   ledger_.reset();
@@ -90,18 +106,26 @@ absl::StatusOr<HeldBytes> ByteLimits::Hold(ByteKind kind, const std::string& cli
     reservation = *std::move(reserved);
   }
   absl::MutexLock lock(&ledger_->mutex);
-  int64_t& of_kind = ledger_->by_kind[static_cast<size_t>(kind)];
-  const int64_t limit = options_.max_bytes[static_cast<size_t>(kind)];
+  const auto index = static_cast<size_t>(kind);
+  int64_t& of_kind = ledger_->by_kind[index];
+  const int64_t limit = options_.max_bytes[index];
   if (Exceeds(of_kind - in_place_of, bytes, limit)) return KindIsFull(kind, of_kind, bytes, limit);
   const auto found = ledger_->by_client.find(client);
-  const int64_t of_client = found == ledger_->by_client.end() ? 0 : found->second;
+  const ByKind by_kind = found == ledger_->by_client.end() ? ByKind() : found->second;
+  const int64_t of_client = std::accumulate(by_kind.begin(), by_kind.end(), int64_t{0});
   if (Exceeds(of_client - in_place_of, bytes, options_.max_client_bytes)) {
     return ClientLimitError(absl::StrCat("the server holds ", of_client, " bytes for this client; with ", bytes,
                                          " more they exceed a client's share of ", options_.max_client_bytes));
   }
+  const int64_t left = limit - (of_kind - in_place_of + bytes);
+  if (bytes > in_place_of && Exceeds(by_kind[index] - in_place_of, bytes, left)) {
+    return ClientLimitError(absl::StrCat("of the ", limit, " bytes of ", NameOf(kind), " that the server may hold, ",
+                                         by_kind[index], " are this client's; with ", bytes,
+                                         " more it would have more than it leaves to others"));
+  }
   HeldBytes held;
   held.client_ = client;
-  ledger_->by_client[client] += bytes;
+  ledger_->by_client[client][index] += bytes;
   // Nothing is allocated, and nothing fails, from here on.
   of_kind += bytes;
   held.ledger_ = ledger_;

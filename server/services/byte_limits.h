@@ -4,6 +4,8 @@
 // answers that have not left. A byte counts three times: against the limit of its kind, against its client's share of
 // all kinds together, and against the process's MemoryBudget.
 //
+// - Fair shares: of a kind, a client may hold as much as it leaves free. So one alone gets half of the limit, and who
+//   comes with little is let in beside any number of clients that want all they can get.
 // - Errors: RESOURCE_EXHAUSTED with a retry delay; reason CLIENT_LIMIT where the client has more than its share, else
 //   QUEUE_FULL, or OUT_OF_MEMORY where the bytes could never fit.
 // - Threads: thread-safe. Nothing waits.

@@ -40,7 +40,11 @@ void Call::OnDone() {
   OnClosed();
   const std::shared_ptr<Call> self = shared_from_this();  // OpenCalls may have been the last to hold it
   parts_->calls->Close(self);
-  if (!parts_->calls->HasCalls(peer_)) parts_->on_idle(peer_);
+  if (parts_->calls->NumReading(peer_) == 0) parts_->on_idle(peer_);
+}
+
+void Call::EndReading() {
+  if (!parts_->calls->EndReading(shared_from_this())) parts_->on_idle(peer_);
 }
 
 void Call::SetAnswerTimer(absl::Time limit) {
@@ -100,6 +104,10 @@ void Call::CountCancel() const {
   if (absl::Now() - began_ < kSoon) parts_->on_cancelled_call(peer_);
 }
 
+void Call::CountUseless() const {
+  if (absl::Now() - began_ < kSoon) parts_->on_useless_call(peer_);
+}
+
 absl::Status Call::WhyCancelled() const {
   if (was_cut()) {
     return WithReason(absl::CancelledError("the client did not read its answer in time"), error_reason::kAnswerUnread);
@@ -129,19 +137,23 @@ void RequestCall::Start() {
 }
 
 bool RequestCall::StopReading() {
-  absl::MutexLock lock(&mutex_);
-  parts().timers->Clear(std::exchange(request_timer_, 0));
-  return std::exchange(is_reading_, false);
+  {
+    absl::MutexLock lock(&mutex_);
+    parts().timers->Clear(std::exchange(request_timer_, 0));
+    if (!std::exchange(is_reading_, false)) return false;
+  }
+  EndReading();
+  return true;
 }
 
 // ok = false: the client ended its side, or is gone, which OnCancel says.
 void RequestCall::OnReadDone(bool ok) {
-  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
+  if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/true);
   const bool is_wanted = StopReading();
   if (ok && is_wanted && !Guard([this] { OnRequest(request_); })) End(OutOfMemoryError());
   request_.Clear();
   if (ok || !is_wanted) return;
-  parts().on_useless_call(peer());
+  CountUseless();
   End(context()->IsCancelled()
           ? WhyCancelled()
           : WithReason(absl::InvalidArgumentError("the call has no request"), error_reason::kRequestIncomplete));
@@ -149,7 +161,6 @@ void RequestCall::OnReadDone(bool ok) {
 
 void RequestCall::OnIncomplete() {
   if (!StopReading()) return;
-  parts().on_useless_call(peer());
   parts().metrics->OnCallEndedEarly(error_reason::kRequestIncomplete);
   End(WithReason(absl::DeadlineExceededError(
                      absl::StrCat("the request did not come within ", absl::FormatDuration(parts().times.request))),
@@ -159,7 +170,7 @@ void RequestCall::OnIncomplete() {
 void RequestCall::OnCancel() {
   const absl::Status why = WhyCancelled();
   if (StopReading()) {
-    parts().on_useless_call(peer());
+    CountUseless();
     End(why);
     return;
   }

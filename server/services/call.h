@@ -60,6 +60,9 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
     }
   }
 
+  // The call takes no more of what its client sends.
+  void EndReading();
+
   // The last thing that happens to a call, before OpenCalls lets go of it.
   virtual void OnClosed() {}
 
@@ -68,12 +71,17 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   absl::Time deadline() const { return deadline_; }
   absl::Time began() const { return began_; }
 
-  // Calls the function with this call, unless it is gone by then.
+  // Calls the function with this call, unless it is gone by then. 0 where an allocation failed: it is never called
+  // then.
   template <typename Self>
   Timers::Id SetTimer(absl::Time when, void (Self::*on_due)()) {
-    return parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
-      if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
+    Timers::Id id = 0;
+    Guard([&] {
+      id = parts_->timers->Set(when, [weak = weak_from_this(), on_due] {
+        if (const auto self = weak.lock()) (static_cast<Self&>(*self).*on_due)();
+      });
     });
+    return id;
   }
 
   // An answer of so many bytes is handed to gRPC now. Where the client has not read it in time, the call is cut off.
@@ -83,9 +91,11 @@ class Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_fr
   void ShortenAnswerTimer() ABSL_LOCKS_EXCLUDED(answer_mutex_);
   bool was_cut() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
 
-  // The client has cancelled, or is gone. That counts for its connection where the call has just begun. Later the call
-  // has taken one of the client's share for so long that this bounds how many there are.
+  // The client has cancelled, or is gone; or the call ended without its request. Either counts for the client where the
+  // call has just begun. Later the call has taken one of the client's share for so long that this bounds how many there
+  // are, and a vehicle whose deadline passes while it still sends has done nothing wrong.
   void CountCancel() const;
+  void CountUseless() const;
   // Why the call is over that gRPC says is cancelled.
   absl::Status WhyCancelled() const;
 

@@ -68,9 +68,9 @@ class InferStreamCall final : public Call {
 
   // ok = false: the client has half-closed, or is gone, which OnCancel says.
   void OnReadDone(bool ok) override {
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()), /*is_first=*/!has_message_);
     has_message_ = has_message_ || ok;
-    if (ok) parts().on_message(peer(), static_cast<int64_t>(request_.Length()));
-    if (ok && !Guard([this] { OnMessage(); })) Fail(OutOfMemoryError());
+    if (ok && !Guard([this] { OnMessage(); })) EndOutOfMemory();
     request_.Clear();
     {
       absl::MutexLock lock(&mutex_);
@@ -119,7 +119,7 @@ class InferStreamCall final : public Call {
   };
 
   void OnClosed() override {
-    if (!has_message_) parts().on_useless_call(peer());
+    if (!has_message_) CountUseless();
     absl::MutexLock lock(&mutex_);
     parts().timers->Clear(timer_);
     if (session_ == nullptr) return;
@@ -264,14 +264,20 @@ class InferStreamCall final : public Call {
       ++num_unanswered_;
       ++num_frames_;
     }
-    // Shared, since a std::function must be copyable.
-    frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
-                  held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
-                                                                       int num_sweeps) mutable {
-      held->Release();
-      self->OnAnswer(frame_id, std::move(result), num_sweeps, &telemetry);
-    };
-    session_of_reader_->Push(std::move(frame));
+    const bool is_taken = Guard([&] {
+      // Shared, since a std::function must be copyable.
+      frame.done = [self = self(), telemetry = std::move(telemetry), frame_id,
+                    held = std::make_shared<HeldBytes>(std::move(held))](absl::StatusOr<InferResult> result,
+                                                                         int num_sweeps) mutable {
+        held->Release();
+        self->OnAnswer(frame_id, std::move(result), num_sweeps, &telemetry);
+      };
+      session_of_reader_->Push(std::move(frame));
+    });
+    if (is_taken) return;
+    EndOutOfMemory();
+    absl::MutexLock lock(&mutex_);
+    --num_unanswered_;
   }
 
   // ---- what it gets
@@ -284,13 +290,17 @@ class InferStreamCall final : public Call {
       is_ok = false;
       // Small; where even that has no room, the stream ends without it.
       if (!Guard([&] { outgoing = Encode(frame_id, OutOfMemoryError(), 0, telemetry, &is_ok); })) {
-        Fail(OutOfMemoryError());
+        EndOutOfMemory();
       }
     }
-    {
+    const bool is_kept = Guard([&] {
       absl::MutexLock lock(&mutex_);
       if (!is_broken_ && outgoing.message.Valid()) unsent_.push_back(std::move(outgoing));
-      if (is_ok) ++num_ok_;
+    });
+    if (!is_kept) EndOutOfMemory();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_ok && is_kept) ++num_ok_;
       --num_unanswered_;
     }
     Advance();
@@ -342,6 +352,11 @@ class InferStreamCall final : public Call {
     }
     TelemetryOf("").Fail(status);
     Advance();
+  }
+
+  // The stream cannot go on. Where not even that can be said, it ends with what was to be its end.
+  void EndOutOfMemory() {
+    Guard([this] { Fail(OutOfMemoryError()); });
   }
 
   // ---- what is under way
@@ -412,8 +427,8 @@ class InferStreamCall final : public Call {
     const absl::Time next = std::min(expiry, SilenceEnds());
     if (next >= timer_time_) return;
     parts().timers->Clear(timer_);
-    timer_time_ = next;
     timer_ = SetTimer(next, &InferStreamCall::OnTimer);
+    timer_time_ = timer_ == 0 ? absl::InfiniteFuture() : next;
   }
 
   void OnTimer() {

@@ -46,20 +46,24 @@ absl::Status OpenCalls::Open(std::shared_ptr<Call> call) {
     return status;
   }
   Counts& of_client = clients_[call->client()];
-  int64_t& of_peer = peers_[call->peer()];
-  calls_.insert(std::move(call));
+  PeerCounts& of_peer = peers_[call->peer()];
+  calls_.emplace(std::move(call), true);
   // Nothing is allocated, and nothing fails, from here on.
   ++of_client.calls;
-  ++of_peer;
+  ++of_peer.calls;
+  ++of_peer.reading;
   if (kind == CallKind::kStream) ++of_client.streams, ++num_streams_;
   if (kind == CallKind::kRequest) ++num_requests_;
-  if (kind == CallKind::kInfo) ++of_client.info;
+  if (kind == CallKind::kInfo) ++of_client.info, ++of_peer.info;
   return absl::OkStatus();
 }
 
 void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   absl::MutexLock lock(&mutex_);
-  if (calls_.erase(call) == 0) return;
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  const bool is_reading = found->second;
+  calls_.erase(found);
   const auto client = clients_.find(call->client());
   --client->second.calls;
   if (call->kind() == CallKind::kStream) --client->second.streams, --num_streams_;
@@ -67,12 +71,30 @@ void OpenCalls::Close(const std::shared_ptr<Call>& call) {
   if (call->kind() == CallKind::kInfo) --client->second.info;
   if (client->second.calls == 0) clients_.erase(client);
   const auto peer = peers_.find(call->peer());
-  if (--peer->second == 0) peers_.erase(peer);
+  if (is_reading) --peer->second.reading;
+  if (call->kind() == CallKind::kInfo) --peer->second.info;
+  if (--peer->second.calls == 0) peers_.erase(peer);
 }
 
-bool OpenCalls::HasCalls(const std::string& peer) const {
+bool OpenCalls::EndReading(const std::shared_ptr<Call>& call) {
   absl::MutexLock lock(&mutex_);
-  return peers_.contains(peer);
+  const auto peer = peers_.find(call->peer());
+  if (peer == peers_.end()) return false;
+  const auto found = calls_.find(call);
+  if (found != calls_.end() && std::exchange(found->second, false)) --peer->second.reading;
+  return peer->second.reading > 0;
+}
+
+int64_t OpenCalls::NumReading(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.reading;
+}
+
+bool OpenCalls::HasWork(const std::string& peer) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && found->second.calls > found->second.info;
 }
 
 void OpenCalls::StartDraining() {
@@ -80,7 +102,7 @@ void OpenCalls::StartDraining() {
   {
     absl::MutexLock lock(&mutex_);
     draining_ = true;
-    for (const std::shared_ptr<Call>& call : calls_) {
+    for (const auto& [call, is_reading] : calls_) {
       if (call->kind() != CallKind::kInfo) calls.push_back(call);
     }
   }

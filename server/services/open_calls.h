@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -49,8 +48,14 @@ class OpenCalls {
   // Blocks until every request and stream has been closed, or until the deadline. Returns how many have not.
   int64_t AwaitClosed(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether a call of the peer, of any kind, is open.
-  bool HasCalls(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The call takes no more of what its client sends; an open call does until then, or until Close. False where no other
+  // call of the peer does.
+  bool EndReading(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether a request or a stream of the peer is open.
+  bool HasWork(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Open calls of the peer that still take what it sends.
+  int64_t NumReading(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_requests() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -58,6 +63,11 @@ class OpenCalls {
   struct Counts {
     int64_t calls = 0;  // of all kinds
     int64_t streams = 0;
+    int64_t info = 0;
+  };
+  struct PeerCounts {
+    int64_t calls = 0;  // of all kinds
+    int64_t reading = 0;
     int64_t info = 0;
   };
 
@@ -68,9 +78,9 @@ class OpenCalls {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t num_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);  // those that have calls
-  absl::flat_hash_map<std::string, int64_t> peers_ ABSL_GUARDED_BY(mutex_);   // likewise, and how many
+  absl::flat_hash_map<std::shared_ptr<Call>, bool> calls_ ABSL_GUARDED_BY(mutex_);  // whether it is reading
+  absl::flat_hash_map<std::string, Counts> clients_ ABSL_GUARDED_BY(mutex_);        // those that have calls
+  absl::flat_hash_map<std::string, PeerCounts> peers_ ABSL_GUARDED_BY(mutex_);      // likewise
 };
 
 }  // namespace voxserve

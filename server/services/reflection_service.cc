@@ -89,7 +89,7 @@ class ReflectionCall final : public Call {
   void Drain() override {}
 
   void OnReadDone(bool ok) override {
-    if (ok) parts().on_message(peer(), static_cast<int64_t>(message_.Length()));
+    if (ok) parts().on_message(peer(), static_cast<int64_t>(message_.Length()), /*is_first=*/!has_message_);
     if (!StopReading()) return;
     has_message_ = has_message_ || ok;
     if (!ok) return End(absl::OkStatus());
@@ -112,7 +112,7 @@ class ReflectionCall final : public Call {
  private:
   void OnClosed() override {
     StopReading();
-    if (!has_message_) parts().on_useless_call(peer());
+    if (!has_message_) CountUseless();
   }
 
   // Puts the answer in the place of the request that has come.

@@ -34,7 +34,8 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
   RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
-  parts_->on_refused_call(peer);
+  // Clients that look for another server do no harm, and what this one has accepted of them is still to be answered.
+  if (ReasonOf(status) != error_reason::kDraining) parts_->on_refused_call(peer);
   return new RefusedCall(context, status);
 }
 

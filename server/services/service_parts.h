@@ -40,13 +40,14 @@ struct ServiceParts {
   CallTimes times;
   // A call of this peer has begun. From any thread, as are the next; none may block.
   std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-  // A message of so many bytes has come whole from this peer.
-  std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
-  // The last open call of this peer has ended.
+  // A message of so many bytes has come whole from this peer. is_first: of its call.
+  std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
+                                                                                             int64_t, bool) {};
+  // No call of this peer takes any more of what it sends.
   std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
-  // A call of this peer was not let in.
+  // A call of this peer was not let in, for another reason than that the server drains.
   std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
-  // A call of this peer ended without its request.
+  // A call of this peer ended without its request, as soon as it had begun.
   std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
   // This peer cancelled a call as soon as its request was there.
   std::function<void(const std::string& peer)> on_cancelled_call = [](const std::string&) {};

@@ -33,7 +33,8 @@ class Services {
     int64_t max_message_bytes = int64_t{64} << 20;
     // As in ServiceParts.
     std::function<void(const std::string& peer)> on_call = [](const std::string&) {};
-    std::function<void(const std::string& peer, int64_t bytes)> on_message = [](const std::string&, int64_t) {};
+    std::function<void(const std::string& peer, int64_t bytes, bool is_first)> on_message = [](const std::string&,
+                                                                                               int64_t, bool) {};
     std::function<void(const std::string& peer)> on_idle = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_refused_call = [](const std::string&) {};
     std::function<void(const std::string& peer)> on_useless_call = [](const std::string&) {};
@@ -47,7 +48,8 @@ class Services {
 
   // From now on requests and streams are refused: UNAVAILABLE, reason DRAINING. Calls that were accepted before go on.
   void StartDraining() { calls_.StartDraining(); }
-  bool HasCalls(const std::string& peer) const { return calls_.HasCalls(peer); }
+  bool HasWork(const std::string& peer) const { return calls_.HasWork(peer); }
+  int64_t NumReading(const std::string& peer) const { return calls_.NumReading(peer); }
   // Blocks until every request's answer has left and every stream has ended, or until the deadline. Returns how many
   // have not.
   int64_t AwaitAnswers(absl::Time deadline) { return calls_.AwaitClosed(deadline); }

@@ -22,7 +22,13 @@ class Attack:
     """
 
     def __init__(
-        self, name: str, server: Server, seconds: float, start_seconds: float = START_SECONDS, **options: Any
+        self,
+        name: str,
+        server: Server,
+        seconds: float,
+        start_seconds: float = START_SECONDS,
+        nice: int = 15,
+        **options: Any,
     ) -> None:
         text = json.dumps(
             {
@@ -38,7 +44,7 @@ class Attack:
         self._output = ""
         self._process = subprocess.Popen(
             # The server's processors are not the attacker's, which is elsewhere: it gets what the server leaves.
-            ["nice", "-n", "15", sys.executable, str(_PROGRAM), name, text],
+            ["nice", "-n", str(nice), sys.executable, str(_PROGRAM), name, text],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,  # else what comes behind the first line would be lost to communicate()

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from calls import OrdinaryClient
-from http2 import await_true
+import http2
+from calls import OrdinaryClient, stream_config
+from http2 import Connection, await_true
 from server import MEBIBYTE, mebibytes
 
 # Silent connections may hold all descriptors until they are closed, so a new client may have to try for as long. A
@@ -65,6 +66,32 @@ def test_01_silent_connections(serve, attack, figure, kind):
     assert health[0] == 200
     assert seconds < 10
     assert status == 0
+
+
+@pytest.mark.parametrize("kind", ["watch", "stream"])
+def test_01_connections_with_calls(serve, figure, kind):
+    """Four addresses hold all connections, each with a call that does not end: a fifth is served."""
+    server = serve("--max_connections=40")
+    path, message = {
+        "watch": ("/grpc.health.v1.Health/Watch", b""),
+        "stream": (http2.INFER_STREAM, stream_config(policy=2)),
+    }[kind]
+    held = []
+    for i in range(40):
+        connection = Connection(server.grpc_port, f"127.0.0.{20 + i % 4}")
+        [one] = connection.streams(1)
+        connection.send(http2.call_frames(one, http2.header_block(path), message, end=kind == "watch"))
+        held.append(connection)
+    time.sleep(0.5)
+    kept = sum(not connection.is_closed for connection in held)
+    client = OrdinaryClient(server.address, timeout=5).ask(3)
+    still_kept = sum(not connection.is_closed for connection in held)
+    for connection in held:
+        connection.close()
+    figure(kept=kept, others=client.figures(), kept_beside_it=still_kept)
+    assert kept == 40
+    assert not client.failures, client.failures
+    assert still_kept == 39
 
 
 @pytest.mark.parametrize("kind", ["chunks", "line", "header"])

@@ -8,8 +8,20 @@ import time
 import grpc
 import pytest
 
-from calls import MODEL, TUNE_PLAN, OrdinaryClient, answer_of, call, channel, infer_request, padded_cloud, scattered
-from http2 import await_true
+import http2
+from calls import (
+    MODEL,
+    TUNE_PLAN,
+    OrdinaryClient,
+    answer_of,
+    call,
+    channel,
+    infer_request,
+    padded_cloud,
+    scan,
+    scattered,
+)
+from http2 import Connection, await_true
 from server import MEBIBYTE, mebibytes
 from voxserve import wire
 from voxserve.encoding import encode_request
@@ -67,6 +79,60 @@ def test_half_sent_bodies(serve, attack, figure, kind):
     assert peak < LIMIT
     assert seconds < 10
     assert status == 0
+
+
+SMALL_LIMITS = ("--max_message_bytes=1MiB", "--grpc_memory_bytes=8MiB")
+
+
+def test_a_fleets_uploads_fit(serve, figure):
+    """64 calls of one connection that are nearly whole at the same time hold more than a client's share of what gRPC
+    may hold, and less than there is: all are answered.
+    """
+    server = serve(*SMALL_LIMITS)
+    message = infer_request(scan(5000))
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    with Connection(server.grpc_port) as connection:
+        connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))  # for the answers
+        streams = connection.streams(64)
+        sent = 0
+        for one in streams:
+            connection.send(http2.call_frames(one, http2.header_block(http2.INFER)))
+            sent += connection.send_data(one, body[:-1])
+        time.sleep(0.5)
+        is_closed = connection.is_closed
+        if not is_closed:
+            for one in streams:
+                connection.send(http2.frame(http2.DATA, http2.END_STREAM, one, body[-1:]))
+        has_ended = connection.wait(lambda: len(connection.ended) == 64 or connection.is_closed, 60)
+        answers = connection.data_bytes
+    figure(sent=sent, closed=is_closed, ended=len(connection.ended), answer_bytes=answers)
+    assert sent == 64 * (len(body) - 1)
+    assert sent > 2 * MEBIBYTE
+    assert not is_closed
+    assert has_ended
+    assert answers >= 64 * 5000
+
+
+def test_cancelled_uploads_are_not_held(serve, figure):
+    """Forty uploads of 0.9 MB, each cancelled before the next, beside a call that stays open: the connection stays."""
+    server = serve(*SMALL_LIMITS)
+    with Connection(server.grpc_port) as connection:
+        [watch] = connection.streams(1)
+        connection.send(http2.call_frames(watch, http2.header_block("/grpc.health.v1.Health/Watch"), b""))
+        sent = 0
+        for one in connection.streams(40):
+            if connection.is_closed:
+                break
+            connection.send(http2.call_frames(one, http2.header_block(http2.INFER)))
+            sent += connection.send_data(one, b"\0" + (1_000_000).to_bytes(4, "big") + b"x" * 900_000)
+            time.sleep(0.06)  # later than "at once", and long enough to be seen
+            if not connection.is_closed:
+                connection.send(http2.frame(http2.RST_STREAM, 0, one, http2.CANCEL.to_bytes(4, "big")))
+            time.sleep(0.06)
+        is_closed = connection.is_closed
+    figure(sent=mebibytes(sent), closed=is_closed)
+    assert not is_closed
+    assert sent > 32 * MEBIBYTE
 
 
 def test_09_tuning_keeps_scans(serve, figure):

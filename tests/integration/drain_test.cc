@@ -40,6 +40,24 @@ TEST_F(DrainTest, AnswersWhatItAcceptedAndNothingElse) {
   EXPECT_EQ(client_->Infer(RequestOf("fake", 3), &response).error_code(), StatusCode::UNAVAILABLE);
 }
 
+TEST_F(DrainTest, WhoTriesAgainAndAgainStillGetsItsAnswer) {
+  Start({.pause = FakeEngine::Pause::kAfterStart});
+  AsyncInfer accepted(client_.get(), RequestOf("fake", 3));
+  ASSERT_TRUE(engine_->AwaitStarted(1));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain(absl::Seconds(100)).ok()); });
+  while (Get("/readyz").second != "draining\n") absl::SleepFor(absl::Milliseconds(2));
+  // Over the same connection, far more often than a client may be refused for other reasons.
+  for (int i = 0; i < 3000; ++i) {
+    v1::InferResponse response;
+    const grpc::Status refused = client_->Infer(RequestOf("fake", 3), &response);
+    EXPECT_EQ(ReasonOf(refused), "DRAINING") << i << ": " << refused.error_message();
+    if (ReasonOf(refused) != "DRAINING") break;
+  }
+  engine_->Resume();
+  EXPECT_TRUE(accepted.Wait().ok()) << accepted.Wait().error_message();
+  drain.join();
+}
+
 TEST_F(DrainTest, AnIdleServerIsDoneAtOnce) {
   Start();
   EXPECT_TRUE(server_->Drain(absl::ZeroDuration()).ok());

@@ -212,6 +212,10 @@ TEST_F(HalfOpenCallsTest, AClientThatOpensUselessCallsLosesItsConnection) {
   const std::string counter = R"(voxserve_calls_ended_early_total{reason="UNFINISHED_CALLS"})";
   for (int i = 0; i < 1000 && MetricOf(counter) < 1; ++i) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_GE(MetricOf(counter), 1);
+  // The others of its address do not.
+  ServiceClient other(server_->grpc_port());
+  EXPECT_EQ(other.Health(), grpc::health::v1::HealthCheckResponse::SERVING);
+  EXPECT_EQ(MetricOf(counter), 1);
 }
 
 TEST_F(HalfOpenCallsTest, UnknownMethodsAreUnimplemented) {

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/integration/fake_server.h"
 
@@ -47,6 +49,26 @@ TEST_F(HealthTest, OtherServicesAreUnknown) {
   request.set_service("voxserve.v1.Nothing");
   HealthCheckResponse response;
   EXPECT_EQ(client_->health->Check(&context, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(HealthTest, AsManyVehiclesOfAnAddressMayWatchAsMayStream) {
+  constexpr int kVehicles = 100;
+  Options options;
+  options.max_client_streams = kVehicles;
+  Start({}, options);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
+  HealthCheckResponse response;
+  for (int i = 0; i < kVehicles; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    watches.push_back(client_->health->Watch(contexts.back().get(), HealthCheckRequest()));
+    ASSERT_TRUE(watches.back()->Read(&response)) << i;
+  }
+  grpc::ClientContext context;
+  const auto further = client_->health->Watch(&context, HealthCheckRequest());
+  EXPECT_FALSE(further->Read(&response));
+  EXPECT_EQ(ReasonOf(further->Finish()), "CLIENT_LIMIT");
+  for (const auto& each : contexts) each->TryCancel();
 }
 
 TEST_F(HealthTest, WatchSeesEveryTransition) {

@@ -34,12 +34,17 @@ class UnreadingClient {
   // False where the connection is gone.
   bool Send(const v1::InferRequest& request, absl::Duration timeout = absl::InfiniteDuration()) {
     grpc::Slice bytes(request.SerializeAsString());
+    if (!Begin(timeout)) return false;
+    calls_.back()->WriteLast(grpc::ByteBuffer(&bytes, 1), grpc::WriteOptions(), nullptr);
+    return Await();
+  }
+
+  // A call whose request does not come. False where the connection is gone.
+  bool Begin(absl::Duration timeout = absl::InfiniteDuration()) {
     contexts_.push_back(std::make_unique<grpc::ClientContext>());
     contexts_.back()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     calls_.push_back(stub_.PrepareCall(contexts_.back().get(), "/voxserve.v1.InferenceService/Infer", &queue_));
     calls_.back()->StartCall(nullptr);
-    if (!Await()) return false;
-    calls_.back()->WriteLast(grpc::ByteBuffer(&bytes, 1), grpc::WriteOptions(), nullptr);
     return Await();
   }
 

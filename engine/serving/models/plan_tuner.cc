@@ -204,7 +204,10 @@ void PlanTuner::TellWhoWaits() {
     const std::shared_ptr<Search> search = *untold;
     search->was_told = true;
     mutex_.Unlock();
-    search->task.on_progress({.stage = "waiting for scans"});
+    try {
+      search->task.on_progress({.stage = "waiting for scans"});
+    } catch (const std::bad_alloc&) {  // it hears of the next stage
+    }
     mutex_.Lock();
   }
 }

@@ -1,6 +1,7 @@
 #include "engine/serving/streams/stream_session.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -183,11 +184,20 @@ void StreamSession::End(Frame& frame, const absl::Status& status) {
   if (reason.has_value() && options_.observer != nullptr) options_.observer->OnDropped(config_.model, *reason);
 }
 
+void StreamSession::EndOutOfMemory(Frame& frame) {
+  frame.state = Frame::State::kEnded;
+  frame.result = out_of_memory_;
+  frame.num_sweeps = 0;
+}
+
 void StreamSession::EndExpired() {
   const absl::Time now = options_.now();
   for (const FramePtr& frame : frames_) {
-    if (frame->state == Frame::State::kWaiting && frame->deadline <= now) {
+    if (frame->state != Frame::State::kWaiting || frame->deadline > now) continue;
+    try {
       End(*frame, Expired(now - frame->arrived, "an older frame of the stream still ran"));
+    } catch (const std::bad_alloc&) {
+      EndOutOfMemory(*frame);
     }
   }
 }
@@ -198,14 +208,18 @@ void StreamSession::OnResult(Frame& frame, absl::StatusOr<InferResult> result) {
   {
     absl::MutexLock lock(&mutex_);
     const bool was_cancelled = absl::IsCancelled(result.status());
-    if (cancelled_.has_value() && (result.ok() || was_cancelled)) {
-      result = *cancelled_;
-    } else if (frame.is_superseded && was_cancelled) {
-      result = Superseded();
-      waiting_since_ = frame.waiting_since;
+    try {
+      if (cancelled_.has_value() && (result.ok() || was_cancelled)) {
+        result = *cancelled_;
+      } else if (frame.is_superseded && was_cancelled) {
+        waiting_since_ = frame.waiting_since;
+        result = Superseded();
+      }
+      const absl::Time now = options_.now();
+      if (result.ok() && now > frame.deadline) result = Expired(now - frame.arrived, "its answer was ready");
+    } catch (const std::bad_alloc&) {
+      result = out_of_memory_;
     }
-    const absl::Time now = options_.now();
-    if (result.ok() && now > frame.deadline) result = Expired(now - frame.arrived, "its answer was ready");
     if (!result.ok()) frame.num_sweeps = 0;
     frame.state = Frame::State::kEnded;
     frame.result = std::move(result);
@@ -220,27 +234,28 @@ void StreamSession::Advance() {
     is_advancing_ = true;
   }
   for (;;) {
-    std::function<void()> step;
+    Step step;
     {
       absl::MutexLock lock(&mutex_);
       step = NextStep();
-      if (!step) {
+      if (step.run == nullptr) {
         is_advancing_ = false;
         return;
       }
     }
-    step();
+    (this->*step.run)(step.frame);
   }
 }
 
-std::function<void()> StreamSession::NextStep() {
+StreamSession::Step StreamSession::NextStep() {
   // Work for the engine first: answers take longer to write.
-  if (std::function<void()> step = NextSubmit()) return step;
-  if (std::function<void()> step = NextCancel()) return step;
-  return NextAnswer();
+  if (FramePtr frame = NextToSubmit()) return {&StreamSession::SubmitFrame, std::move(frame)};
+  if (FramePtr frame = NextToCancel()) return {&StreamSession::CancelFrame, std::move(frame)};
+  if (FramePtr frame = NextToAnswer()) return {&StreamSession::AnswerFrame, std::move(frame)};
+  return {};
 }
 
-std::function<void()> StreamSession::NextSubmit() {
+StreamSession::FramePtr StreamSession::NextToSubmit() {
   EndExpired();
   FramePtr next;
   for (const FramePtr& frame : frames_) {
@@ -248,54 +263,76 @@ std::function<void()> StreamSession::NextSubmit() {
     if (frame->state == Frame::State::kWaiting && next == nullptr) next = frame;
   }
   if (next == nullptr) return nullptr;
-
   next->state = Frame::State::kSubmitted;
-  InferTask& task = next->task;
-  task.model = config_.model;
-  task.client = config_.client;
-  task.version = config_.version;
-  task.return_scores = config_.return_scores;
-  task.priority = config_.priority;
-  task.sample = config_.sample;
-  task.deadline = next->deadline;
-  task.arrived = next->arrived;
-  next->waiting_since = task.waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(options_.now());
-  task.done = [self = shared_from_this(), next](absl::StatusOr<InferResult> result) {
-    self->OnResult(*next, std::move(result));
-  };
-  return [this, next] {
-    const uint64_t ticket = options_.submit(std::exchange(next->task, InferTask()));
-    absl::MutexLock lock(&mutex_);
-    next->ticket = ticket;
-  };
+  next->waiting_since = std::exchange(waiting_since_, std::nullopt).value_or(options_.now());
+  return next;
 }
 
-std::function<void()> StreamSession::NextCancel() {
+void StreamSession::SubmitFrame(const FramePtr& frame) {
+  try {
+    InferTask task = std::exchange(frame->task, InferTask());
+    task.model = config_.model;
+    task.client = config_.client;
+    task.version = config_.version;
+    task.return_scores = config_.return_scores;
+    task.priority = config_.priority;
+    task.sample = config_.sample;
+    task.deadline = frame->deadline;
+    task.arrived = frame->arrived;
+    task.waiting_since = frame->waiting_since;
+    task.done = [self = shared_from_this(), frame](absl::StatusOr<InferResult> result) {
+      self->OnResult(*frame, std::move(result));
+    };
+    const uint64_t ticket = options_.submit(std::move(task));
+    absl::MutexLock lock(&mutex_);
+    frame->ticket = ticket;
+  } catch (const std::bad_alloc&) {
+    absl::MutexLock lock(&mutex_);
+    if (frame->state == Frame::State::kSubmitted) EndOutOfMemory(*frame);
+  }
+}
+
+StreamSession::FramePtr StreamSession::NextToCancel() {
   for (const FramePtr& frame : frames_) {
     const bool may_cancel =
         frame->state == Frame::State::kSubmitted && frame->ticket.has_value() && !frame->is_cancel_tried;
     if (may_cancel && (frame->is_superseded || cancelled_.has_value())) {
       frame->is_cancel_tried = true;
-      const DropReason reason = DropReasonOf(cancelled_.value_or(Superseded())).value_or(DropReason::kCancelled);
-      return [this, ticket = *frame->ticket, reason] { options_.cancel(ticket, reason); };
+      return frame;
     }
   }
   return nullptr;
 }
 
-std::function<void()> StreamSession::NextAnswer() {
+void StreamSession::CancelFrame(const FramePtr& frame) {
+  uint64_t ticket = 0;
+  std::optional<absl::Status> why;
+  {
+    absl::MutexLock lock(&mutex_);
+    ticket = *frame->ticket;
+    why = cancelled_;
+  }
+  try {
+    options_.cancel(ticket, DropReasonOf(why.value_or(Superseded())).value_or(DropReason::kCancelled));
+  } catch (const std::bad_alloc&) {  // the frame runs, then
+  }
+}
+
+StreamSession::FramePtr StreamSession::NextToAnswer() {
   const auto ended = std::find_if(frames_.begin(), frames_.end(),
                                   [](const FramePtr& frame) { return frame->state == Frame::State::kEnded; });
   if (ended == frames_.end()) return nullptr;
   if (config_.policy == StreamPolicy::kQueue && ended != frames_.begin()) return nullptr;
-  const FramePtr frame = *ended;
+  FramePtr frame = *ended;
   frames_.erase(ended);
-  return [this, frame] {
-    KeepSweeps();
-    // Its captures must not outlive the call: they are the caller's.
-    const auto done = std::exchange(frame->done, nullptr);
-    done(std::move(frame->result), frame->num_sweeps);
-  };
+  return frame;
+}
+
+void StreamSession::AnswerFrame(const FramePtr& frame) {
+  KeepSweeps();
+  // Its captures must not outlive the call: they are the caller's.
+  const auto done = std::exchange(frame->done, nullptr);
+  done(std::move(frame->result), frame->num_sweeps);
 }
 
 }  // namespace voxserve

@@ -16,6 +16,9 @@
 // as a sweep may be old and kMaxJitter, forgets them: a next frame could not use them. (By its own clock: stamps are
 // the sensor's, which say nothing while none come.)
 //
+// A frame that no memory is left for gets OutOfMemoryError. Push alone throws std::bad_alloc, where it has not taken
+// the frame: `done` is not called then. `done` must not throw.
+//
 // Thread-safe, but that calls of Push do not overlap. Nothing here blocks. Made with Create: what the engine holds
 // keeps the session alive. Knows no gRPC.
 
@@ -33,6 +36,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/base/error_reason.h"
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/streams/sweep_history.h"
@@ -131,6 +135,11 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
     absl::StatusOr<InferResult> result = InferResult();  // of an ended one
   };
   using FramePtr = std::shared_ptr<Frame>;
+  // To be done without the lock. Steps allocate nothing before they are done, so that none is lost.
+  struct Step {
+    void (StreamSession::*run)(const FramePtr& frame) = nullptr;  // nullptr: there is none
+    FramePtr frame;
+  };
 
   StreamSession(Config config, Options options);
 
@@ -145,18 +154,22 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // Ends a frame that the engine does not have, and tells OnDropped where that is what the error says.
   void End(Frame& frame, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndOutOfMemory(Frame& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnResult(Frame& frame, absl::StatusOr<InferResult> result);
 
   // Does what can be done, until nothing can; returns at once where another thread is at it, which sees to it all.
   void Advance();
-  // Returns the next step, to be called without the lock; empty: there is none.
-  std::function<void()> NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::function<void()> NextSubmit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::function<void()> NextCancel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::function<void()> NextAnswer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FramePtr NextToSubmit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FramePtr NextToCancel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FramePtr NextToAnswer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SubmitFrame(const FramePtr& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CancelFrame(const FramePtr& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AnswerFrame(const FramePtr& frame) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
   const Options options_;
+  const absl::Status out_of_memory_ = OutOfMemoryError();  // made while there is memory
 
   mutable absl::Mutex sweeps_mutex_;  // never held with the other
   std::optional<SweepHistory> history_ ABSL_GUARDED_BY(sweeps_mutex_);

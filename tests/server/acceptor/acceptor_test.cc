@@ -217,13 +217,13 @@ TEST_F(AcceptorTest, ConnectionsAreBoundedInAll) {
 
 TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
   const auto num_asked = std::make_shared<std::atomic<int>>(0);
-  StartWith({.max_connections = 6, .max_client_connections = 3, .has_calls = [num_asked](const std::string&) {
+  StartWith({.max_connections = 6, .max_client_connections = 3, .has_work = [num_asked](const std::string&) {
                return (*num_asked)++ == 0;
              }});
   std::vector<RawClient> large, small;
   for (int i = 0; i < 3; ++i) large.push_back(Established("127.0.0.1"));
   for (int i = 0; i < 3; ++i) small.push_back(Established(absl::StrCat("127.0.0.", 2 + i)));
-  // The oldest is asked first, and has a call: so the next gives way.
+  // The oldest is asked first, and has work: so the next gives way.
   const RawClient next = Established("127.0.0.9");
   EXPECT_TRUE(large[1].IsEndedWithin());
   EXPECT_FALSE(large[0].IsEndedWithin(absl::Milliseconds(50)));
@@ -237,14 +237,19 @@ TEST_F(AcceptorTest, IdleConnectionsOfTheLargestClientGiveWay) {
   for (RawClient& client : small) EXPECT_FALSE(client.IsEndedWithin(absl::Milliseconds(50)));
 }
 
-TEST_F(AcceptorTest, ConnectionsWithCallsGiveWayToNobody) {
-  StartWith({.max_connections = 2, .max_client_connections = 2, .has_calls = [](const std::string&) { return true; }});
-  const RawClient first = Established("127.0.0.1");
-  const RawClient second = Established("127.0.0.1");
+TEST_F(AcceptorTest, ConnectionsWithWorkGiveWayToAClientThatHasNone) {
+  StartWith({.max_connections = 4, .max_client_connections = 4, .has_work = [](const std::string&) { return true; }});
+  std::vector<RawClient> large;
+  for (int i = 0; i < 4; ++i) large.push_back(Established("127.0.0.1"));
+  const RawClient other = Established("127.0.0.2");
+  EXPECT_TRUE(large[0].IsEndedWithin());
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
+  // It has one now.
   RawClient further = RawClient::To(port(), "127.0.0.2");
   EXPECT_TRUE(further.IsEndedWithin());
-  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 1));
-  EXPECT_EQ(acceptor_->open_connections(), 2);
+  EXPECT_TRUE(watcher_.AwaitClosed(connection_reason::kConnectionLimit, 2));
+  for (int i = 1; i < 4; ++i) EXPECT_FALSE(large[i].IsEndedWithin(absl::Milliseconds(50)));
+  EXPECT_EQ(acceptor_->open_connections(), 4);
 }
 
 TEST_F(AcceptorTest, ConnectionsOfAClientAreBounded) {

@@ -105,6 +105,17 @@ TEST_F(CallRateTest, AClockThatIsSetBackAddsNoDebt) {
   EXPECT_EQ(SpendUntilRefused(rate, "a"), 10);
 }
 
+TEST_F(CallRateTest, AClockThatIsSetBackKeepsNobodyOut) {
+  CallRate rate(Small());
+  EXPECT_TRUE(rate.Spend("a"));
+  EXPECT_EQ(SpendUntilRefused(rate, "b"), 10);
+  now_ -= absl::Hours(1);
+  EXPECT_TRUE(rate.HasTokens("a"));
+  EXPECT_TRUE(rate.HasTokens("b"));
+  rate.SpendAll("b");
+  EXPECT_FALSE(rate.HasTokens("b"));
+}
+
 TEST_F(CallRateTest, ThreadsShareABucket) {
   CallRate rate(CallRate::Options{.burst = 1000, .per_second = 1, .now = [this] { return now_; }});
   std::atomic<int64_t> num_spent{0};

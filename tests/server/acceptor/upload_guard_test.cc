@@ -18,6 +18,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kMessage = 60 * kMiB;
 constexpr char kOne[] = "ipv4:10.0.0.1:1000";
 constexpr char kSame[] = "ipv4:10.0.0.1:2000";  // of the same client
 constexpr char kOther[] = "ipv4:10.0.0.2:1000";
@@ -25,7 +26,9 @@ constexpr char kOther[] = "ipv4:10.0.0.2:1000";
 class UploadGuardTest : public testing::Test {
  protected:
   UploadGuard::Options Small() {
-    return {.max_client_bytes = 100 * kMiB,
+    return {.max_bytes = 150 * kMiB,
+            .max_client_bytes = 100 * kMiB,
+            .max_message_bytes = kMessage,
             .forget_time = absl::Hours(1),
             .interval = absl::Milliseconds(1),
             .received_bytes =
@@ -34,10 +37,11 @@ class UploadGuardTest : public testing::Test {
                   ++num_looks_;
                   return received_;
                 },
-            .has_calls =
+            .num_reading =
                 [this](const std::string& peer) {
                   absl::MutexLock lock(&mutex_);
-                  return !without_calls_.contains(peer);
+                  const auto found = num_reading_.find(peer);
+                  return found == num_reading_.end() ? 100 : found->second;
                 },
             .on_flood =
                 [this](const std::string& peer) {
@@ -50,13 +54,9 @@ class UploadGuardTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     received_[peer] += bytes;
   }
-  void SetHasCalls(const std::string& peer, bool has_calls) {
+  void SetReading(const std::string& peer, int64_t number) {
     absl::MutexLock lock(&mutex_);
-    if (has_calls) {
-      without_calls_.erase(peer);
-    } else {
-      without_calls_.insert(peer);
-    }
+    num_reading_[peer] = number;
   }
   // Whom the guard has reported when it has looked at what there is now.
   std::set<std::string> Floods() {
@@ -69,19 +69,50 @@ class UploadGuardTest : public testing::Test {
 
   absl::Mutex mutex_;
   std::map<std::string, int64_t> received_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> without_calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> num_reading_ ABSL_GUARDED_BY(mutex_);  // 100 where there is none
   std::set<std::string> floods_ ABSL_GUARDED_BY(mutex_);
   int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-TEST_F(UploadGuardTest, FindsTheLargestConnectionOfAClient) {
-  UploadGuard guard(Small());
+TEST_F(UploadGuardTest, FindsTheLargestConnectionOfTheLargestClient) {
+  UploadGuard::Options options = Small();
+  options.max_client_bytes = 50 * kMiB;
+  UploadGuard guard(options);
   Receive(kOne, 40 * kMiB);
-  Receive(kSame, 59 * kMiB);
+  Receive(kSame, 41 * kMiB);
+  Receive(kOther, 60 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kOne, 10 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
+}
+
+TEST_F(UploadGuardTest, AClientMayHaveAllThatThereIsRoomFor) {
+  UploadGuard guard(Small());
+  Receive(kOne, 149 * kMiB);
+  EXPECT_THAT(Floods(), IsEmpty());
+  Receive(kOther, 2 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
+}
+
+TEST_F(UploadGuardTest, NobodyIsAboveHisShare) {
+  UploadGuard guard(Small());
+  Receive(kOne, 99 * kMiB);
   Receive(kOther, 99 * kMiB);
   EXPECT_THAT(Floods(), IsEmpty());
-  Receive(kOne, 2 * kMiB);
-  EXPECT_THAT(Floods(), ElementsAre(kSame));
+  Receive(kOther, 2 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOther));
+}
+
+TEST_F(UploadGuardTest, ACallHoldsNoMoreThanAMessage) {
+  UploadGuard guard(Small());
+  SetReading(kOne, 2);
+  for (int i = 0; i < 10; ++i) {
+    Receive(kOne, 50 * kMiB);  // for calls that are cancelled
+    EXPECT_THAT(Floods(), IsEmpty()) << i;
+  }
+  SetReading(kOne, 3);
+  Receive(kOne, 50 * kMiB);
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
 }
 
 TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
@@ -89,32 +120,42 @@ TEST_F(UploadGuardTest, WhatHasBecomeAMessageIsFinished) {
   for (int i = 0; i < 20; ++i) {
     Receive(kOne, 50 * kMiB + 32'000);  // with its frames' headers
     EXPECT_THAT(Floods(), IsEmpty()) << i;
-    guard.OnMessage(kOne, 50 * kMiB);
+    guard.OnMessage(kOne, 50 * kMiB, /*is_first=*/false);
   }
   // Small ones, with the headers of their calls.
   for (int i = 0; i < 20; ++i) {
-    for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100);
+    for (int j = 0; j < 10'000; ++j) guard.OnMessage(kOther, 100, /*is_first=*/true);
     Receive(kOther, 10'000 * 500);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
   // Nothing is left to its credit.
-  Receive(kOther, 101 * kMiB);
+  Receive(kOther, 151 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOther));
 }
 
-TEST_F(UploadGuardTest, WithoutCallsNothingIsUnfinished) {
+TEST_F(UploadGuardTest, SmallMessagesOfAStreamHideNoLargeOne) {
+  UploadGuard guard(Small());
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 20'000; ++j) guard.OnMessage(kOne, 2, /*is_first=*/false);
+    Receive(kOne, 20'000 * 16 + 10 * kMiB);  // the rest is of another call
+    Floods();
+  }
+  EXPECT_THAT(Floods(), ElementsAre(kOne));
+}
+
+TEST_F(UploadGuardTest, WithoutCallsThatReadNothingIsUnfinished) {
   UploadGuard guard(Small());
   for (int i = 0; i < 5; ++i) {
-    Receive(kOne, 90 * kMiB);
+    Receive(kOne, 140 * kMiB);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     guard.OnIdle(kOne);  // for a moment
     EXPECT_THAT(Floods(), IsEmpty()) << i;
   }
-  SetHasCalls(kOne, false);
+  SetReading(kOne, 0);
   Receive(kOne, 200 * kMiB);  // for calls that were refused
   EXPECT_THAT(Floods(), IsEmpty());
-  SetHasCalls(kOne, true);
-  Receive(kOne, 90 * kMiB);
+  SetReading(kOne, 3);
+  Receive(kOne, 140 * kMiB);
   EXPECT_THAT(Floods(), IsEmpty());
   Receive(kOne, 11 * kMiB);
   EXPECT_THAT(Floods(), ElementsAre(kOne));
@@ -126,7 +167,7 @@ TEST_F(UploadGuardTest, ForgetsItInTime) {
   UploadGuard guard(options);
   for (int i = 0; i < 5; ++i) {
     Receive(kOne, 60 * kMiB);
-    Receive(kSame, 30 * kMiB);
+    Receive(kSame, 80 * kMiB);
     EXPECT_THAT(Floods(), IsEmpty()) << i;
     absl::SleepFor(absl::Milliseconds(150));
   }
@@ -134,14 +175,14 @@ TEST_F(UploadGuardTest, ForgetsItInTime) {
 
 TEST_F(UploadGuardTest, AConnectionThatHasGoneHoldsNothing) {
   UploadGuard guard(Small());
-  Receive(kOne, 90 * kMiB);
+  Receive(kOne, 140 * kMiB);
   EXPECT_THAT(Floods(), IsEmpty());
   {
     absl::MutexLock lock(&mutex_);
     received_.erase(kOne);
   }
   EXPECT_THAT(Floods(), IsEmpty());
-  Receive(kSame, 90 * kMiB);
+  Receive(kSame, 140 * kMiB);
   EXPECT_THAT(Floods(), IsEmpty());
 }
 

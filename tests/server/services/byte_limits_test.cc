@@ -58,18 +58,39 @@ TEST(ByteLimitsTest, AClientHasItsShareOfAllKindsTogether) {
   EXPECT_TRUE(limits.Hold(ByteKind::kSweep, "modest", 100).ok());
 }
 
+TEST(ByteLimitsTest, AClientLeavesAsMuchAsItHasToOthers) {
+  ByteLimits limits(Limits(0, 0, 0, 100));
+  const auto first = limits.Hold(ByteKind::kAnswer, "greedy", 30);
+  const auto second = limits.Hold(ByteKind::kAnswer, "greedy", 20);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ExpectRefused(limits.Hold(ByteKind::kAnswer, "greedy", 1).status(), "CLIENT_LIMIT", "100 bytes of unread answers");
+  const auto third = limits.Hold(ByteKind::kAnswer, "also greedy", 10);
+  const auto fourth = limits.Hold(ByteKind::kAnswer, "also greedy", 15);
+  ASSERT_TRUE(third.ok() && fourth.ok());
+  ExpectRefused(limits.Hold(ByteKind::kAnswer, "also greedy", 1).status(), "CLIENT_LIMIT", "25 are this client's");
+  const auto modest = limits.Hold(ByteKind::kAnswer, "modest", 25);
+  ASSERT_TRUE(modest.ok());
+  ExpectRefused(limits.Hold(ByteKind::kAnswer, "late", 1).status(), "QUEUE_FULL", "limit of 100");
+  const auto same = limits.Hold(ByteKind::kAnswer, "greedy", 20, 20);
+  EXPECT_TRUE(same.ok()) << "it takes no more than before";
+}
+
 TEST(ByteLimitsTest, WhatGivesWayDoesNotCount) {
-  ByteLimits::Options options = Limits(0, 200, 0, 0);
+  ByteLimits::Options options = Limits(0, 400, 0, 0);
   options.max_client_bytes = 200;
   ByteLimits limits(options);
   auto first = limits.Hold(ByteKind::kFrame, "a", 100);
   const auto second = limits.Hold(ByteKind::kFrame, "a", 100);
   ASSERT_TRUE(first.ok() && second.ok());
-  ExpectRefused(limits.Hold(ByteKind::kFrame, "a", 101, 100).status(), "QUEUE_FULL", "200");
+  ExpectRefused(limits.Hold(ByteKind::kFrame, "a", 101, 100).status(), "CLIENT_LIMIT", "share of 200");
   const auto third = limits.Hold(ByteKind::kFrame, "a", 100, 100);
   EXPECT_TRUE(third.ok());
   first->Release();
-  ExpectRefused(limits.Hold(ByteKind::kFrame, "a", 1).status(), "QUEUE_FULL", "200");
+  ExpectRefused(limits.Hold(ByteKind::kFrame, "a", 1).status(), "CLIENT_LIMIT", "share of 200");
+  const auto other = limits.Hold(ByteKind::kFrame, "b", 200);
+  ASSERT_TRUE(other.ok());
+  ExpectRefused(limits.Hold(ByteKind::kFrame, "b", 201, 200).status(), "QUEUE_FULL", "400");
+  EXPECT_TRUE(limits.Hold(ByteKind::kFrame, "b", 200, 200).ok());
 }
 
 TEST(ByteLimitsTest, TheProcesssBudgetCountsToo) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -81,6 +82,18 @@ TEST_F(PlanTunerTest, ASearchBeginsWithItsScansAndFreesThem) {
   EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(held_at_end_, 0);
   EXPECT_FALSE(tuner.is_collecting());
+}
+
+TEST_F(PlanTunerTest, ASearchGoesOnWhereItsProgressCannotBeTold) {
+  PlanTuner& tuner = Start();
+  auto promise = std::make_shared<std::promise<Result>>();
+  auto end = promise->get_future();
+  TuneTask task{.num_scans = 1, .max_wait = absl::InfiniteDuration()};
+  task.on_progress = [](const TuneProgress&) { throw std::bad_alloc(); };
+  task.done = [promise](Result result) { promise->set_value(std::move(result)); };
+  ASSERT_TRUE(tuner.Start(1, model_, "", task).ok());
+  tuner.Offer(*model_, Scan(10));
+  EXPECT_EQ(StatusOf(end).code(), absl::StatusCode::kInternal) << "it has begun";
 }
 
 TEST_F(PlanTunerTest, ScansBeyondTheBytesArePassedOverAndTheOthersStay) {

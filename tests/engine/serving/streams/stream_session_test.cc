@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <new>
 #include <random>
 #include <set>
 #include <string>
@@ -33,6 +34,32 @@ TEST_F(StreamSessionTest, PassesOnWhatTheStreamAsksFor) {
   EXPECT_EQ(AnswerTo(10), "OK");
   EXPECT_EQ(num_sweeps_[10], 0);
   EXPECT_TRUE(observer_.drops.empty());
+}
+
+TEST_F(StreamSessionTest, AFrameThatTheEngineHasNoMemoryForIsAnsweredSo) {
+  for (const StreamPolicy policy : {StreamPolicy::kLatest, StreamPolicy::kQueue}) {
+    answers_.clear();
+    session_ = Open({.policy = policy});
+    engine_.on_submit = [] { throw std::bad_alloc(); };
+    Push(1);
+    EXPECT_EQ(AnswerTo(1), "OUT_OF_MEMORY");
+    Push(2);
+    EXPECT_THAT(engine_.queued(), ElementsAre(2)) << "the stream goes on";
+    engine_.End(2);
+    EXPECT_EQ(AnswerTo(2), "OK");
+  }
+}
+
+TEST_F(StreamSessionTest, ACancellationThatHasNoMemoryLosesNothing) {
+  session_ = StreamSession::Create({.model = "m"},
+                                   {.submit = [this](InferTask task) { return engine_.Submit(std::move(task)); },
+                                    .cancel = [](uint64_t, DropReason) -> bool { throw std::bad_alloc(); }});
+  Push(1);
+  Push(2);  // supersedes it
+  engine_.End(1);
+  engine_.End(2);
+  EXPECT_EQ(AnswerTo(1), "OK");
+  EXPECT_EQ(AnswerTo(2), "OK");
 }
 
 TEST_F(StreamSessionTest, ANewerFrameSupersedesTheOneThatWaits) {
