@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/serving/admission/latency_model.h"
 #include "engine/serving/models/warm_up.h"
 #include "engine/tensor/infer_task.h"
 
@@ -136,7 +137,14 @@ void Worker::SettleMemory() {
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
+  const auto num_requests = static_cast<int64_t>(tasks.size());
+  const absl::Duration predicted = LatencyModel::Expected(model, options_.device, num_points, num_requests);
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
+    const BatchWatchdog::Watch watch(options_.watchdog, {.model = &model.info,
+                                                         .device = context_.device,
+                                                         .requests = num_requests,
+                                                         .points = num_points,
+                                                         .predicted = predicted});
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = absl::Now();
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
@@ -146,8 +154,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   DeviceArbiter& arbiter = *options_.arbiter;
   if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
   const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
-  const BatchBytes expected =
-      model.memory[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(tasks.size()));
+  const BatchBytes expected = model.memory[options_.device]->Expected(num_points, num_voxels, num_requests);
   return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 

@@ -70,6 +70,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Name("voxserve_frames_dropped_total")
                                 .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
                                 .Register(registry_)),
+      stuck_batches_total_(BuildCounter()
+                               .Name("voxserve_stuck_batches_total")
+                               .Help("Batches that ran far longer than predicted; the process ends after the first")
+                               .Register(registry_)),
       calls_ended_early_total_(
           BuildCounter()
               .Name("voxserve_calls_ended_early_total")
@@ -270,6 +274,11 @@ void Metrics::OnDropped(std::string_view model, DropReason reason) {
   ModelMetrics::Dropped& dropped = Of(model).dropped[static_cast<size_t>(reason)];
   dropped.total.Increment();
   dropped.recent.Add(now_());
+}
+
+void Metrics::OnStuckBatch(std::string_view model, std::string_view device) {
+  absl::MutexLock lock(&mutex_);
+  stuck_batches_total_.Add({{"model", Of(model).label}, {"device", std::string(device)}}).Increment();
 }
 
 void Metrics::OnQueueDepth(std::string_view model, int64_t tasks) {

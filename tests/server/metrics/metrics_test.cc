@@ -40,6 +40,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
   metrics_.OnBoxes("net", 7);
   metrics_.OnDropped("net", DropReason::kQueueFull);
+  metrics_.OnStuckBatch("net", "cuda:1");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
@@ -58,6 +59,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_total{fate="dropped",model="net"} 3)",
            R"(voxserve_boxes_total{model="net"} 7)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
+           R"(voxserve_stuck_batches_total{device="cuda:1",model="net"} 1)",
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.0001"} 0)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.003"} 1)",
