@@ -153,9 +153,10 @@ ABSL_FLAG(
     "it get UNAVAILABLE. A second signal ends at once.");
 ABSL_FLAG(absl::Duration, stuck_batch_time, voxserve::Options().stuck_batch_time,
           "A batch that runs for longer than this, and than --stuck_batch_factor times its prediction, is taken for "
-          "stuck: the server says NOT_SERVING and ends with status 3 within some seconds. inf: never.");
+          "stuck: the server says NOT_SERVING and ends with status 3 within some seconds. One without a "
+          "prediction, the first of its size say, may take 10 times as long. inf: never.");
 ABSL_FLAG(double, stuck_batch_factor, voxserve::Options().stuck_batch_factor,
-          "Likewise; 0: --stuck_batch_time alone counts.");
+          "Likewise; 0: the prediction does not count.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
           "debug (a line per request), info (refused and failed ones), warning or error.");
 

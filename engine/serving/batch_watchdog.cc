@@ -14,6 +14,8 @@ constexpr absl::Duration kMaxPeriod = absl::Seconds(1);
 constexpr absl::Duration kMinPeriod = absl::Milliseconds(1);
 // A batch is found so many looks after its limit, at most a part of the limit late.
 constexpr int kLooksPerLimit = 8;
+// A CPU is not warmed up, and large clouds may come after small ones.
+constexpr int kUnknownTimes = 10;
 // Periods that one look may add to a batch's time.
 constexpr int kMaxPeriodsPerLook = 2;
 
@@ -71,8 +73,7 @@ void BatchWatchdog::Look() {
     for (Watch* watch : watches_) {
       watch->elapsed_ += std::min(now - std::max(looked_, watch->begin_), kMaxPeriodsPerLook * period_);
       const Batch& batch = watch->batch_;
-      const absl::Duration limit = std::max(options_.least_time, options_.factor * batch.predicted);
-      if (watch->is_stuck_ || watch->elapsed_ <= limit) continue;
+      if (watch->is_stuck_ || watch->elapsed_ <= LimitOf(batch)) continue;
       watch->is_stuck_ = true;
       found.push_back({.model = batch.model->name,
                        .version = batch.model->version,
@@ -85,6 +86,11 @@ void BatchWatchdog::Look() {
     looked_ = now;
   }
   for (const Stuck& stuck : found) Report(stuck);
+}
+
+absl::Duration BatchWatchdog::LimitOf(const Batch& batch) const {
+  if (batch.predicted == absl::ZeroDuration()) return kUnknownTimes * options_.least_time;
+  return std::max(options_.least_time, options_.factor * batch.predicted);
 }
 
 void BatchWatchdog::Report(const Stuck& stuck) const {

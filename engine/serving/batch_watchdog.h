@@ -3,7 +3,9 @@
 // BatchWatchdog looks for batches that run far longer than predicted: a GPU that hangs answers no call, so nobody else
 // would notice.
 //
-// - Limit: a batch is stuck once it has run for longer than `least_time`, and than `factor` times its prediction.
+// - Limit: a batch is stuck once it has run for longer than `least_time`, and than `factor` times its prediction. One
+//   that has no prediction, the first of its size or one with a sample of farthest points, may take 10 times
+//   `least_time`.
 // - Report: for each stuck batch, once: an error in the log, EngineObserver::OnStuckBatch, then `on_stuck`.
 // - Clock: it is monotonic. One look adds two periods to a batch's time at most. So the time does not count in which
 //   the whole process stood still (a suspended machine, a debugger), or was given no CPU.
@@ -26,7 +28,7 @@ namespace voxserve {
 class BatchWatchdog {
  public:
   struct Options {
-    double factor = 50;                                 // 0 or more; 0: least_time alone is the limit
+    double factor = 50;                                 // 0 or more
     absl::Duration least_time = absl::Minutes(1);       // more than 0
     EngineObserver* observer = nullptr;                 // outlives the watchdog; may be null
     std::function<void()> on_stuck;                     // must not block; may be empty
@@ -40,7 +42,7 @@ class BatchWatchdog {
     std::string_view device;
     int64_t requests = 0;
     int64_t points = 0;
-    absl::Duration predicted;  // device time; zero where nothing is known yet
+    absl::Duration predicted;  // device time; zero: none
   };
 
   // The batch runs while this lives.
@@ -76,6 +78,7 @@ class BatchWatchdog {
   struct Stuck;
 
   static absl::Duration SteadyClock();
+  absl::Duration LimitOf(const Batch& batch) const;
   void Report(const Stuck& stuck) const;
   void Loop();
 

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
-#include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/models/warm_up.h"
 #include "engine/tensor/infer_task.h"
 
@@ -29,6 +29,11 @@ int64_t NumVoxels(const BatchOutput& output) {
     voxels += sample.counts.voxels;
   }
   return voxels;
+}
+
+// True where samples of farthest points are part of the batch's time.
+bool HasSample(BatchTasks tasks) {
+  return std::any_of(tasks.begin(), tasks.end(), [](const InferTask* task) { return task->sample.has_value(); });
 }
 
 // Adds to an answer what the executor does not know.
@@ -138,7 +143,10 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
   const auto num_requests = static_cast<int64_t>(tasks.size());
-  const absl::Duration predicted = LatencyModel::Expected(model, options_.device, num_points, num_requests);
+  const LatencyFit& latency = *model.latency[options_.device];
+  const BatchSize size = latency.EstimateSize(num_points, num_requests);
+  const bool is_known = latency.Knows(size) && !HasSample(tasks);
+  const absl::Duration predicted = is_known ? latency.Expected(size) : absl::ZeroDuration();
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
     const BatchWatchdog::Watch watch(options_.watchdog, {.model = &model.info,
                                                          .device = context_.device,
@@ -153,8 +161,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   };
   DeviceArbiter& arbiter = *options_.arbiter;
   if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
-  const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
-  const BatchBytes expected = model.memory[options_.device]->Expected(num_points, num_voxels, num_requests);
+  const BatchBytes expected = model.memory[options_.device]->Expected(num_points, size.voxels, num_requests);
   return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
@@ -202,9 +209,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   }
   if (voxels == 0) return {};
   // The time of a sample, and the points that it leaves, tell nothing of the network's time and memory.
-  const bool has_sample =
-      std::any_of(batch.begin(), batch.end(), [](const InferTask* task) { return task->sample.has_value(); });
-  if (has_sample) return {};
+  if (HasSample(batch)) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) {
     model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));

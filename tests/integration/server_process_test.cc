@@ -188,7 +188,7 @@ TEST_F(ServerProcessTest, ADrainThatTakesTooLongIsAFailure) {
 
 TEST_F(ServerProcessTest, AStuckBatchEndsTheProcessWithItsOwnStatus) {
   // The batch is not stuck for good, but takes far longer than the server is told to wait.
-  Start({"--threads=1", "--stuck_batch_time=50ms", "--stuck_batch_factor=0", "--drain_timeout=100ms"});
+  Start({"--threads=1", "--stuck_batch_time=10ms", "--stuck_batch_factor=0", "--drain_timeout=100ms"});
   v1::InferResponse response;
   EXPECT_EQ(client_->Infer(RequestOf("minkunet", kManyPoints), &response, absl::Seconds(100)).error_code(),
             grpc::StatusCode::UNAVAILABLE);
@@ -200,7 +200,7 @@ TEST_F(ServerProcessTest, AStuckBatchEndsTheProcessWithItsOwnStatus) {
 }
 
 TEST_F(ServerProcessTest, AStuckBatchThatEndsIsAnsweredFirst) {
-  Start({"--threads=1", "--stuck_batch_time=50ms", "--stuck_batch_factor=0"});
+  Start({"--threads=1", "--stuck_batch_time=10ms", "--stuck_batch_factor=0"});
   std::atomic<bool> has_ended{false};
   grpc::Status status;
   std::thread call([&] {
