@@ -235,7 +235,9 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
     const PointCounts& counts = sample.counts;
     points += counts.used + counts.invalid + counts.out_of_range + counts.dropped + counts.unsampled;
     voxels += counts.voxels;
-    if (sample.status.ok()) observer->OnPoints(model, counts);
+    if (!sample.status.ok()) continue;
+    observer->OnPoints(model, counts);
+    if (tasks.front().model->info.has_boxes) observer->OnNotFiniteBoxes(model, sample.num_not_finite_boxes);
   }
   observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();

@@ -25,6 +25,8 @@ class EngineObserver {
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
   // The fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
+  // Candidates of boxes of a request that are no boxes, since some number of theirs is NaN or infinite.
+  virtual void OnNotFiniteBoxes(std::string_view model, int64_t candidates) = 0;
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
   // A batch has run on the device for far longer than predicted (BatchWatchdog). Told once a batch.
