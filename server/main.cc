@@ -39,8 +39,11 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+constexpr int kExitStuckBatch = 3;
 // What the process needs after the last answer, before the watchdog takes it for stuck.
 constexpr absl::Duration kExitGrace = absl::Seconds(5);
+// A drain takes no longer where a batch is stuck. Batches of other devices end within this time, and probes come by.
+constexpr absl::Duration kStuckBatchDrain = absl::Seconds(5);
 // Time for a reader of stderr to take the last lines.
 constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
 
@@ -152,8 +155,26 @@ void SetUpHeap() {
   mallopt(M_ARENA_MAX, 8);
 }
 
+// How the process ends: on a stop signal, or as if by one, since the engine cannot go on. Thread-safe.
+class Ending {
+ public:
+  // The process is to end with this status, unless another failure came first.
+  void Fail(int exit_status) {
+    int none = EXIT_SUCCESS;
+    exit_status_.compare_exchange_strong(none, exit_status);
+    // Once: a second signal would end the process before it has drained.
+    if (!has_begun_.exchange(true)) kill(getpid(), SIGTERM);
+  }
+  void Begin() { has_begun_ = true; }
+  int exit_status() const { return exit_status_; }
+
+ private:
+  std::atomic<int> exit_status_{EXIT_SUCCESS};
+  std::atomic<bool> has_begun_{false};
+};
+
 int Serve(const Options& options) {
-  std::atomic<bool> device_failed{false};
+  Ending ending;
   Log(LogLevel::kInfo, "voxserve starts",
       {{"version", VOXSERVE_VERSION},
        {"pid", getpid()},
@@ -162,7 +183,7 @@ int Serve(const Options& options) {
        {"memory_limit_bytes", options.memory_limit},
        {"memory_budget_bytes", options.BudgetBytes()}});
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      options, VOXSERVE_VERSION, [&options, &device_failed](EngineObserver* observer, MemoryBudget* memory_budget) {
+      options, VOXSERVE_VERSION, [&options, &ending](EngineObserver* observer, MemoryBudget* memory_budget) {
         return Engine::Create({.model_repository = options.model_repository,
                                .num_threads = options.threads,
                                .max_queue_requests = options.max_queue_requests,
@@ -178,12 +199,15 @@ int Serve(const Options& options) {
                                .deterministic = options.deterministic,
                                .tune_on_load = options.tune_on_load,
                                .observer = observer,
-                               .on_device_failed = [&device_failed](const absl::Status& status) {
-                                 Log(LogLevel::kError, "a GPU failed: draining, then ending for the supervisor",
-                                     {{"error", std::string(status.message())}});
-                                 // Once: a second signal would end the process before it has drained.
-                                 if (!device_failed.exchange(true)) kill(getpid(), SIGTERM);
-                               }});
+                               .on_device_failed =
+                                   [&ending](const absl::Status& status) {
+                                     Log(LogLevel::kError, "a GPU failed: draining, then ending for the supervisor",
+                                         {{"error", std::string(status.message())}});
+                                     ending.Fail(kExitFailed);
+                                   },
+                               .stuck_batch_time = options.stuck_batch_time,
+                               .stuck_batch_factor = options.stuck_batch_factor,
+                               .on_batch_stuck = [&ending] { ending.Fail(kExitStuckBatch); }});
       });
   if (!server.ok()) {
     Log(LogLevel::kError, "cannot start", {{"error", std::string(server.status().message())}});
@@ -208,16 +232,18 @@ int Serve(const Options& options) {
   const sigset_t stop_signals = StopSignals();
   int signal = 0;
   sigwait(&stop_signals, &signal);
+  ending.Begin();
   const absl::Time start = absl::Now();
-  Log(LogLevel::kInfo, "draining",
-      {{"signal", signal}, {"drain_timeout", absl::FormatDuration(options.drain_timeout)}});
-  auto watchdog = std::make_unique<ShutdownWatchdog>(options.drain_timeout + kExitGrace, kExitFailed);
-  if (const absl::Status drained = (*server)->Drain(options.drain_timeout); !drained.ok()) {
+  const bool is_stuck = ending.exit_status() == kExitStuckBatch;
+  const absl::Duration timeout = is_stuck ? std::min(options.drain_timeout, kStuckBatchDrain) : options.drain_timeout;
+  Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"drain_timeout", absl::FormatDuration(timeout)}});
+  auto watchdog = std::make_unique<ShutdownWatchdog>(timeout + kExitGrace, is_stuck ? kExitStuckBatch : kExitFailed);
+  if (const absl::Status drained = (*server)->Drain(timeout); !drained.ok()) {
     Log(LogLevel::kError, "drain timed out", {{"error", std::string(drained.message())}});
-    ExitAtOnce(kExitFailed);
+    ExitAtOnce(ending.exit_status() == kExitStuckBatch ? kExitStuckBatch : kExitFailed);
   }
   // Every request is answered. gRPC 1.51.1 never ends where it once had no memory for a thread: that is no failure.
-  const int status = device_failed ? kExitFailed : EXIT_SUCCESS;
+  const int status = ending.exit_status();
   watchdog.reset();
   watchdog = std::make_unique<ShutdownWatchdog>(kExitGrace, status);
   server->reset();

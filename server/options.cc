@@ -153,6 +153,12 @@ ABSL_FLAG(
     absl::Duration, drain_timeout, voxserve::Options().drain_timeout,
     "After SIGTERM or SIGINT: time for accepted requests to be answered; those that wait in queues after a fifth of "
     "it get UNAVAILABLE. A second signal ends at once.");
+ABSL_FLAG(absl::Duration, stuck_batch_time, voxserve::Options().stuck_batch_time,
+          "A batch that runs for longer than this, and than --stuck_batch_factor times its prediction, is taken for "
+          "stuck: the server says NOT_SERVING and ends with status 3 within some seconds. One without a "
+          "prediction, the first of its size say, may take 10 times as long. inf: never.");
+ABSL_FLAG(double, stuck_batch_factor, voxserve::Options().stuck_batch_factor,
+          "Likewise; 0: the prediction does not count.");
 ABSL_FLAG(voxserve::LogLevel, log_level, voxserve::Options().log_level,
           "debug (a line per request), info (refused and failed ones), warning or error.");
 
@@ -184,7 +190,7 @@ const std::vector<FlagGroup>& FlagGroups() {
       {"Limits of one client",
        {"max_client_connections", "max_client_calls", "max_client_streams", "request_timeout", "answer_timeout",
         "stream_idle_timeout"}},
-      {"Life of the process", {"drain_timeout", "log_level"}},
+      {"Life of the process", {"drain_timeout", "stuck_batch_time", "stuck_batch_factor", "log_level"}},
   };
   return *groups;
 }
@@ -342,6 +348,12 @@ absl::Status Options::Validate() const {
     if (timeout <= absl::ZeroDuration()) return OutOfRange(flag, timeout, "more than 0s");
   }
   if (drain_timeout < absl::ZeroDuration()) return OutOfRange("drain_timeout", drain_timeout, "0s or more");
+  if (stuck_batch_time < absl::Milliseconds(1)) return OutOfRange("stuck_batch_time", stuck_batch_time, "1ms or more");
+  // Not in this range: NaN too.
+  if (!(stuck_batch_factor >= 0 && stuck_batch_factor <= 1e6)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stuck_batch_factor=", stuck_batch_factor, " is out of range: 0 to 1000000"));
+  }
   return absl::OkStatus();
 }
 
@@ -407,6 +419,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   options.answer_timeout = absl::GetFlag(FLAGS_answer_timeout);
   options.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.stuck_batch_time = absl::GetFlag(FLAGS_stuck_batch_time);
+  options.stuck_batch_factor = absl::GetFlag(FLAGS_stuck_batch_factor);
   options.log_level = absl::GetFlag(FLAGS_log_level);
   RETURN_IF_ERROR(options.Validate());
   return line;
@@ -436,8 +450,8 @@ std::string HelpText() {
       &text,
       "\nAbout\n  --help, --version\n"
       "\nExit status: 0 after SIGTERM or SIGINT with every accepted request answered; 1 when serving cannot "
-      "start or the\ndrain timed out; 2 for a bad command line. Sizes: 1048576, 64MiB, 1GiB. Times: 500ms, "
-      "30s, 2m.\n");
+      "start, the\ndrain timed out or a GPU failed; 2 for a bad command line; 3 after a batch that was stuck. Sizes: "
+      "1048576, 64MiB,\n1GiB. Times: 500ms, 30s, 2m.\n");
   return text;
 }
 

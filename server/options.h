@@ -45,6 +45,8 @@ struct Options {
   absl::Duration answer_timeout = absl::Seconds(10);
   absl::Duration stream_idle_timeout = absl::Seconds(60);
   absl::Duration drain_timeout = absl::Seconds(30);
+  absl::Duration stuck_batch_time = absl::Minutes(1);
+  double stuck_batch_factor = 50;
   LogLevel log_level = LogLevel::kInfo;
 
   // INVALID_ARGUMENT naming the flag, its value and what is allowed. Sizes that are 0 are checked as they resolve.

@@ -132,6 +132,7 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
                       .buffer_data = &buffer_data,
                       .points = PointRows(program.voxelize, points_->points(), point_begin_.back()),
                       .point_begin = &point_begin_,
+                      .device_point_begin = point_begin_.data(),
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
   const bool wants_scores = WantsScores(tasks);
@@ -172,7 +173,9 @@ absl::Status CpuExecutor::RunSteps(const Program& program, BatchTasks tasks, con
     }
   }
   const StageTimer timer(Stage::kHead, output.stages);
-  return run(first_head_step, program.steps.size());
+  RETURN_IF_ERROR(run(first_head_step, program.steps.size()));
+  outputs.TakeNotFinite();
+  return absl::OkStatus();
 }
 
 }  // namespace voxserve

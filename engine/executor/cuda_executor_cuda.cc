@@ -197,6 +197,8 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
+  RETURN_IF_ERROR(cuda.not_finite.Reserve(outputs.NotFiniteBytes()));
+  outputs.SetNotFinite(cuda.not_finite.data());
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
@@ -206,6 +208,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
                       .buffer_data = &buffer_data,
                       .points = PointRows(program.voxelize, points_.points(), point_begin_.back()),
                       .point_begin = &point_begin_,
+                      .device_point_begin = points_.point_begin(),
                       .ignore_label = limits.ignore_label,
                       .outputs = &outputs};
   const bool wants_scores = WantsScores(tasks);
@@ -264,6 +267,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   output.grid_fallbacks = geometry_.TakeGridFallbacks();
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
+  outputs.TakeNotFinite();
   return outputs.Distribute();
 }
 

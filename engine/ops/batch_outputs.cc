@@ -1,5 +1,6 @@
 #include "engine/ops/batch_outputs.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,7 +13,11 @@ namespace voxserve {
 
 BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_begin, absl::Span<InferResult> results,
                            HostMemory* memory)
-    : tasks_(tasks), results_(results), memory_(memory) {
+    : tasks_(tasks),
+      results_(results),
+      memory_(memory),
+      not_finite_on_cpu_(2 * tasks.size()),
+      not_finite_(not_finite_on_cpu_.data()) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     // A sample that failed has no points.
     num_answers_.push_back(point_begin[i] == point_begin[i + 1] ? 0 : tasks[i]->num_answers());
@@ -21,6 +26,18 @@ BatchOutputs::BatchOutputs(BatchTasks tasks, const std::vector<int64_t>& point_b
 
 int64_t BatchOutputs::num_answers() const {
   return std::accumulate(num_answers_.begin(), num_answers_.end(), int64_t{0});
+}
+
+void BatchOutputs::SetNotFinite(char* host_counts) {
+  not_finite_ = reinterpret_cast<uint32_t*>(host_counts);
+  std::fill_n(not_finite_, 2 * num_samples(), 0u);
+}
+
+void BatchOutputs::TakeNotFinite() {
+  for (size_t i = 0; i < num_samples(); ++i) {
+    results_[i].counts.not_finite = not_finite_points()[i];
+    results_[i].num_not_finite_boxes = not_finite_boxes()[i];
+  }
 }
 
 bool BatchOutputs::IsWanted(size_t sample, const Spec& spec) const {

@@ -7,6 +7,9 @@
 // the rows of the whole batch on the device and queues one copy to pinned memory; once the stream has been waited for,
 // Distribute writes each sample's rows into its result.
 //
+// Steps count per sample what is not finite. The counts lie in host memory, where a GPU's kernels add to them: that is
+// so seldom that it costs less than a copy of zeros.
+//
 // The rows of points are reserved in the process's budget before they are allocated (InferResult::memory).
 
 #include <cstdint>
@@ -49,6 +52,13 @@ class BatchOutputs {
   // The same of all samples together.
   int64_t num_answers() const;
 
+  // [samples] counts that steps add to on the context's device: points that get the ignore label since their logits are
+  // not finite (PointCounts), and candidates of boxes that are none since they are not finite.
+  uint32_t* not_finite_points() const { return not_finite_; }
+  uint32_t* not_finite_boxes() const { return not_finite_ + num_samples(); }
+  // Writes the counts into the results. All steps have ended.
+  void TakeNotFinite();
+
   // ---- on the CPU
 
   bool IsWanted(size_t sample, const Spec& spec) const;
@@ -60,6 +70,9 @@ class BatchOutputs {
 
   // ---- on a GPU
 
+  // Sets the page-locked memory for what is not finite, NotFiniteBytes, before the first step runs.
+  void SetNotFinite(char* host_counts);
+  int64_t NotFiniteBytes() const { return static_cast<int64_t>(2 * num_samples() * sizeof(uint32_t)); }
   // Sets the memory for the outputs of all steps (Step::OutputBytes), on the device and pinned.
   void SetMemory(char* device_rows, char* host_rows);
   // Returns where on the device the next output's rows are made.
@@ -81,7 +94,9 @@ class BatchOutputs {
   const BatchTasks tasks_;
   const absl::Span<InferResult> results_;
   HostMemory* const memory_;
-  std::vector<int64_t> num_answers_;  // by sample
+  std::vector<int64_t> num_answers_;         // by sample
+  std::vector<uint32_t> not_finite_on_cpu_;  // memory of the next, on the CPU
+  uint32_t* not_finite_;                     // [2, samples] points, candidates of boxes
   char* device_rows_ = nullptr;
   char* host_rows_ = nullptr;
   int64_t queued_bytes_ = 0;

@@ -65,6 +65,7 @@ struct StepContext {
 
   kernels::ConstRows points;                          // [num_points]: axes, then features; on the context's device
   const std::vector<int64_t>* point_begin = nullptr;  // [samples + 1]
+  const int64_t* device_point_begin = nullptr;        // the same, on the context's device
   int ignore_label = 255;
   BatchOutputs* outputs = nullptr;  // that the steps which make outputs write into
 

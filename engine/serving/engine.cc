@@ -17,6 +17,7 @@
 #include "engine/runtime/pinned_memory.h"
 #include "engine/runtime/pinned_pool.h"
 #include "engine/serving/admission/batcher.h"
+#include "engine/serving/batch_watchdog.h"
 #include "engine/serving/memory_trimmer.h"
 #include "engine/serving/models/model_manager.h"
 #include "engine/serving/models/model_repository.h"
@@ -78,6 +79,11 @@ class EngineImpl final : public Engine {
                                                             .store = &plan_store_,
                                                             .observer = options_.observer,
                                                             .memory = options_.memory_budget});
+    if (options_.stuck_batch_time == absl::InfiniteDuration()) return;
+    watchdog_ = std::make_unique<BatchWatchdog>(BatchWatchdog::Options{.factor = options_.stuck_batch_factor,
+                                                                       .least_time = options_.stuck_batch_time,
+                                                                       .observer = options_.observer,
+                                                                       .on_stuck = options_.on_batch_stuck});
   }
 
   absl::Status StartWorkers() {
@@ -98,6 +104,7 @@ class EngineImpl final : public Engine {
                                                    .device = device,
                                                    .batcher = &batcher_,
                                                    .observer = options_.observer,
+                                                   .watchdog = watchdog_.get(),
                                                    .num_working_workers = &num_working_workers_,
                                                    .batch_bytes = &batch_bytes_[device],
                                                    .max_batch_bytes = [this](size_t of) { return MaxBatchBytes(of); },
@@ -264,6 +271,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<ModelManager> manager_;
   std::unique_ptr<PlanTuner> tuner_;
   Batcher batcher_;
+  std::unique_ptr<BatchWatchdog> watchdog_;  // null: batches are not watched
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<MemoryTrimmer> memory_trimmer_;
   std::atomic<uint64_t> next_ticket_{1};
@@ -292,6 +300,14 @@ absl::Status Engine::Options::Validate() const {
   if (model_poll_interval < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("model_poll_interval is ", absl::FormatDuration(model_poll_interval)));
+  }
+  if (stuck_batch_time <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stuck_batch_time is ", absl::FormatDuration(stuck_batch_time), "; it must be more than 0"));
+  }
+  if (!(stuck_batch_factor >= 0)) {  // NaN too
+    return absl::InvalidArgumentError(
+        absl::StrCat("stuck_batch_factor is ", stuck_batch_factor, "; it must be 0 or more"));
   }
   return absl::OkStatus();
 }

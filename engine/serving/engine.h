@@ -54,6 +54,14 @@ class Engine {
     // A GPU broke and will not work again: the process should drain and end. From one of the engine's threads; must
     // not block. May be empty.
     std::function<void(const absl::Status&)> on_device_failed;
+    // A batch that runs for longer than stuck_batch_time, and than stuck_batch_factor (0 or more) times its prediction,
+    // is stuck (BatchWatchdog). One without a prediction may take 10 times stuck_batch_time. A minute is what a request
+    // without a deadline gets by default: nobody waits any more. Model loads and searches of plans are not watched.
+    absl::Duration stuck_batch_time = absl::Minutes(1);  // infinite: batches are not watched
+    double stuck_batch_factor = 50;
+    // A batch is stuck, and its device may never answer: the process should say so and end. From a thread of the
+    // engine's; must not block. May be empty.
+    std::function<void()> on_batch_stuck;
 
     absl::Status Validate() const;
     // num_threads, or what 0 stands for here.

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "engine/base/error_reason.h"
 #include "engine/base/status_macros.h"
+#include "engine/serving/admission/latency_fit.h"
 #include "engine/serving/models/warm_up.h"
 #include "engine/tensor/infer_task.h"
 
@@ -28,6 +29,11 @@ int64_t NumVoxels(const BatchOutput& output) {
     voxels += sample.counts.voxels;
   }
   return voxels;
+}
+
+// True where samples of farthest points are part of the batch's time.
+bool HasSample(BatchTasks tasks) {
+  return std::any_of(tasks.begin(), tasks.end(), [](const InferTask* task) { return task->sample.has_value(); });
 }
 
 // Adds to an answer what the executor does not know.
@@ -136,7 +142,17 @@ void Worker::SettleMemory() {
 BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, int64_t num_points) {
   absl::MutexLock lock(&running_);
   const std::shared_ptr<const PlanTable> plans = model.plans->Get(options_.device);
+  const auto num_requests = static_cast<int64_t>(tasks.size());
+  const LatencyFit& latency = *model.latency[options_.device];
+  const BatchSize size = latency.EstimateSize(num_points, num_requests);
+  const bool is_known = latency.Knows(size) && !HasSample(tasks);
+  const absl::Duration predicted = is_known ? latency.Expected(size) : absl::ZeroDuration();
   const auto run = [&](const RunOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(running_) {
+    const BatchWatchdog::Watch watch(options_.watchdog, {.model = &model.info,
+                                                         .device = context_.device,
+                                                         .requests = num_requests,
+                                                         .points = num_points,
+                                                         .predicted = predicted});
     BatchOutput output = executor_->Run(model.programs[options_.device], tasks, model.limits, options);
     last_run_ = absl::Now();
     needed_bytes_ = std::max(needed_bytes_, output.bytes.total());
@@ -145,9 +161,7 @@ BatchOutput Worker::RunWithinMemory(const ServedModel& model, BatchTasks tasks, 
   };
   DeviceArbiter& arbiter = *options_.arbiter;
   if (tasks.size() == 1) return arbiter.RunWithRetry({.plans = plans.get()}, run);
-  const int64_t num_voxels = model.latency[options_.device]->EstimateVoxels(num_points);
-  const BatchBytes expected =
-      model.memory[options_.device]->Expected(num_points, num_voxels, static_cast<int64_t>(tasks.size()));
+  const BatchBytes expected = model.memory[options_.device]->Expected(num_points, size.voxels, num_requests);
   return arbiter.TryOnce({.plans = plans.get(), .expected = expected}, run);
 }
 
@@ -195,9 +209,7 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   }
   if (voxels == 0) return {};
   // The time of a sample, and the points that it leaves, tell nothing of the network's time and memory.
-  const bool has_sample =
-      std::any_of(batch.begin(), batch.end(), [](const InferTask* task) { return task->sample.has_value(); });
-  if (has_sample) return {};
+  if (HasSample(batch)) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) {
     model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));
@@ -223,7 +235,9 @@ void Worker::Report(absl::Span<const QueuedTask> tasks, const BatchOutput& outpu
     const PointCounts& counts = sample.counts;
     points += counts.used + counts.invalid + counts.out_of_range + counts.dropped + counts.unsampled;
     voxels += counts.voxels;
-    if (sample.status.ok()) observer->OnPoints(model, counts);
+    if (!sample.status.ok()) continue;
+    observer->OnPoints(model, counts);
+    if (tasks.front().model->info.has_boxes) observer->OnNotFiniteBoxes(model, sample.num_not_finite_boxes);
   }
   observer->OnBatch(model, static_cast<int64_t>(tasks.size()), points, voxels);
   for (int64_t i = 0; i < output.grid_fallbacks; ++i) observer->OnGridFallback();

@@ -29,6 +29,7 @@
 #include "engine/runtime/execution_context.h"
 #include "engine/serving/admission/batcher.h"
 #include "engine/serving/admission/engine_observer.h"
+#include "engine/serving/batch_watchdog.h"
 #include "engine/tensor/infer_task.h"
 
 namespace voxserve {
@@ -40,6 +41,7 @@ class Worker {
     size_t device = 0;                                // index of the context's device among the engine's
     Batcher* batcher = nullptr;                       // outlives the worker, as do the next two
     EngineObserver* observer = nullptr;               // may be null
+    BatchWatchdog* watchdog = nullptr;                // outlives the worker; null: nobody watches its batches
     std::atomic<int>* num_working_workers = nullptr;  // this one included
     std::atomic<int64_t>* batch_bytes = nullptr;      // that all contexts of the device hold for batches
     MaxBatchBytes max_batch_bytes = NoLimitOfBytes;

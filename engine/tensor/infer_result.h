@@ -51,6 +51,7 @@ struct InferResult {
   // of the cloud, or of the newest sweep.
   std::vector<NamedOutput> outputs;
   PointCounts counts;                   // of all points that ran: those of every sweep
+  int64_t num_not_finite_boxes = 0;     // candidates that are no boxes since some number of theirs is NaN or infinite
   std::vector<int32_t> sampled_points;  // of InferTask::sample: indices into the cloud, in the order of selection
 
   // The worker sets the fields below.

@@ -15,16 +15,17 @@ struct AnchorHeads {
   int32_t num_heads, num_samples;
   AnchorHeadParams params;
   CandidateLists lists;
+  uint32_t* num_not_finite;
 
   __device__ const CandidateLists& Lists(int) const { return lists; }
   __device__ int32_t NumItems(int) const { return params.num_rows * params.num_columns * params.num_anchors; }
   __device__ int32_t MaxBoxes(int) const { return params.max_boxes; }
   __device__ float* Boxes(int) const { return params.boxes; }
-  template <typename Emit>
-  __device__ void Find(int, int32_t sample, int32_t item, const Emit& emit) const {
-    FindAnchorCandidate(params, lists.lowest_logit, sample, item, LoadAs<T>(), emit);
+  template <typename Emit, typename Drop>
+  __device__ void Find(int, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const {
+    FindAnchorCandidate(params, lists.lowest_logit, sample, item, LoadAs<T>(), emit, drop);
   }
-  __device__ bool Decode(int, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
+  __device__ CandidateFate Decode(int, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const {
     return DecodeAnchorBox(params, sample, LogitOfKey(key), IndexOfKey(key), LoadAs<T>(), box);
   }
 };
@@ -42,8 +43,11 @@ cudaError_t DecodeAnchorHead(const AnchorHeadParams& params, cudaStream_t stream
   const NvtxRange range("DecodeAnchorHead");
   return VisitFeatureType(params.dtype, [&](auto value) {
     WorkspaceCutter cutter(params.workspace);
-    const AnchorHeads<decltype(value)> heads{
-        .num_heads = 1, .num_samples = params.num_samples, .params = params, .lists = ListsOf(params, cutter)};
+    const AnchorHeads<decltype(value)> heads{.num_heads = 1,
+                                             .num_samples = params.num_samples,
+                                             .params = params,
+                                             .lists = ListsOf(params, cutter),
+                                             .num_not_finite = params.num_not_finite};
     return DecodeBoxes(heads, heads.lists.num_lists, stream);
   });
 }

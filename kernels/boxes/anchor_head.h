@@ -11,8 +11,8 @@
 //   length, width, height = exp(d[3..5]) * those of the anchor, r = d[6] + ra,
 //   yaw = limit(r - direction_offset) + direction_offset + period * bin, turned into [-pi, pi], period = 2 pi / bins,
 //   limit(v) = v - floor(v / period + direction_limit_offset) * period, bin the first of the largest directions.
-// Of equal scores the lower (cell, anchor) is better, of an anchor the lower class. NaN is no score and no direction. A
-// box of which some number is NaN or infinite is none; it leaves its place empty.
+// Of equal scores the lower (cell, anchor) is better, of an anchor the lower class. A logit that is NaN or infinite is
+// none, NaN is no direction. A box of which some number is NaN or infinite is none; it leaves its place empty.
 
 #include <array>
 #include <cstddef>
@@ -55,8 +55,11 @@ struct AnchorHeadParams {
   float direction_limit_offset = 0;
   float score_threshold = 0;  // scores are at least this
 
-  int32_t max_boxes = 0;      // 1 to kMaxBoxes
-  float* boxes = nullptr;     // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
+  int32_t max_boxes = 0;   // 1 to kMaxBoxes
+  float* boxes = nullptr;  // [num_samples, max_boxes, kBoxPitch] as box_rows.h says
+  // [num_samples], to which the candidates are added that are no boxes since their logit or a number of theirs is not
+  // finite; may lie in page-locked host memory, since it is seldom touched. Null: nobody wants to know.
+  uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: AnchorHeadWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<AnchorHeadParams>);

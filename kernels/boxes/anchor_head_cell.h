@@ -20,10 +20,11 @@ constexpr float AnchorCentre(const AnchorHeadParams& params, int axis, int32_t c
 }
 
 // Calls emit(logit, index) where the best class of an anchor is a candidate; candidates are numbered cell after cell,
-// anchor after anchor, class after class. item: of the sample, (cell, anchor).
-template <typename Load, typename Emit>
+// anchor after anchor, class after class. item: of the sample, (cell, anchor). Calls drop() for each class whose logit
+// is not finite.
+template <typename Load, typename Emit, typename Drop>
 constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_logit, int32_t sample, int32_t item,
-                                   const Load& load, const Emit& emit) {
+                                   const Load& load, const Emit& emit, const Drop& drop) {
   const int32_t num_cells = params.num_rows * params.num_columns;
   const int32_t cell = item / params.num_anchors, anchor = item % params.num_anchors;
   const int64_t row = int64_t{sample} * num_cells + cell;
@@ -31,7 +32,9 @@ constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_
   float best_logit = 0;
   for (int32_t k = 0; k < params.num_classes; ++k) {
     const float logit = load(params.scores, row, anchor * params.num_classes + k);
-    if (logit >= lowest_logit && (best < 0 || logit > best_logit)) {
+    if (!IsFinite(logit)) {
+      drop();
+    } else if (logit >= lowest_logit && (best < 0 || logit > best_logit)) {
       best = k;
       best_logit = logit;
     }
@@ -41,10 +44,10 @@ constexpr void FindAnchorCandidate(const AnchorHeadParams& params, float lowest_
          static_cast<uint32_t>(item) * static_cast<uint32_t>(params.num_classes) + static_cast<uint32_t>(best));
 }
 
-// Fills a row of box_rows.h; false where that is no box.
+// Fills a row of box_rows.h.
 template <typename Load>
-constexpr bool DecodeAnchorBox(const AnchorHeadParams& params, int32_t sample, float logit, uint32_t index,
-                               const Load& load, float (&box)[kBoxColumns]) {
+constexpr CandidateFate DecodeAnchorBox(const AnchorHeadParams& params, int32_t sample, float logit, uint32_t index,
+                                        const Load& load, float (&box)[kBoxColumns]) {
   const auto num_classes = static_cast<uint32_t>(params.num_classes);
   const auto item = static_cast<int32_t>(index / num_classes);
   const int32_t cell = item / params.num_anchors, number = item % params.num_anchors;
@@ -82,7 +85,7 @@ constexpr bool DecodeAnchorBox(const AnchorHeadParams& params, int32_t sample, f
   box[kBoxVelocityY] = 0;
   box[kBoxScore] = ScoreOf(logit);
   box[kBoxClass] = static_cast<float>(params.class_ids[index % num_classes]);
-  return IsFiniteBox(box);
+  return IsFiniteBox(box) ? CandidateFate::kBox : CandidateFate::kNotFinite;
 }
 
 }  // namespace voxserve::kernels

@@ -13,9 +13,12 @@
 //   __device__ int32_t NumItems(int head) const;  // of a sample
 //   __device__ int32_t MaxBoxes(int head) const;
 //   __device__ float* Boxes(int head) const;
-//   // Calls emit(logit, index) for an item's candidates, at most CandidateLists::capacity of kListItems items.
-//   template <typename Emit> __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit) const;
-//   __device__ bool Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const;
+//   // Calls emit(logit, index) for an item's candidates, at most CandidateLists::capacity of kListItems items; drop()
+//   // for those that are not finite.
+//   template <typename Emit, typename Drop>
+//   __device__ void Find(int head, int32_t sample, int32_t item, const Emit& emit, const Drop& drop) const;
+//   __device__ CandidateFate Decode(int head, int32_t sample, uint64_t key, float (&box)[kBoxColumns]) const;
+//   uint32_t* num_not_finite;  // as params have it
 
 #include <algorithm>
 #include <cstdint>
@@ -89,12 +92,16 @@ template <typename Heads>
 __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __grid_constant__ Heads heads) {
   __shared__ int32_t histogram[kLogitBins];
   __shared__ int32_t count;
+  __shared__ uint32_t num_not_finite;
   const auto list = static_cast<int32_t>(blockIdx.x), head = static_cast<int32_t>(blockIdx.y);
   const auto sample = static_cast<int32_t>(blockIdx.z);
   const CandidateLists& lists = heads.Lists(head);
   if (list >= lists.num_lists) return;
   for (int bin = static_cast<int>(threadIdx.x); bin < kLogitBins; bin += kBlockThreads) histogram[bin] = 0;
-  if (threadIdx.x == 0) count = 0;
+  if (threadIdx.x == 0) {
+    count = 0;
+    num_not_finite = 0;
+  }
   __syncthreads();
 
   const int64_t at = int64_t{sample} * lists.num_lists + list;
@@ -103,13 +110,21 @@ __global__ void __launch_bounds__(kBlockThreads) FindCandidatesKernel(const __gr
   for (int i = 0; i < kThreadItems; ++i) {
     const int64_t item = int64_t{list} * kListItems + i * kBlockThreads + threadIdx.x;
     if (item >= heads.NumItems(head)) break;
-    heads.Find(head, sample, static_cast<int32_t>(item), [&](float logit, uint32_t index) {
-      atomicAdd(&histogram[lists.BinOf(logit)], 1);
-      keys[CountOne(&count)] = CandidateKey(logit, index);
-    });
+    heads.Find(
+        head, sample, static_cast<int32_t>(item),
+        [&](float logit, uint32_t index) {
+          atomicAdd(&histogram[lists.BinOf(logit)], 1);
+          keys[CountOne(&count)] = CandidateKey(logit, index);
+        },
+        [&] { atomicAdd(&num_not_finite, 1u); });
   }
   __syncthreads();
-  if (threadIdx.x == 0) lists.counts[at] = count;
+  if (threadIdx.x == 0) {
+    lists.counts[at] = count;
+    if (num_not_finite > 0 && heads.num_not_finite != nullptr) {
+      atomicAdd(&heads.num_not_finite[sample], num_not_finite);
+    }
+  }
   for (int bin = static_cast<int>(threadIdx.x); bin < kLogitBins; bin += kBlockThreads) {
     lists.histograms[at * kLogitBins + bin] = static_cast<uint16_t>(histogram[bin]);
   }
@@ -302,7 +317,12 @@ __global__ void __launch_bounds__(kSelectThreads) SelectBoxesKernel(const __grid
   for (int32_t first = 0; first < num_best; first += kSelectThreads) {
     const int32_t i = first + thread;
     float box[kBoxColumns] = {};
-    const bool is_box = i < num_best && heads.Decode(head, sample, shared.keys[i], box);
+    CandidateFate fate = CandidateFate::kOutOfRange;
+    if (i < num_best) fate = heads.Decode(head, sample, shared.keys[i], box);
+    if (fate == CandidateFate::kNotFinite && heads.num_not_finite != nullptr) {
+      atomicAdd(&heads.num_not_finite[sample], 1u);
+    }
+    const bool is_box = fate == CandidateFate::kBox;
     int32_t more;
     const int32_t place = num_boxes + InclusiveSum(is_box ? 1 : 0, shared, &more) - 1;
     if (is_box) {

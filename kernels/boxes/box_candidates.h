@@ -13,6 +13,7 @@
 
 #include "kernels/boxes/box_rows.h"
 #include "kernels/core/epilogue.h"
+#include "kernels/core/finite.h"
 #include "kernels/core/scratch.h"
 
 namespace voxserve::kernels {
@@ -56,16 +57,14 @@ constexpr float LogitOfKey(uint64_t key) {
 }
 constexpr uint32_t IndexOfKey(uint64_t key) { return ~static_cast<uint32_t>(key); }
 
-// False for NaN too.
-constexpr bool IsFinite(float value) {
-  return value >= std::numeric_limits<float>::lowest() && value <= std::numeric_limits<float>::max();
-}
-
 constexpr bool IsFiniteBox(const float (&box)[kBoxColumns]) {
   bool is_finite = true;
   for (int32_t column = 0; column < kBoxScore; ++column) is_finite = is_finite && IsFinite(box[column]);
   return is_finite;
 }
+
+// How a candidate ends.
+enum class CandidateFate { kBox, kOutOfRange, kNotFinite };
 
 constexpr float ValueOfNoBox(int32_t column) { return column == kBoxScore ? kNoBox : 0.0f; }
 
@@ -78,15 +77,18 @@ inline void WriteNoBoxes(float* begin, const float* end) {
 }
 
 // The rows of one sample: the max_boxes best candidates, of which decode(key, box) makes boxes, or none of some. keys
-// are reordered.
+// are reordered. Adds to *num_not_finite.
 template <typename Decode>
-void WriteBestBoxes(ScratchVector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows) {
+void WriteBestBoxes(ScratchVector<uint64_t>& keys, int32_t max_boxes, const Decode& decode, float* rows,
+                    uint32_t* num_not_finite) {
   const int64_t num_best = std::min(static_cast<int64_t>(keys.size()), int64_t{max_boxes});
   std::partial_sort(keys.begin(), keys.begin() + num_best, keys.end(), std::greater<>());
   float* row = rows;
   for (int64_t i = 0; i < num_best; ++i) {
     float box[kBoxColumns] = {};
-    if (!decode(keys[static_cast<size_t>(i)], box)) continue;
+    const CandidateFate fate = decode(keys[static_cast<size_t>(i)], box);
+    if (fate == CandidateFate::kNotFinite) ++*num_not_finite;
+    if (fate != CandidateFate::kBox) continue;
     std::copy(box, box + kBoxColumns, row);
     row += kBoxPitch;
   }

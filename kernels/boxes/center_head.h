@@ -7,7 +7,7 @@
 // A cell (row, column) of class k has score sigmoid(heatmap[k]), centre
 //   x = (column + center[0]) * stride * voxel_size[0] + range_min[0], y likewise of the row and center[1],
 //   z = height, length, width, height = exp(dim), yaw = atan2(sin, cos), velocity = vel, or 0.
-// NaN is no score. A box of which some number is NaN or infinite is none.
+// A logit that is NaN or infinite is none, and neither is a box of which some number is.
 
 #include <array>
 #include <cstddef>
@@ -66,6 +66,9 @@ struct CenterHeadParams {
   DType dtype = DType::kFloat32;  // of all images; the CPU has float32 alone
   int32_t num_heads = 0;
   std::array<CenterHead, kMaxCenterHeads> heads = {};
+  // [num_samples], to which the candidates are added that are no boxes since their logit or a number of theirs is not
+  // finite; may lie in page-locked host memory, since it is seldom touched. Null: nobody wants to know.
+  uint32_t* num_not_finite = nullptr;
   void* workspace = nullptr;  // on a GPU: CenterHeadWorkspaceBytes, 256-byte aligned
 };
 static_assert(std::is_trivially_copyable_v<CenterHeadParams>);

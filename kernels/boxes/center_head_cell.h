@@ -25,10 +25,10 @@ constexpr CenterHeadCell CellOfCandidate(const CenterHead& head, int32_t sample,
       .class_index = static_cast<int32_t>(index / num_cells), .cell = cell, .row = int64_t{sample} * num_cells + cell};
 }
 
-// Fills a row of box_rows.h; false where that is no box or out of range.
+// Fills a row of box_rows.h.
 template <typename Load>
-constexpr bool DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load,
-                               float (&box)[kBoxColumns]) {
+constexpr CandidateFate DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at, float logit, const Load& load,
+                                        float (&box)[kBoxColumns]) {
   const auto row = static_cast<float>(at.cell / head.num_columns);
   const auto column = static_cast<float>(at.cell % head.num_columns);
   const bool is_det3d = head.convention == CenterHeadConvention::kDet3d;
@@ -43,18 +43,20 @@ constexpr bool DecodeCenterBox(const CenterHead& head, const CenterHeadCell& at,
   box[kBoxVelocityY] = has_velocity ? load(head.vel, at.row, 1) : 0.0f;
   box[kBoxScore] = ScoreOf(logit);
   box[kBoxClass] = static_cast<float>(head.class_ids[static_cast<size_t>(at.class_index)]);
+  if (!IsFiniteBox(box)) return CandidateFate::kNotFinite;
   bool is_within = true;
   for (int32_t axis = 0; axis < 3; ++axis) {
     const auto a = static_cast<size_t>(axis);
     is_within = is_within && box[axis] >= head.center_min[a] && box[axis] <= head.center_max[a];
   }
-  return is_within && IsFiniteBox(box);
+  return is_within ? CandidateFate::kBox : CandidateFate::kOutOfRange;
 }
 
-// Calls emit(logit, index) for each candidate of a cell of a sample. Those of kDet3d are boxes and in range.
-template <typename Load, typename Emit>
+// Calls emit(logit, index) for each candidate of a cell of a sample. Those of kDet3d are boxes and in range. Calls
+// drop() for each that is none since some number is not finite.
+template <typename Load, typename Emit, typename Drop>
 constexpr void FindCenterCandidates(const CenterHead& head, float lowest_logit, int32_t sample, int32_t cell,
-                                    const Load& load, const Emit& emit) {
+                                    const Load& load, const Emit& emit, const Drop& drop) {
   const int32_t num_cells = head.num_rows * head.num_columns;
   const int64_t row = int64_t{sample} * num_cells + cell;
   const auto index_of = [&](int32_t k) {
@@ -62,7 +64,12 @@ constexpr void FindCenterCandidates(const CenterHead& head, float lowest_logit, 
   };
   if (head.convention == CenterHeadConvention::kOpenPcdet) {
     for (int32_t k = 0; k < head.num_classes; ++k) {
-      if (const float logit = load(head.heatmap, row, k); logit >= lowest_logit) emit(logit, index_of(k));
+      const float logit = load(head.heatmap, row, k);
+      if (!IsFinite(logit)) {
+        drop();
+      } else if (logit >= lowest_logit) {
+        emit(logit, index_of(k));
+      }
     }
     return;
   }
@@ -70,16 +77,19 @@ constexpr void FindCenterCandidates(const CenterHead& head, float lowest_logit, 
   float best_logit = 0;
   for (int32_t k = 0; k < head.num_classes; ++k) {
     const float logit = load(head.heatmap, row, k);
-    if (logit >= lowest_logit && (best < 0 || logit > best_logit)) {
+    if (!IsFinite(logit)) {
+      drop();
+    } else if (logit >= lowest_logit && (best < 0 || logit > best_logit)) {
       best = k;
       best_logit = logit;
     }
   }
   if (best < 0) return;
   float box[kBoxColumns] = {};
-  if (DecodeCenterBox(head, {.class_index = best, .cell = cell, .row = row}, best_logit, load, box)) {
-    emit(best_logit, index_of(best));
-  }
+  const CandidateFate fate =
+      DecodeCenterBox(head, {.class_index = best, .cell = cell, .row = row}, best_logit, load, box);
+  if (fate == CandidateFate::kBox) emit(best_logit, index_of(best));
+  if (fate == CandidateFate::kNotFinite) drop();
 }
 
 }  // namespace voxserve::kernels

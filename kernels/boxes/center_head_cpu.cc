@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cassert>
 
 #include "kernels/boxes/center_head.h"
@@ -16,17 +17,21 @@ void DecodeCenterHeads(const CenterHeadParams& params, ThreadPool& pool, std::pm
       const CenterHead& head = params.heads[static_cast<size_t>(i % params.num_heads)];
       const auto sample = static_cast<int32_t>(i / params.num_heads);
       const float lowest_logit = LowestLogit(head.score_threshold, /*is_strict=*/true);
+      uint32_t num_not_finite = 0;
       keys.clear();
       for (int32_t cell = 0; cell < head.num_rows * head.num_columns; ++cell) {
-        FindCenterCandidates(head, lowest_logit, sample, cell, load,
-                             [&](float logit, uint32_t index) { keys.push_back(CandidateKey(logit, index)); });
+        FindCenterCandidates(
+            head, lowest_logit, sample, cell, load,
+            [&](float logit, uint32_t index) { keys.push_back(CandidateKey(logit, index)); },
+            [&] { ++num_not_finite; });
       }
       WriteBestBoxes(
           keys, head.max_boxes,
           [&](uint64_t key, float(&box)[kBoxColumns]) {
             return DecodeCenterBox(head, CellOfCandidate(head, sample, IndexOfKey(key)), LogitOfKey(key), load, box);
           },
-          head.boxes + int64_t{sample} * head.max_boxes * kBoxPitch);
+          head.boxes + int64_t{sample} * head.max_boxes * kBoxPitch, &num_not_finite);
+      if (params.num_not_finite != nullptr) std::atomic_ref(params.num_not_finite[sample]).fetch_add(num_not_finite);
     }
   });
 }

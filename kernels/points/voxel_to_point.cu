@@ -1,48 +1,85 @@
-#include <type_traits>
-
+#include "kernels/core/binary_search.cuh"
+#include "kernels/core/finite.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/points/voxel_to_point.h"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-template <typename Word>
-struct VoxelToPointArguments {
+// ---- Kernels -----------------------------------------------------------------------------------------------------
+
+// Adds 1 to the count of the point's sample. Threads of a warp that count one sample's points add up first.
+__device__ void CountFilled(const VoxelToPointParams& params, int64_t point) {
+  const int32_t sample = RunOf(params.point_begin, params.num_samples, params.first_point + point);
+  const unsigned callers = __activemask();
+  const unsigned same = __match_any_sync(callers, sample);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  if (lane == __ffs(static_cast<int>(same)) - 1) {
+    atomicAdd(&params.num_filled[sample], static_cast<uint32_t>(__popc(same)));
+  }
+}
+
+// A thread a point.
+template <typename Label>
+__global__ void __launch_bounds__(kBlockThreads)
+    LabelsToPointsKernel(const __grid_constant__ VoxelToPointParams params, Label fill_label) {
+  const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  if (point >= params.points.capacity) return;
+  const int32_t voxel = params.point_to_voxel[point];
+  Label label = fill_label;
+  if (voxel >= 0) {
+    label = static_cast<const Label*>(params.rows.data)[(params.rows_are_points ? point : voxel) * params.rows.pitch];
+    if (label == fill_label && params.num_filled != nullptr) CountFilled(params, point);
+  }
+  static_cast<Label*>(params.points.data)[point] = label;
+}
+
+struct ScoresArguments {
   RowChunks rows;
   const int32_t* point_to_voxel;
   bool rows_are_points;
-  const Word* in;
-  int64_t in_pitch;  // words
-  Word fill;
-  Word* points;
+  int32_t channels;
+  const float* in;
+  int64_t in_pitch;
+  float* points;
 };
 
-// A thread copies one word of a point's row; a warp's words are neighbours.
-template <typename Word>
-__global__ void __launch_bounds__(kBlockThreads) VoxelToPointKernel(const VoxelToPointArguments<Word> arguments) {
+// A thread copies kValues of a point's row; a warp's are neighbours. Each looks at the whole row, which its neighbours
+// read anyway.
+template <int kValues>
+__global__ void __launch_bounds__(kBlockThreads) ScoresToPointsKernel(const ScoresArguments arguments) {
   arguments.rows.ForEach([&](int64_t point, int32_t chunk) {
     const int32_t voxel = arguments.point_to_voxel[point];
-    arguments.points[point * arguments.rows.chunks + chunk] =
-        voxel < 0 ? arguments.fill
-                  : arguments.in[(arguments.rows_are_points ? point : voxel) * arguments.in_pitch + chunk];
+    const float* const row = arguments.in + (arguments.rows_are_points ? point : voxel) * arguments.in_pitch;
+    bool is_finite = voxel >= 0;
+    for (int32_t c = 0; is_finite && c < arguments.channels; ++c) is_finite = IsFinite(row[c]);
+    Pack<float, kValues> scores{};
+    if (is_finite) scores = LoadPack<kValues>(row + chunk * kValues);
+    *reinterpret_cast<Pack<float, kValues>*>(arguments.points + point * arguments.channels + chunk * kValues) = scores;
   });
 }
 
-int64_t RowBytes(const ConstRows& rows) { return rows.channels * SizeOf(rows.dtype); }
+// ---- Launchers ---------------------------------------------------------------------------------------------------
 
-template <typename Word>
-cudaError_t Launch(const VoxelToPointParams& params, Word fill, cudaStream_t stream) {
-  const auto word_bytes = static_cast<int64_t>(sizeof(Word));
-  const VoxelToPointArguments<Word> arguments{
-      .rows = RowChunks(params.points.capacity, RowBytes(params.points) / word_bytes),
-      .point_to_voxel = params.point_to_voxel,
-      .rows_are_points = params.rows_are_points,
-      .in = static_cast<const Word*>(params.rows.data),
-      .in_pitch = params.rows.pitch_bytes() / word_bytes,
-      .fill = fill,
-      .points = static_cast<Word*>(params.points.data)};
-  VoxelToPointKernel<<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
+template <typename Label>
+cudaError_t LabelsToPoints(const VoxelToPointParams& params, cudaStream_t stream) {
+  LabelsToPointsKernel<<<NumBlocks(params.points.capacity), kBlockThreads, 0, stream>>>(
+      params, static_cast<Label>(params.fill_label));
+  return LaunchStatus(stream);
+}
+
+template <int kValues>
+cudaError_t ScoresToPoints(const VoxelToPointParams& params, cudaStream_t stream) {
+  const ScoresArguments arguments{.rows = RowChunks(params.points.capacity, params.points.channels / kValues),
+                                  .point_to_voxel = params.point_to_voxel,
+                                  .rows_are_points = params.rows_are_points,
+                                  .channels = params.points.channels,
+                                  .in = static_cast<const float*>(params.rows.data),
+                                  .in_pitch = params.rows.pitch,
+                                  .points = static_cast<float*>(params.points.data)};
+  ScoresToPointsKernel<kValues><<<arguments.rows.NumBlocks(), kBlockThreads, 0, stream>>>(arguments);
   return LaunchStatus(stream);
 }
 
@@ -51,17 +88,20 @@ cudaError_t Launch(const VoxelToPointParams& params, Word fill, cudaStream_t str
 cudaError_t VoxelToPoint(const VoxelToPointParams& params, cudaStream_t stream) {
   if (params.points.capacity == 0 || params.points.channels == 0) return cudaSuccess;
   const NvtxRange range("VoxelToPoint");
-  if (params.rows.dtype == DType::kUint8) return Launch(params, static_cast<uint8_t>(params.fill_label), stream);
-  const int64_t word_bytes =
-      CommonAlignment().Add(params.rows).Add(params.points.data).Add(RowBytes(params.points)).bytes();
-  if (params.rows.dtype == DType::kUint16) {
-    if (word_bytes < 2) return cudaErrorInvalidValue;
-    return Launch(params, static_cast<uint16_t>(params.fill_label), stream);
+  switch (params.rows.dtype) {
+    case DType::kUint8:
+      return LabelsToPoints<uint8_t>(params, stream);
+    case DType::kUint16:
+      return LabelsToPoints<uint16_t>(params, stream);
+    case DType::kFloat32:
+      break;
+    default:
+      return cudaErrorInvalidValue;
   }
-  if (word_bytes == kVectorBytes) return Launch(params, uint4{}, stream);
-  if (word_bytes >= 4) return Launch(params, uint32_t{0}, stream);
-  if (word_bytes == 2) return Launch(params, uint16_t{0}, stream);
-  return Launch(params, uint8_t{0}, stream);
+  const int64_t row_bytes = params.points.channels * SizeOf(DType::kFloat32);
+  const int64_t aligned = CommonAlignment().Add(params.rows).Add(params.points.data).Add(row_bytes).bytes();
+  constexpr int kVectorValues = kVectorBytes / sizeof(float);
+  return aligned == kVectorBytes ? ScoresToPoints<kVectorValues>(params, stream) : ScoresToPoints<1>(params, stream);
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -1,7 +1,11 @@
 #pragma once
 
-// What points are answered: every one gets its voxel's row, or its own; points without a voxel get the fill label, or
-// scores of 0.
+// Answers by point: every point gets its voxel's row, or its own.
+//
+// - Points without a voxel get the fill label, or scores of 0.
+// - Labels: the fill label may stand in the rows too, where the scores were not finite (argmax.h). Points that get it
+//   from there are counted, sample by sample.
+// - Scores: points whose row has a value that is NaN or infinite get scores of 0.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,9 +19,15 @@ namespace voxserve::kernels {
 struct VoxelToPointParams {
   const int32_t* point_to_voxel = nullptr;  // [points] row of the voxel; negative: none
   bool rows_are_points = false;             // else voxels
-  ConstRows rows;                           // labels, one channel of uint8 or uint16; otherwise scores
-  int32_t fill_label = 0;                   // of points without a voxel, in a label's type; scores: all bytes are 0
+  ConstRows rows;                           // labels, one channel of uint8 or uint16; scores, float32
+  int32_t fill_label = 0;                   // in a label's type
   Rows points;                              // a row a point, of rows' type and channels, packed
+
+  // Where labels are counted. The counts may lie in page-locked host memory: they are seldom touched.
+  uint32_t* num_filled = nullptr;        // [num_samples], to which is added; null: nobody wants to know
+  const int64_t* point_begin = nullptr;  // [num_samples + 1] of the batch's points; here are those of some samples
+  int32_t num_samples = 0;
+  int64_t first_point = 0;  // that `points` begins with, of the batch's
 };
 static_assert(std::is_trivially_copyable_v<VoxelToPointParams>);
 

@@ -1,6 +1,9 @@
 #include <cuda/std/limits>
+#include <type_traits>
 
+#include "kernels/core/finite.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/rows/argmax.h"
 
 namespace voxserve::kernels::cuda {
@@ -9,25 +12,29 @@ namespace {
 // Neighbouring threads that share a row: 8 of them read a whole sector of float32.
 constexpr int kLanes = 8;
 constexpr int kRowsPerBlock = kBlockThreads / kLanes;
-static_assert(32 % kLanes == 0 && kBlockThreads % 32 == 0);
+static_assert(kWarpThreads % kLanes == 0 && kBlockThreads % kWarpThreads == 0);
 
 // All threads of a warp stay to the end, for its shuffles.
 template <typename T, typename Label>
-__global__ void __launch_bounds__(kBlockThreads)
-    ArgmaxKernel(int64_t num_rows, int32_t channels, const T* in, int64_t in_pitch, Label* labels) {
+__global__ void __launch_bounds__(kBlockThreads) ArgmaxKernel(int64_t num_rows, int32_t channels, const T* in,
+                                                              int64_t in_pitch, Label not_finite_label, Label* labels) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kLanes;
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kLanes;
   float best_value = -::cuda::std::numeric_limits<float>::infinity();
-  int32_t best = 0;  // with minus infinity: no lane of a row found anything
+  int32_t best = 0;
+  bool is_finite = true;
   if (row < num_rows) {
     for (int32_t c = lane; c < channels; c += kLanes) {
       const float value = ToFloat(in[row * in_pitch + c]);
+      is_finite = is_finite && IsFinite(value);
       if (value > best_value) {
         best_value = value;
         best = c;
       }
     }
   }
+  const auto first_lane = static_cast<int32_t>(threadIdx.x) % kWarpThreads / kLanes * kLanes;
+  const unsigned not_finite = __ballot_sync(~0u, !is_finite) >> first_lane & ((1u << kLanes) - 1);
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {
     const float other_value = __shfl_xor_sync(0xffffffffu, best_value, distance);
@@ -37,7 +44,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       best = other;
     }
   }
-  if (lane == 0 && row < num_rows) labels[row] = static_cast<Label>(best);
+  if (lane == 0 && row < num_rows) labels[row] = not_finite != 0 ? not_finite_label : static_cast<Label>(best);
 }
 
 }  // namespace
@@ -49,12 +56,16 @@ cudaError_t Argmax(const ArgmaxParams& params, cudaStream_t stream) {
     using T = decltype(value);
     const auto num_blocks = static_cast<unsigned>((params.in.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
     const auto* in = static_cast<const T*>(params.in.data);
+    const auto launch = [&](auto* labels) {
+      using Label = std::remove_pointer_t<decltype(labels)>;
+      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params.in.capacity, params.in.channels, in,
+                                                             params.in.pitch,
+                                                             static_cast<Label>(params.not_finite_label), labels);
+    };
     if (params.labels.dtype == DType::kUint8) {
-      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(
-          params.in.capacity, params.in.channels, in, params.in.pitch, static_cast<uint8_t*>(params.labels.data));
+      launch(static_cast<uint8_t*>(params.labels.data));
     } else {
-      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(
-          params.in.capacity, params.in.channels, in, params.in.pitch, static_cast<uint16_t*>(params.labels.data));
+      launch(static_cast<uint16_t*>(params.labels.data));
     }
     return LaunchStatus(stream);
   });

@@ -248,6 +248,7 @@ void EncodeResult(InferResult& result, v1::InferResponse* response) {
   counts.set_dropped(result.counts.dropped);
   counts.set_voxels(result.counts.voxels);
   counts.set_unsampled(result.counts.unsampled);
+  counts.set_not_finite(result.counts.not_finite);
   response->mutable_sampled_points()->Add(result.sampled_points.begin(), result.sampled_points.end());
 
   for (const StageTime& time : result.stages) AppendStage(time, response);

@@ -62,14 +62,28 @@ Metrics::Metrics(std::function<absl::Time()> now)
                         .Help("Points by what became of them: used, invalid (not finite), out_of_range, dropped (voxel "
                               "limit), unsampled (left out by a sample that the network was to see)")
                         .Register(registry_)),
+      points_not_finite_total_(BuildCounter()
+                                   .Name("voxserve_points_not_finite_total")
+                                   .Help("Points that were used and got the ignore label, since the network's logits "
+                                         "are NaN or infinite")
+                                   .Register(registry_)),
       boxes_total_(BuildCounter()
                        .Name("voxserve_boxes_total")
                        .Help("Boxes in answers of models that have boxes")
                        .Register(registry_)),
+      boxes_not_finite_total_(BuildCounter()
+                                  .Name("voxserve_boxes_not_finite_total")
+                                  .Help("Candidates that are no boxes, since their logit or a number of theirs is NaN "
+                                        "or infinite")
+                                  .Register(registry_)),
       frames_dropped_total_(BuildCounter()
                                 .Name("voxserve_frames_dropped_total")
                                 .Help("Point clouds that did not run, by reason: " + Listed(kDropReasonNames))
                                 .Register(registry_)),
+      stuck_batches_total_(BuildCounter()
+                               .Name("voxserve_stuck_batches_total")
+                               .Help("Batches that ran far longer than predicted; the process ends after the first")
+                               .Register(registry_)),
       calls_ended_early_total_(
           BuildCounter()
               .Name("voxserve_calls_ended_early_total")
@@ -256,6 +270,12 @@ void Metrics::OnPoints(std::string_view model, const PointCounts& counts) {
   metrics.out_of_range.Increment(static_cast<double>(counts.out_of_range));
   metrics.dropped_points.Increment(static_cast<double>(counts.dropped));
   metrics.unsampled.Increment(static_cast<double>(counts.unsampled));
+  metrics.not_finite.Increment(static_cast<double>(counts.not_finite));
+}
+
+void Metrics::OnNotFiniteBoxes(std::string_view model, int64_t candidates) {
+  absl::MutexLock lock(&mutex_);
+  boxes_not_finite_total_.Add({{"model", Of(model).label}}).Increment(static_cast<double>(candidates));
 }
 
 void Metrics::OnBoxes(std::string_view model, int64_t boxes) {
@@ -270,6 +290,11 @@ void Metrics::OnDropped(std::string_view model, DropReason reason) {
   ModelMetrics::Dropped& dropped = Of(model).dropped[static_cast<size_t>(reason)];
   dropped.total.Increment();
   dropped.recent.Add(now_());
+}
+
+void Metrics::OnStuckBatch(std::string_view model, std::string_view device) {
+  absl::MutexLock lock(&mutex_);
+  stuck_batches_total_.Add({{"model", Of(model).label}, {"device", std::string(device)}}).Increment();
 }
 
 void Metrics::OnQueueDepth(std::string_view model, int64_t tasks) {
@@ -427,6 +452,7 @@ ModelMetrics& Metrics::Of(std::string_view model) {
                    .out_of_range = points("out_of_range"),
                    .dropped_points = points("dropped"),
                    .unsampled = points("unsampled"),
+                   .not_finite = points_not_finite_total_.Add({{"model", label}}),
                    .negative_ages = negative_frame_ages_total_.Add({{"model", label}}),
                    .stale_ages = stale_frame_ages_total_.Add({{"model", label}}),
                    .request_duration = request_duration_seconds_.Add({{"model", label}}, DurationBuckets()),

@@ -80,7 +80,9 @@ class Metrics : public EngineObserver {
   void OnStage(std::string_view model, Stage stage, absl::Duration duration) override;
   void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) override;
   void OnPoints(std::string_view model, const PointCounts& counts) override;
+  void OnNotFiniteBoxes(std::string_view model, int64_t candidates) override;
   void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) override;
+  void OnStuckBatch(std::string_view model, std::string_view device) override;
   void OnDropped(std::string_view model, DropReason reason) override;
   void OnQueueDepth(std::string_view model, int64_t tasks) override;
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
@@ -122,8 +124,11 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& requests_total_;
   prometheus::Family<prometheus::Counter>& frames_total_;
   prometheus::Family<prometheus::Counter>& points_total_;
+  prometheus::Family<prometheus::Counter>& points_not_finite_total_;
   prometheus::Family<prometheus::Counter>& boxes_total_;
+  prometheus::Family<prometheus::Counter>& boxes_not_finite_total_;
   prometheus::Family<prometheus::Counter>& frames_dropped_total_;
+  prometheus::Family<prometheus::Counter>& stuck_batches_total_;
   prometheus::Family<prometheus::Counter>& calls_ended_early_total_;
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& stale_frame_ages_total_;

@@ -78,6 +78,7 @@ struct ModelMetrics {
   prometheus::Counter& out_of_range;
   prometheus::Counter& dropped_points;
   prometheus::Counter& unsampled;
+  prometheus::Counter& not_finite;
   prometheus::Counter& negative_ages;
   prometheus::Counter& stale_ages;
   prometheus::Histogram& request_duration;

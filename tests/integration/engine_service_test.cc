@@ -88,6 +88,26 @@ TEST_F(EngineServiceTest, LabelsWhatTheNetworkSays) {
   EXPECT_EQ(response.device(), "cpu");
 }
 
+TEST_F(EngineServiceTest, PointsWhoseLogitsOverflowGetTheIgnoreLabelAndAreCounted) {
+  StartWith(HeightModel());
+  v1::InferRequest request = Request("height", {0.5f, 0.5f, 2.5f, 0,     //
+                                                -3.5f, 0.5f, -1, 1e38f,  // ten times as much is no float
+                                                -3.5f, 0.6f, -1, 0.9f,   // in the same voxel
+                                                7.5f, 0.5f, 1, 0.9f});
+  request.set_return_scores(true);
+  const v1::InferResponse response = InferOk(request);
+  EXPECT_THAT(Labels(response), ElementsAre(1, kIgnored, kIgnored, 2));
+  EXPECT_EQ(response.counts().not_finite(), 2u);
+  EXPECT_EQ(response.counts().used(), 4u);
+  float scores[12];
+  ASSERT_EQ(response.segmentation().scores().size(), sizeof(scores));
+  std::memcpy(scores, response.segmentation().scores().data(), sizeof(scores));
+  EXPECT_THAT(std::vector<float>(scores + 3, scores + 9), ::testing::Each(0));
+  EXPECT_NEAR(scores[1], 2.5f, 1e-5f);
+  EXPECT_NEAR(scores[11], 8, 1e-5f);
+  EXPECT_THAT(Body("/metrics"), HasSubstr(R"(voxserve_points_not_finite_total{model="height"} 2)"));
+}
+
 // Points a voxel each, of which the fourth is none.
 v1::InferRequest FivePoints() {
   return Request("height", {0.5f,  0.5f, 1,  0, 3.5f, 0.5f, 2, 0, 7.5f, 0.5f, 3, 0, std::nanf(""), 0, 0, 0,  //

@@ -186,6 +186,43 @@ TEST_F(ServerProcessTest, ADrainThatTakesTooLongIsAFailure) {
   EXPECT_THAT(process_->stderr_text(), ContainsRegex("[1-3] accepted requests were not answered within 1ms"));
 }
 
+TEST_F(ServerProcessTest, AStuckBatchEndsTheProcessWithItsOwnStatus) {
+  // The batch is not stuck for good, but takes far longer than the server is told to wait.
+  Start({"--threads=1", "--stuck_batch_time=10ms", "--stuck_batch_factor=0", "--drain_timeout=100ms"});
+  v1::InferResponse response;
+  EXPECT_EQ(client_->Infer(RequestOf("minkunet", kManyPoints), &response, absl::Seconds(100)).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(process_->Wait(), 3);
+  const std::string log = process_->stderr_text();
+  EXPECT_THAT(log, ContainsRegex("ERROR a batch is stuck model=minkunet version=1 device=cpu requests=1 points=60000 "
+                                 "predicted_ms=[0-9.e+]+ elapsed_ms=[0-9.]+\n"));
+  EXPECT_THAT(log, HasSubstr("1 accepted requests were not answered within 100ms"));
+}
+
+TEST_F(ServerProcessTest, AStuckBatchThatEndsIsAnsweredFirst) {
+  Start({"--threads=1", "--stuck_batch_time=10ms", "--stuck_batch_factor=0"});
+  std::atomic<bool> has_ended{false};
+  grpc::Status status;
+  std::thread call([&] {
+    v1::InferResponse response;
+    status = client_->Infer(RequestOf("minkunet", kManyPoints), &response, absl::Seconds(100));
+    has_ended = true;
+  });
+  EXPECT_NE(process_->AwaitLine("ERROR a batch is stuck"), "");
+  EXPECT_NE(process_->AwaitLine("INFO draining"), "");
+  std::string ready = Get("/readyz");
+  while (ready == "ready\n" && !has_ended) ready = Get("/readyz");
+  EXPECT_THAT(ready, AnyOf("draining\n", "")) << "nobody is there any more where the drain was quicker";
+  EXPECT_EQ(process_->Wait(), 3);
+  call.join();
+  // The drain gives it 5 seconds, which a busy machine may exceed.
+  if (process_->stderr_text().find("drain timed out") == std::string::npos) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  } else {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+}
+
 TEST_F(ServerProcessTest, NobodyWaitsForTheReaderOfStderr) {
   Start({"--log_level=debug"});
   process_->StopReadingStderr();

@@ -61,7 +61,7 @@ def decode_center_sample(case, images, sample):
     max_boxes = case["max_boxes"]
 
     def best_first(candidates):  # (logit, class, cell)
-        return sorted((c for c in candidates if not np.isnan(c[0])), key=lambda c: (-c[0], c[1], c[2]))
+        return sorted((c for c in candidates if np.isfinite(c[0])), key=lambda c: (-c[0], c[1], c[2]))
 
     def decoded(candidate):
         return center_box(case, images, sample, *cells[candidate[2]], candidate[1])
@@ -129,6 +129,7 @@ def decode_anchors_sample(case, images, sample):
                 for name in ("scores", "residuals", "directions")
             ]
             for number, (scores, residuals, directions) in enumerate(zip(*parts)):
+                scores = np.where(np.isfinite(scores), scores, np.nan)
                 if np.isnan(scores).all() or sigmoid(np.nanmax(scores)) < case["score_threshold"]:
                     continue
                 anchor = case["anchors"][number]

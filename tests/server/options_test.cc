@@ -62,6 +62,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
                                                              "--grpc_memory_bytes=512MiB",
                                                              "--memory_limit=12GiB",
                                                              "--drain_timeout=1500ms",
+                                                             "--stuck_batch_time=inf",
+                                                             "--stuck_batch_factor=12.5",
                                                              "--log_level=DEBUG",
                                                              "--plan_dir=p/q",
                                                              "--tune_on_load=true",
@@ -86,6 +88,8 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options.max_connection_idle, absl::Seconds(90));
   EXPECT_EQ(options.max_connection_age, absl::InfiniteDuration());
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(options.stuck_batch_time, absl::InfiniteDuration());
+  EXPECT_EQ(options.stuck_batch_factor, 12.5);
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.plan_dir, "p/q");
   EXPECT_TRUE(options.tune_on_load);
@@ -167,6 +171,10 @@ TEST_F(OptionsTest, ValuesOutOfRangeNameTheRange) {
   EXPECT_THAT(error_with([](Options& o) { o.max_connection_age = -absl::Seconds(1); }),
               HasSubstr("--max_connection_age=-1s is out of range: 1ms or more"));
   EXPECT_THAT(error_with([](Options& o) { o.drain_timeout = -absl::Seconds(1); }), HasSubstr("--drain_timeout=-1s"));
+  EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_time = absl::ZeroDuration(); }),
+              HasSubstr("--stuck_batch_time=0 is out of range: 1ms or more"));
+  EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_factor = -1; }), HasSubstr("--stuck_batch_factor=-1"));
+  EXPECT_THAT(error_with([](Options& o) { o.stuck_batch_factor = std::nan(""); }), HasSubstr("0 to 1000000"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = -0.5; }), HasSubstr("--model_poll_seconds=-0.5"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = std::nan(""); }), HasSubstr("0 to 86400"));
   EXPECT_THAT(error_with([](Options& o) { o.model_poll_seconds = 86401; }), HasSubstr("0 to 86400"));
@@ -239,7 +247,7 @@ TEST_F(OptionsTest, HelpTeachesEveryFlag) {
     ++num_ours;
     EXPECT_THAT(help, HasSubstr("  --" + std::string(name)));
   }
-  EXPECT_EQ(num_ours, 29);
+  EXPECT_EQ(num_ours, 31);
   EXPECT_THAT(help, HasSubstr("--max_message_bytes  (default 64MiB)"));
   EXPECT_THAT(help, HasSubstr("--port  (default 8500)"));
   EXPECT_THAT(help, HasSubstr("--drain_timeout  (default 30s)"));

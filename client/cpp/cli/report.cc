@@ -187,6 +187,8 @@ std::string FormatReport(const ScanReport& report, const std::vector<v1::ClassIn
   if (counts.out_of_range() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.out_of_range()), " out of range"));
   if (counts.dropped() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.dropped()), " beyond the voxel limit"));
   if (counts.unsampled() > 0) lost.push_back(absl::StrCat(WithSeparators(counts.unsampled()), " not in the sample"));
+  if (counts.not_finite() > 0)
+    lost.push_back(absl::StrCat(WithSeparators(counts.not_finite()), " without finite logits"));
   if (!lost.empty())
     absl::StrAppend(&text, report.boxes ? "\nnot used: " : "\nnot labelled: ", absl::StrJoin(lost, ", "), "\n");
   if (!result.sampled_points.empty()) {
@@ -204,7 +206,8 @@ std::string FormatJson(const ScanReport& report) {
                {"version", result.version},   {"device", result.device},
                {"points", report.num_points}, {"used", counts.used()},
                {"invalid", counts.invalid()}, {"out_of_range", counts.out_of_range()},
-               {"dropped", counts.dropped()}, {"voxels", counts.voxels()}};
+               {"dropped", counts.dropped()}, {"not_finite", counts.not_finite()},
+               {"voxels", counts.voxels()}};
   if (!result.sampled_points.empty()) {
     json["unsampled"] = counts.unsampled();
     json["sampled_points"] = result.sampled_points;

@@ -103,6 +103,8 @@ class FakeServer:
             response.detections.boxes[0].yaw = math.nan
         response.counts.used, response.counts.voxels = num_points, max(0, num_points - 1)
         response.stages.extend([wire.StageDuration(name="voxelize", microseconds=1500)])
+        if request.model == "overflowing":
+            response.counts.not_finite = 2
         if request.return_scores:
             answer.scores = np.tile(np.array([1.5, -2], "<f4"), num_points).tobytes()
         for i in range(request.sample.num_points):

@@ -80,6 +80,14 @@ def test_json(run: Run, scan: Path, tmp_path: Path) -> None:
     assert line["stages_ms"] == {"voxelize": 1.5}
 
 
+def test_points_without_finite_logits(run: Run, scan: Path) -> None:
+    status, out, _ = run("infer", "--model", "overflowing", scan)
+    assert status == 0
+    assert "not labelled: 2 without finite logits" in out
+    assert json.loads(run("infer", "--model", "overflowing", scan, "--json")[1])["not_finite"] == 2
+    assert json.loads(run("infer", "--model", "m", scan, "--json")[1])["not_finite"] == 0
+
+
 def test_sample(run: Run, scan: Path) -> None:
     flags = ["--sample", "3", "--sample_start", "8", "--sample_use", "network"]
     status, out, _ = run("infer", "--model", "m", scan, "--json", *flags)

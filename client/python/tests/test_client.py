@@ -76,6 +76,11 @@ def test_infer_tells_everything(call: Call, server: FakeServer, points: Points) 
     assert result.round_trip > 0
 
 
+def test_points_without_finite_logits_are_counted(call: Call, server: FakeServer, points: Points) -> None:
+    assert call(server.address, "infer", "overflowing", points).counts.not_finite == 2
+    assert call(server.address, "infer", "minkunet", points).counts.not_finite == 0
+
+
 def test_scores_only_where_asked_for(call: Call, server: FakeServer, points: Points) -> None:
     assert call(server.address, "infer", "minkunet", points).scores is None
 

@@ -1,6 +1,7 @@
 #include "engine/ops/boxes/decode_boxes.h"
 
 #include "engine/base/status_macros.h"
+#include "engine/ops/batch_outputs.h"
 #include "engine/runtime/cuda_status.h"
 
 namespace voxserve {
@@ -11,12 +12,18 @@ kernels::ImageChannels ImageAt(const StepContext& context, const BufferSlice& sl
   return {.data = image.data, .pitch = image.pitch};
 }
 
+// Null where a program is measured without a batch.
+uint32_t* NotFiniteBoxes(const StepContext& context) {
+  return context.outputs == nullptr ? nullptr : context.outputs->not_finite_boxes();
+}
+
 }  // namespace
 
 kernels::CenterHeadParams DecodeCenterHeadsStep::ParamsIn(const StepContext& context) const {
   kernels::CenterHeadParams params{.num_samples = context.num_samples(),
                                    .dtype = context.At(heads_[0].images.heatmap).dtype,
                                    .num_heads = static_cast<int32_t>(heads_.size()),
+                                   .num_not_finite = NotFiniteBoxes(context),
                                    .workspace = context.scratch};
   for (size_t i = 0; i < heads_.size(); ++i) {
     const Images& images = heads_[i].images;
@@ -60,6 +67,7 @@ kernels::AnchorHeadParams DecodeAnchorHeadStep::ParamsIn(const StepContext& cont
   params.residuals = ImageAt(context, options_.residuals);
   params.directions = ImageAt(context, options_.directions);
   params.boxes = context.At(options_.out).floats();
+  params.num_not_finite = NotFiniteBoxes(context);
   params.workspace = context.scratch;
   return params;
 }

@@ -35,11 +35,18 @@ kernels::VoxelToPointParams PointOutputStep::ParamsOf(const StepContext& context
                                                       int64_t begin, int64_t num_points, void* points) const {
   const kernels::Rows in = context.At(in_);
   const bool is_on_points = (*context.buffers)[static_cast<size_t>(in_.buffer)].level == kPointLevel;
-  return {.point_to_voxel = point_to_voxel + begin,
-          .rows_are_points = is_on_points,
-          .rows = is_on_points ? in.RowRange(begin, begin + num_points) : in,
-          .fill_label = output_ == NamedOutput::kLabels ? context.ignore_label : 0,
-          .points = kernels::Rows::Packed(points, in.dtype, num_points, in.channels)};
+  kernels::VoxelToPointParams params{.point_to_voxel = point_to_voxel + begin,
+                                     .rows_are_points = is_on_points,
+                                     .rows = is_on_points ? in.RowRange(begin, begin + num_points) : in,
+                                     .points = kernels::Rows::Packed(points, in.dtype, num_points, in.channels)};
+  if (output_ == NamedOutput::kLabels) {
+    params.fill_label = context.ignore_label;
+    params.num_filled = context.outputs->not_finite_points();
+    params.point_begin = context.device_point_begin;
+    params.num_samples = context.num_samples();
+    params.first_point = begin;
+  }
+  return params;
 }
 
 }  // namespace voxserve

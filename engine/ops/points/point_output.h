@@ -1,7 +1,8 @@
 #pragma once
 
 // An output of the network: every point that is answered gets its own row, or its voxel's. Points without a voxel get
-// the ignore label, or values of 0.
+// the ignore label, or values of 0; so do those whose labels or values come from numbers that are NaN or infinite. The
+// latter are counted where labels are made.
 
 #include <string_view>
 

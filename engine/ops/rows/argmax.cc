@@ -7,7 +7,8 @@
 namespace voxserve {
 
 absl::Status ArgmaxStep::Run(const StepContext& context) const {
-  const kernels::ArgmaxParams params{.in = context.At(in_), .labels = context.At(out_)};
+  const kernels::ArgmaxParams params{
+      .in = context.At(in_), .labels = context.At(out_), .not_finite_label = context.ignore_label};
   if constexpr (kernels::kHasCuda) {
     if (context.cuda() != nullptr) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::Argmax(params, context.stream()));

@@ -1,6 +1,7 @@
 #pragma once
 
-// The channel of the largest value of each row: class ids. Ties go to the lowest.
+// The channel of the largest value of each row: class ids. Ties go to the lowest. Rows with a value that is NaN or
+// infinite get the ignore label.
 
 #include "engine/ops/step.h"
 

@@ -25,8 +25,12 @@ class EngineObserver {
   virtual void OnBatch(std::string_view model, int64_t requests, int64_t points, int64_t voxels) = 0;
   // The fates of a request's points.
   virtual void OnPoints(std::string_view model, const PointCounts& counts) = 0;
+  // Candidates of boxes of a request that are no boxes, since some number of theirs is NaN or infinite.
+  virtual void OnNotFiniteBoxes(std::string_view model, int64_t candidates) = 0;
   // A batch ended whose time had been predicted when it began. Not called where nothing is known to predict from.
   virtual void OnPrediction(std::string_view model, absl::Duration predicted, absl::Duration actual) = 0;
+  // A batch has run on the device for far longer than predicted (BatchWatchdog). Told once a batch.
+  virtual void OnStuckBatch(std::string_view model, std::string_view device) = 0;
   // A task will not run: it left the queue or never entered it. Told once a task.
   virtual void OnDropped(std::string_view model, DropReason reason) = 0;
   virtual void OnQueueDepth(std::string_view model, int64_t tasks) = 0;

@@ -175,6 +175,13 @@ absl::Duration LatencyFit::Expected(const BatchSize& size) const {
   return absl::Seconds(Predict(size));
 }
 
+bool LatencyFit::Knows(const BatchSize& size) const {
+  const auto requests = static_cast<double>(size.requests);
+  absl::ReaderMutexLock lock(&mutex_);
+  return is_seeded_ && static_cast<double>(size.points) <= kKnownRange * largest_[1] * requests &&
+         static_cast<double>(size.voxels) <= kKnownRange * largest_[2] * requests;
+}
+
 absl::Duration LatencyFit::Bound(const BatchSize& size) const {
   absl::ReaderMutexLock lock(&mutex_);
   return absl::Seconds(Predict(size) * bound_ratio_);

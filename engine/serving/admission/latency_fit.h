@@ -47,6 +47,8 @@ class LatencyFit {
   // Returns the expected device time; zero before the first observation, when nothing is known and everything is
   // admitted.
   absl::Duration Expected(const BatchSize& size) const;
+  // Returns true if batches were observed that tell of this size: its requests are no more than 4 times as large.
+  bool Knows(const BatchSize& size) const;
   // Returns the device time that 99 of 100 batches of the size keep within: Expected times the second largest ratio of
   // actual to expected time among the last 128 batches, 1 to 2.5; 1.25 or more while there are few.
   absl::Duration Bound(const BatchSize& size) const;

@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "kernels/coordinates/morton_key.h"
+#include "kernels/core/finite.h"
 #include "kernels/points/farthest/farthest_point_order.cuh"
 
 namespace voxserve::kernels::cuda {
@@ -22,8 +23,6 @@ __device__ uint32_t OrderedBits(float value) {
 __device__ float FromOrderedBits(uint32_t bits) {
   return __uint_as_float((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
 }
-
-__device__ bool IsFinite(float value) { return fabsf(value) <= 3.402823466e+38F; }
 
 __device__ bool IsValidPoint(const FarthestPointSampleParams& params, int64_t row, const float* point) {
   return IsFinite(point[0]) && IsFinite(point[1]) && IsFinite(point[2]) &&

@@ -100,6 +100,15 @@ TEST(ReportTest, TellsOfASample) {
   EXPECT_EQ(json["unsampled"], 4);
 }
 
+TEST(ReportTest, TellsOfPointsWithoutFiniteLogits) {
+  ScanReport report = Report();
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["not_finite"], 0);
+  report.result.counts.set_not_finite(3);
+  EXPECT_THAT(FormatReport(report, Classes(), Terminal()),
+              HasSubstr("not labelled: 1 NaN or infinite, 3 without finite logits"));
+  EXPECT_EQ(nlohmann::json::parse(FormatJson(report))["not_finite"], 3);
+}
+
 TEST(ReportTest, JsonIsOneLineForPrograms) {
   ScanReport report = Report();
   report.file = "bad \xff name";

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -53,6 +54,45 @@ TEST(EngineOptionsTest, BadOptionsAreNamed) {
   EXPECT_THAT(std::string(Engine::Create({.model_repository = Models(), .device_memory_limit = -1}).status().message()),
               HasSubstr("device_memory_limit"));
   EXPECT_EQ(Engine::Create({.model_repository = "/no/such/folder"}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(EngineOptionsTest, TimesOfStuckBatchesAreNamed) {
+  const auto error_of = [](absl::Duration time, double factor) {
+    const auto engine =
+        Engine::Create({.model_repository = Models(), .stuck_batch_time = time, .stuck_batch_factor = factor});
+    return std::string(engine.status().message());
+  };
+  EXPECT_THAT(error_of(absl::ZeroDuration(), 1), HasSubstr("stuck_batch_time is 0"));
+  EXPECT_THAT(error_of(absl::Seconds(1), -0.5), HasSubstr("stuck_batch_factor is -0.5"));
+  EXPECT_THAT(error_of(absl::Seconds(1), std::nan("")), HasSubstr("stuck_batch_factor is nan"));
+}
+
+TEST_P(EngineTest, ABatchBeyondItsTimeIsReportedAndAWarmUpIsNot) {
+  const auto scan = LoadGoldenScan("pandaset_070");
+  ASSERT_TRUE(scan.ok());
+  std::atomic<int> num_stuck{0};
+  Engine::Options options = Options(Models());
+  options.stuck_batch_time = absl::Milliseconds(1);
+  options.stuck_batch_factor = 0;
+  options.on_batch_stuck = [&] { ++num_stuck; };
+  const auto engine = MakeEngine(options);
+  EXPECT_EQ(num_stuck, 0) << "loading took far longer";
+  for (int i = 0; i < 1000 && num_stuck == 0; ++i) {  // a GPU may end one between two looks
+    const auto result = Infer(*engine, {.model = "minkunet", .cloud = scan->cloud});
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
+  EXPECT_GT(num_stuck, 0);
+}
+
+TEST_P(EngineTest, WithoutATimeNoBatchIsStuck) {
+  std::atomic<int> num_stuck{0};
+  Engine::Options options = Options(Models());
+  options.stuck_batch_time = absl::InfiniteDuration();
+  options.stuck_batch_factor = 0;
+  options.on_batch_stuck = [&] { ++num_stuck; };
+  const auto engine = MakeEngine(options);
+  EXPECT_TRUE(Infer(*engine, {.model = "minkunet", .cloud = Cloud({0, 0, 0, 0.5f})}).ok());
+  EXPECT_EQ(num_stuck, 0);
 }
 
 TEST_P(EngineTest, LabelsAGoldenScanAndTimesItsStages) {

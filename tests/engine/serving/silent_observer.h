@@ -13,7 +13,9 @@ class SilentObserver : public EngineObserver {
   void OnStage(std::string_view, Stage, absl::Duration) override {}
   void OnBatch(std::string_view, int64_t, int64_t, int64_t) override {}
   void OnPoints(std::string_view, const PointCounts&) override {}
+  void OnNotFiniteBoxes(std::string_view, int64_t) override {}
   void OnPrediction(std::string_view, absl::Duration, absl::Duration) override {}
+  void OnStuckBatch(std::string_view, std::string_view) override {}
   void OnDropped(std::string_view, DropReason) override {}
   void OnQueueDepth(std::string_view, int64_t) override {}
   void OnModelState(std::string_view, int64_t, bool) override {}

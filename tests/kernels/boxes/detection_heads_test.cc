@@ -1,6 +1,7 @@
 // Decoding of CenterPoint's and SECOND's heads: stored boxes of tests/oracles/detection_heads.py, and which candidates
 // are the best, against a plain sort.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,9 +88,12 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
   DType dtype() const { return GetParam().dtype; }
 
   // Of each head, [samples * max_boxes].
-  std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads) const {
-    CenterHeadParams params{
-        .num_samples = num_samples, .dtype = dtype(), .num_heads = static_cast<int32_t>(heads.size())};
+  std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads) {
+    const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));
+    CenterHeadParams params{.num_samples = num_samples,
+                            .dtype = dtype(),
+                            .num_heads = static_cast<int32_t>(heads.size()),
+                            .num_not_finite = num_not_finite.data()};
     std::vector<std::unique_ptr<DeviceArray<float>>> boxes;
     for (size_t i = 0; i < heads.size(); ++i) {
       boxes.push_back(std::make_unique<DeviceArray<float>>(
@@ -108,11 +112,15 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
     }
     std::vector<std::vector<BoxRow>> rows;
     for (const auto& of_head : boxes) rows.push_back(BoxRowsOf(of_head->ToHost()));
+    num_not_finite_ = num_not_finite.ToHost();
     return rows;
   }
 
-  std::vector<BoxRow> Decode(AnchorHeadParams params) const {
+  std::vector<BoxRow> Decode(AnchorHeadParams params) {
+    const auto num_samples = static_cast<size_t>(params.num_samples);
+    const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(num_samples, 0));
     params.dtype = dtype();
+    params.num_not_finite = num_not_finite.data();
     const DeviceArray<float> boxes(device(), static_cast<size_t>(params.num_samples * params.max_boxes) * kBoxPitch);
     params.boxes = boxes.data();
     if (device() == Device::kCpu) {
@@ -124,8 +132,11 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
       ExpectCudaSuccess(cuda::DecodeAnchorHead(params, TestStream()));
       support::Synchronize();
     }
+    num_not_finite_ = num_not_finite.ToHost();
     return BoxRowsOf(boxes.ToHost());
   }
+
+  std::vector<uint32_t> num_not_finite_;  // of the last decoding, by sample
 };
 
 // A head whose boxes say where they come from: x is the column, y the row, the class its number.
@@ -160,7 +171,7 @@ std::vector<Place> BestPlaces(const std::vector<float>& logits, int64_t begin, i
     std::vector<Place> of_cell;
     for (int32_t k = 0; k < num_classes; ++k) {
       const float logit = logits[static_cast<size_t>(begin + int64_t{cell} * num_classes + k)];
-      if (logit > above) of_cell.push_back({logit, k, cell});
+      if (std::isfinite(logit) && logit > above) of_cell.push_back({logit, k, cell});
     }
     std::stable_sort(of_cell.begin(), of_cell.end(), [](const Place& a, const Place& b) { return a.logit > b.logit; });
     if (one_class_a_cell && !of_cell.empty()) of_cell.erase(of_cell.begin() + 1, of_cell.end());
@@ -280,6 +291,11 @@ TEST_P(DetectionHeadTest, TheBestAreThoseOfAPlainSort) {
           head.max_boxes = max_boxes;
           const std::vector<BoxRow> boxes = Decode(kSamples, {head})[0];
           for (int32_t sample = 0; sample < kSamples; ++sample) {
+            const auto begin = logits.begin() + int64_t{sample} * kCells * num_classes;
+            EXPECT_EQ(num_not_finite_[static_cast<size_t>(sample)],
+                      std::count_if(begin, begin + int64_t{kCells} * num_classes,
+                                    [](float logit) { return !std::isfinite(logit); }))
+                << name;
             const std::vector<Place> best =
                 BestPlaces(logits, int64_t{sample} * kCells * num_classes, kCells, num_classes,
                            convention == CenterHeadConvention::kDet3d, -kInfinity);
@@ -391,6 +407,7 @@ TEST_P(DetectionHeadTest, WhatIsNotFiniteIsNoBox) {
       head.max_boxes = max_boxes;
       const std::vector<BoxRow> boxes = Decode(1, {head})[0];
       const int32_t expected = moves_up ? std::min(max_boxes, 3) : std::max(max_boxes - 7, 0);
+      EXPECT_THAT(num_not_finite_, testing::ElementsAre(moves_up ? 7 : std::min(max_boxes, 7)));
       for (int32_t i = 0; i < max_boxes; ++i) {
         const BoxRow& box = boxes[static_cast<size_t>(i)];
         ASSERT_EQ(IsBox(box), i < expected) << i;
@@ -402,6 +419,24 @@ TEST_P(DetectionHeadTest, WhatIsNotFiniteIsNoBox) {
         }
       }
     }
+  }
+}
+
+TEST_P(DetectionHeadTest, LogitsThatAreNotFiniteAreNoScores) {
+  for (const auto convention : {CenterHeadConvention::kOpenPcdet, CenterHeadConvention::kDet3d}) {
+    DeviceImages images(device(), dtype());
+    CenterHead head = PlainHead(convention, 1, 3, 2,
+                                {kInfinity, 1, kNan, 2, -kInfinity, -kInfinity,  // the first sample
+                                 0, 3, 0, 0, kInfinity, kInfinity},
+                                images);
+    head.max_boxes = 3;
+    const std::vector<BoxRow> boxes = Decode(2, {head})[0];
+    EXPECT_THAT(num_not_finite_, testing::ElementsAre(4, 2));
+    const auto place = [&](size_t i) { return std::pair(boxes[i][kBoxX], boxes[i][kBoxClass]); };
+    EXPECT_EQ(place(0), std::pair(1.0f, 1.0f));
+    EXPECT_EQ(place(1), std::pair(0.0f, 1.0f));
+    EXPECT_FALSE(IsBox(boxes[2]));
+    EXPECT_EQ(place(3), std::pair(0.0f, 1.0f));
   }
 }
 
@@ -423,6 +458,7 @@ TEST_P(DetectionHeadTest, AnchorsOnTheThresholdAreBoxesAndTiesGoToTheFirst) {
   params.residuals = images.Add(std::vector<float>(42, 0), 14);
   params.directions = images.Add(std::vector<float>(6, kNan), 2);
   const std::vector<BoxRow> boxes = Decode(params);
+  EXPECT_THAT(num_not_finite_, testing::ElementsAre(4));
   // x, z, class.
   const std::vector<std::tuple<float, float, float>> expected = {
       {0.0f, 3.5f, 2.0f}, {2.0f, 3.5f, 4.0f}, {0.0f, 0.5f, 4.0f}, {2.0f, 0.5f, 2.0f}};

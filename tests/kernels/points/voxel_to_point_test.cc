@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -64,6 +65,74 @@ TEST_P(VoxelToPointTest, PointsKeepTheirOwnRows) {
                                .rows = ConstRows::Packed(scores.data(), DType::kFloat32, 4, 3).Columns(0, 2),
                                .points = Rows::Packed(answered.data(), DType::kFloat32, 4, 2)});
   EXPECT_THAT(answered.ToHost(), testing::ElementsAre(1, 2, 0, 0, 5, 6, 0, 0));
+}
+
+// Labels that are the fill label are counted in the samples of the points that read them.
+TEST_P(VoxelToPointTest, LabelsThatAreNoneAreCountedBySample) {
+  SKIP_WITHOUT(GetParam());
+  Random random(6);
+  const std::vector<int64_t> point_begin = {0, 3, 3, 700, 20'000};
+  const int64_t first_point = 2, num_points = point_begin.back() - first_point;
+  for (const bool rows_are_points : {false, true}) {
+    const int64_t num_rows = rows_are_points ? num_points : 40;
+    std::vector<uint16_t> labels(static_cast<size_t>(num_rows));
+    for (uint16_t& label : labels) label = random.Chance(0.3) ? 300 : 4;
+    std::vector<int32_t> voxels(static_cast<size_t>(num_points));
+    std::vector<uint16_t> expected;
+    std::vector<uint32_t> expected_counts = {10, 20, 30, 40};  // is added to
+    for (int64_t i = 0; i < num_points; ++i) {
+      int32_t& voxel = voxels[static_cast<size_t>(i)];
+      voxel = std::uniform_int_distribution<int32_t>(-3, 39)(random.engine());
+      const auto row = static_cast<size_t>(rows_are_points ? i : std::max(voxel, 0));
+      expected.push_back(voxel < 0 ? 300 : labels[row]);
+      const auto sample = std::upper_bound(point_begin.begin(), point_begin.end(), first_point + i) - 1;
+      if (voxel >= 0 && labels[row] == 300) ++expected_counts[static_cast<size_t>(sample - point_begin.begin())];
+    }
+    const DeviceArray<int32_t> device_voxels(GetParam(), voxels);
+    const DeviceArray<uint16_t> device_labels(GetParam(), labels), points(GetParam(), expected.size());
+    const DeviceArray<int64_t> device_begin(GetParam(), point_begin);
+    const DeviceArray<uint32_t> counts(GetParam(), {10, 20, 30, 40});
+    VoxelToPointParams params{.point_to_voxel = device_voxels.data(),
+                              .rows_are_points = rows_are_points,
+                              .rows = ConstRows::Packed(device_labels.data(), DType::kUint16, num_rows, 1),
+                              .fill_label = 300,
+                              .points = Rows::Packed(points.data(), DType::kUint16, num_points, 1),
+                              .num_filled = counts.data(),
+                              .point_begin = device_begin.data(),
+                              .num_samples = 4,
+                              .first_point = first_point};
+    RunVoxelToPoint(GetParam(), params);
+    EXPECT_EQ(points.ToHost(), expected);
+    EXPECT_EQ(counts.ToHost(), expected_counts);
+    params.num_filled = nullptr;
+    RunVoxelToPoint(GetParam(), params);
+    EXPECT_EQ(points.ToHost(), expected);
+    EXPECT_EQ(counts.ToHost(), expected_counts);
+  }
+}
+
+TEST_P(VoxelToPointTest, ScoresThatAreNotFiniteAreZero) {
+  SKIP_WITHOUT(GetParam());
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int32_t channels : {1, 3, 4, 20}) {
+    const int64_t num_rows = 2 * channels;
+    std::vector<float> scores(static_cast<size_t>(num_rows * channels), 0.5f);
+    std::vector<float> expected = scores;
+    for (int64_t c = 0; c < channels; ++c) {  // of row 2 c the value c
+      const auto begin = static_cast<size_t>(2 * c * channels);
+      const float broken[] = {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
+      scores[begin + static_cast<size_t>(c)] = broken[c % 3];
+      std::fill_n(expected.begin() + static_cast<int64_t>(begin), channels, 0.0f);
+    }
+    std::vector<int32_t> voxels;
+    for (int32_t row = 0; row < num_rows; ++row) voxels.push_back(row);
+    const DeviceArray<int32_t> device_voxels(GetParam(), voxels);
+    const DeviceArray<float> device_scores(GetParam(), scores), points(GetParam(), expected.size());
+    RunVoxelToPoint(GetParam(), {.point_to_voxel = device_voxels.data(),
+                                 .rows = ConstRows::Packed(device_scores.data(), DType::kFloat32, num_rows, channels),
+                                 .points = Rows::Packed(points.data(), DType::kFloat32, num_rows, channels)});
+    EXPECT_EQ(points.ToHost(), expected) << channels << " channels";
+  }
 }
 
 TEST_P(VoxelToPointTest, RowsOfAnyWidth) {

@@ -188,18 +188,35 @@ TEST_P(FeatureKernelTest, ScaleShiftEqualsTheNaiveLoop) {
   }
 }
 
-TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowestAndNanNeverWins) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float inf = std::numeric_limits<float>::infinity();
-  const DeviceValues in(device(), dtype(),
-                        {1, 3, 3, 0, nan, 2, 1, nan, -inf, -inf, -inf, -inf, nan, nan, nan, nan, 0, 0, 0, inf});
-  const DeviceArray<uint8_t> bytes(device(), 5);
-  const Rows rows = Rows::Packed(in.data(), dtype(), 5, 4);
-  RunArgmax(device(), {.in = rows, .labels = Rows::Packed(bytes.data(), DType::kUint8, 5, 1)});
-  EXPECT_THAT(bytes.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
-  const DeviceArray<uint16_t> words(device(), 5);
-  RunArgmax(device(), {.in = rows, .labels = Rows::Packed(words.data(), DType::kUint16, 5, 1)});
-  EXPECT_THAT(words.ToHost(), testing::ElementsAre(1, 1, 0, 0, 3));
+TEST_P(FeatureKernelTest, ArgmaxTiesGoToTheLowest) {
+  const DeviceValues in(device(), dtype(), {1, 3, 3, 0, -2, -1, -1, -1, 0, 0, 0, 0});
+  const DeviceArray<uint8_t> labels(device(), 3);
+  RunArgmax(device(), {.in = Rows::Packed(in.data(), dtype(), 3, 4),
+                       .labels = Rows::Packed(labels.data(), DType::kUint8, 3, 1),
+                       .not_finite_label = 255});
+  EXPECT_THAT(labels.ToHost(), testing::ElementsAre(1, 1, 0));
+}
+
+// One value is enough, wherever it stands in its row; rows beside it keep their labels.
+TEST_P(FeatureKernelTest, ArgmaxOfARowThatIsNotFiniteIsItsLabel) {
+  for (const int32_t channels : {1, 2, 7, 8, 9, 40}) {
+    const int64_t num_rows = 3 * channels + 1;
+    for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                               -std::numeric_limits<float>::infinity()}) {
+      Matrix values(num_rows, channels, {.before = 1, .after = 2}, nullptr);
+      std::vector<uint16_t> expected(static_cast<size_t>(num_rows), 0);
+      for (int32_t c = 0; c < channels; ++c) {
+        values.at(3 * c + 1, c) = broken;
+        expected[static_cast<size_t>(3 * c + 1)] = 60'000;
+      }
+      const DeviceMatrix in(device(), dtype(), values);
+      const DeviceArray<uint16_t> labels(device(), static_cast<size_t>(num_rows));
+      RunArgmax(device(), {.in = in.View(),
+                           .labels = Rows::Packed(labels.data(), DType::kUint16, num_rows, 1),
+                           .not_finite_label = 60'000});
+      EXPECT_EQ(labels.ToHost(), expected) << channels << " channels, " << broken;
+    }
+  }
 }
 
 TEST_P(FeatureKernelTest, ArgmaxLabelsAbove255NeedTwoBytes) {

@@ -218,7 +218,8 @@ TEST(EncodeResultTest, RepeatsTheResult) {
                     ScoresOf({1.5f, -2.0f})};
   result.ignore_label = 65535;
   result.num_classes = 300;
-  result.counts = {.used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .voxels = 5};
+  result.counts = {
+      .used = 1, .invalid = 2, .out_of_range = 3, .dropped = 4, .unsampled = 6, .not_finite = 7, .voxels = 5};
   result.sampled_points = {2, 0, 0};
   result.stages = {{Stage::kQueue, absl::Microseconds(7)}, {Stage::kFeatures, absl::Milliseconds(2)}};
   v1::InferResponse response;
@@ -242,6 +243,7 @@ TEST(EncodeResultTest, RepeatsTheResult) {
   EXPECT_EQ(response.counts().dropped(), 4u);
   EXPECT_EQ(response.counts().voxels(), 5u);
   EXPECT_EQ(response.counts().unsampled(), 6u);
+  EXPECT_EQ(response.counts().not_finite(), 7u);
   EXPECT_THAT(response.sampled_points(), ElementsAre(2, 0, 0));
   ASSERT_EQ(response.stages_size(), 2);
   EXPECT_EQ(response.stages(0).name(), "queue");

@@ -37,9 +37,12 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnFrameAge("net", absl::Milliseconds(30));
   metrics_.OnStage("net", Stage::kFeatures, absl::Milliseconds(2));
   metrics_.OnBatch("net", 2, 3000, 1500);
-  metrics_.OnPoints("net", {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4});
+  metrics_.OnPoints("net",
+                    {.used = 10, .invalid = 1, .out_of_range = 2, .dropped = 3, .unsampled = 4, .not_finite = 5});
+  metrics_.OnNotFiniteBoxes("net", 6);
   metrics_.OnBoxes("net", 7);
   metrics_.OnDropped("net", DropReason::kQueueFull);
+  metrics_.OnStuckBatch("net", "cuda:1");
   metrics_.OnPrediction("net", absl::Milliseconds(11), absl::Milliseconds(10));
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
@@ -56,8 +59,11 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_points_total{fate="out_of_range",model="net"} 2)",
            R"(voxserve_points_total{fate="unsampled",model="net"} 4)",
            R"(voxserve_points_total{fate="dropped",model="net"} 3)",
+           R"(voxserve_points_not_finite_total{model="net"} 5)",
            R"(voxserve_boxes_total{model="net"} 7)",
+           R"(voxserve_boxes_not_finite_total{model="net"} 6)",
            R"(voxserve_frames_dropped_total{model="net",reason="queue_full"} 1)",
+           R"(voxserve_stuck_batches_total{device="cuda:1",model="net"} 1)",
            R"(voxserve_request_duration_seconds_count{model="net"} 1)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.0001"} 0)",
            R"(voxserve_request_duration_seconds_bucket{model="net",le="0.003"} 1)",

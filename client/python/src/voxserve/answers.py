@@ -98,7 +98,13 @@ def _read_common(response: wire.InferResponse, asked: Asked) -> dict[str, Any]:
         raise malformed(f"point {sampled.max()} sampled of {asked.num_points}")
     return {
         "counts": PointCounts(
-            counts.used, counts.invalid, counts.out_of_range, counts.dropped, counts.voxels, counts.unsampled
+            counts.used,
+            counts.invalid,
+            counts.out_of_range,
+            counts.dropped,
+            counts.voxels,
+            counts.unsampled,
+            counts.not_finite,
         ),
         "stages": tuple(Stage(stage.name, stage.microseconds / 1e6) for stage in response.stages),
         "model": response.model,

@@ -16,7 +16,7 @@ Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class PointCounts:
-    """What became of the points: all but voxels add up to the cloud's points."""
+    """What became of the points: all but voxels and not_finite add up to the cloud's points."""
 
     used: int
     invalid: int  # NaN or infinite; they get the ignore label, as do all the next but voxels
@@ -24,6 +24,7 @@ class PointCounts:
     dropped: int  # lost to the model's voxel limit
     voxels: int  # occupied voxels at the network's input
     unsampled: int = 0  # not in the sample that the network was to see
+    not_finite: int = 0  # of those used: the network's logits are NaN or infinite; they get the ignore label
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ class PointCounts(Message):
     dropped: int
     voxels: int
     unsampled: int
-    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ..., unsampled: int | None = ...) -> None: ...
+    not_finite: int
+    def __init__(self, *, used: int | None = ..., invalid: int | None = ..., out_of_range: int | None = ..., dropped: int | None = ..., voxels: int | None = ..., unsampled: int | None = ..., not_finite: int | None = ...) -> None: ...
 
 class StageDuration(Message):
     name: str

@@ -38,6 +38,18 @@ TEST(LatencyFitTest, KnowsNothingBeforeTheFirstBatch) {
   EXPECT_EQ(model.EstimateVoxels(1000), 1000);
 }
 
+TEST(LatencyFitTest, KnowsRequestsUpToFourTimesTheLargestSeen) {
+  LatencyFit model;
+  EXPECT_FALSE(model.Knows(Size(1, 10)));
+  const BatchSize seen = Size(2, 100'000);
+  model.Observe(seen, TimeOf(seen));
+  EXPECT_TRUE(model.Knows(Size(1, 10)));
+  EXPECT_TRUE(model.Knows(Size(1, 400'000)));
+  EXPECT_TRUE(model.Knows(Size(8, 400'000))) << "whatever their number";
+  EXPECT_FALSE(model.Knows(Size(1, 400'004)));
+  EXPECT_FALSE(model.Knows({.points = 400'000, .voxels = 300'001, .requests = 1}));
+}
+
 TEST(LatencyFitTest, LearnsThePartsOfBatchesOfManySizes) {
   LatencyFit model;
   ObserveMixed(model, 100);

@@ -49,6 +49,7 @@ def format_report(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
             (counts.out_of_range, "out of range"),
             (counts.dropped, "beyond the voxel limit"),
             (counts.unsampled, "not in the sample"),
+            (counts.not_finite, "without finite logits"),
         )
         if number
     ]
@@ -128,6 +129,7 @@ def format_json(report: ScanReport, classes: Sequence[ClassInfo]) -> str:
         "invalid": counts.invalid,
         "out_of_range": counts.out_of_range,
         "dropped": counts.dropped,
+        "not_finite": counts.not_finite,
         "voxels": counts.voxels,
     }
     if isinstance(result, Detections):

@@ -1,0 +1,119 @@
+#include "engine/serving/batch_watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "engine/base/logging.h"
+
+namespace voxserve {
+namespace {
+
+constexpr absl::Duration kMaxPeriod = absl::Seconds(1);
+constexpr absl::Duration kMinPeriod = absl::Milliseconds(1);
+// A batch is found so many looks after its limit, at most a part of the limit late.
+constexpr int kLooksPerLimit = 8;
+// A CPU is not warmed up, and large clouds may come after small ones.
+constexpr int kUnknownTimes = 10;
+// Periods that one look may add to a batch's time.
+constexpr int kMaxPeriodsPerLook = 2;
+
+}  // namespace
+
+// A report's copy of what a watch points to, which may end meanwhile.
+struct BatchWatchdog::Stuck {
+  std::string model;
+  int64_t version = 0;
+  std::string device;
+  int64_t requests = 0;
+  int64_t points = 0;
+  absl::Duration predicted;
+  absl::Duration elapsed;
+};
+
+absl::Duration BatchWatchdog::SteadyClock() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+BatchWatchdog::BatchWatchdog(Options options)
+    : options_(std::move(options)),
+      period_(std::clamp(options_.least_time / kLooksPerLimit, kMinPeriod, kMaxPeriod)),
+      looked_(options_.now()) {
+  if (options_.has_thread) thread_ = std::thread([this] { Loop(); });
+}
+
+BatchWatchdog::~BatchWatchdog() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+BatchWatchdog::Watch::Watch(BatchWatchdog* watchdog, const Batch& batch) : watchdog_(watchdog), batch_(batch) {
+  if (watchdog_ == nullptr) return;
+  begin_ = watchdog_->options_.now();
+  absl::MutexLock lock(&watchdog_->mutex_);
+  watchdog_->watches_.push_back(this);
+}
+
+BatchWatchdog::Watch::~Watch() {
+  if (watchdog_ == nullptr) return;
+  absl::MutexLock lock(&watchdog_->mutex_);
+  std::vector<Watch*>& watches = watchdog_->watches_;
+  watches.erase(std::find(watches.begin(), watches.end(), this));
+}
+
+void BatchWatchdog::Look() {
+  std::vector<Stuck> found;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Duration now = options_.now();
+    for (Watch* watch : watches_) {
+      watch->elapsed_ += std::min(now - std::max(looked_, watch->begin_), kMaxPeriodsPerLook * period_);
+      const Batch& batch = watch->batch_;
+      if (watch->is_stuck_ || watch->elapsed_ <= LimitOf(batch)) continue;
+      watch->is_stuck_ = true;
+      found.push_back({.model = batch.model->name,
+                       .version = batch.model->version,
+                       .device = std::string(batch.device),
+                       .requests = batch.requests,
+                       .points = batch.points,
+                       .predicted = batch.predicted,
+                       .elapsed = watch->elapsed_});
+    }
+    looked_ = now;
+  }
+  for (const Stuck& stuck : found) Report(stuck);
+}
+
+absl::Duration BatchWatchdog::LimitOf(const Batch& batch) const {
+  if (batch.predicted == absl::ZeroDuration()) return kUnknownTimes * options_.least_time;
+  return std::max(options_.least_time, options_.factor * batch.predicted);
+}
+
+void BatchWatchdog::Report(const Stuck& stuck) const {
+  Log(LogLevel::kError, "a batch is stuck",
+      {{"model", stuck.model},
+       {"version", stuck.version},
+       {"device", stuck.device},
+       {"requests", stuck.requests},
+       {"points", stuck.points},
+       {"predicted_ms", absl::ToDoubleMilliseconds(stuck.predicted)},
+       {"elapsed_ms", absl::ToDoubleMilliseconds(stuck.elapsed)}});
+  if (options_.observer != nullptr) options_.observer->OnStuckBatch(stuck.model, stuck.device);
+  if (options_.on_stuck) options_.on_stuck();
+}
+
+void BatchWatchdog::Loop() {
+  for (;;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), period_)) return;
+    }
+    Look();
+  }
+}
+
+}  // namespace voxserve

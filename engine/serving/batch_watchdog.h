@@ -1,0 +1,95 @@
+#pragma once
+
+// BatchWatchdog looks for batches that run far longer than predicted: a GPU that hangs answers no call, so nobody else
+// would notice.
+//
+// - Limit: a batch is stuck once it has run for longer than `least_time`, and than `factor` times its prediction. One
+//   that has no prediction, the first of its size or one with a sample of farthest points, may take 10 times
+//   `least_time`.
+// - Report: for each stuck batch, once: an error in the log, EngineObserver::OnStuckBatch, then `on_stuck`.
+// - Clock: it is monotonic. One look adds two periods to a batch's time at most. So the time does not count in which
+//   the whole process stood still (a suspended machine, a debugger), or was given no CPU.
+// - Threads: thread-safe. A thread of its own looks once a second, more often where least_time is short.
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/serving/admission/engine_observer.h"
+#include "engine/serving/admission/model_version_info.h"
+
+namespace voxserve {
+
+class BatchWatchdog {
+ public:
+  struct Options {
+    double factor = 50;                                 // 0 or more
+    absl::Duration least_time = absl::Minutes(1);       // more than 0
+    EngineObserver* observer = nullptr;                 // outlives the watchdog; may be null
+    std::function<void()> on_stuck;                     // must not block; may be empty
+    std::function<absl::Duration()> now = SteadyClock;  // monotonic, from any beginning
+    bool has_thread = true;                             // false: nobody looks but who calls Look
+  };
+
+  // A batch that begins to run. What it points to outlives the watch.
+  struct Batch {
+    const ModelVersionInfo* model = nullptr;
+    std::string_view device;
+    int64_t requests = 0;
+    int64_t points = 0;
+    absl::Duration predicted;  // device time; zero: none
+  };
+
+  // The batch runs while this lives.
+  class Watch {
+   public:
+    // watchdog: outlives the watch; null: nobody watches.
+    Watch(BatchWatchdog* watchdog, const Batch& batch);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   private:
+    friend class BatchWatchdog;
+
+    BatchWatchdog* const watchdog_;
+    const Batch batch_;
+    // Guarded by the watchdog's mutex.
+    absl::Duration begin_;
+    absl::Duration elapsed_;
+    bool is_stuck_ = false;
+  };
+
+  explicit BatchWatchdog(Options options);
+  // Every watch has ended.
+  ~BatchWatchdog();
+  BatchWatchdog(const BatchWatchdog&) = delete;
+  BatchWatchdog& operator=(const BatchWatchdog&) = delete;
+
+  // Reports the batches that are stuck by now.
+  void Look();
+
+ private:
+  struct Stuck;
+
+  static absl::Duration SteadyClock();
+  absl::Duration LimitOf(const Batch& batch) const;
+  void Report(const Stuck& stuck) const;
+  void Loop();
+
+  const Options options_;
+  const absl::Duration period_;
+
+  absl::Mutex mutex_;
+  std::vector<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration looked_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace voxserve
