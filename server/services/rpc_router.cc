@@ -34,8 +34,9 @@ grpc::ServerGenericBidiReactor* RpcRouter::Refuse(grpc::CallbackServerContext* c
   if (const auto reason = DropReasonOf(status)) parts_->metrics->OnDropped("", *reason);
   if (!absl::IsUnimplemented(status)) parts_->metrics->OnCallEndedEarly(ReasonOf(status));
   RequestTelemetry({.model = "", .version = 0, .request_id = "", .peer = peer, .client = ""}, *parts_).Refuse(status);
-  // Clients that look for another server do no harm, and what this one has accepted of them is still to be answered.
-  if (ReasonOf(status) != error_reason::kDraining) parts_->on_refused_call(peer);
+  // What a drain refuses costs nothing where accepted calls of the same connection are still to be answered: a client
+  // that tries again too often must not lose those.
+  if (ReasonOf(status) != error_reason::kDraining || !parts_->calls->HasWork(peer)) parts_->on_refused_call(peer);
   return new RefusedCall(context, status);
 }
 
