@@ -56,6 +56,8 @@ class SumMaker {
       StorePart store;
       if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // they arrive while the products go on
       WaitForProducts<0>();
+#pragma unroll
+      for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
       ReleaseHeld();
       Release(place_, note_place_);
       if (adds == 0) sums = {};
