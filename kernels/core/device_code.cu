@@ -3,7 +3,6 @@
 #include <atomic>
 
 #include "kernels/core/device_code.h"
-#include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {

@@ -4,6 +4,8 @@
 
 namespace voxserve::kernels::cuda {
 
+inline constexpr int kMaxDevices = 64;  // of which answers are remembered
+
 // False where the build holds neither machine code nor PTX for the device, or the device does not let itself be used.
 // Starts CUDA's context on the device, which takes some of its memory.
 bool HasCodeFor(int device);

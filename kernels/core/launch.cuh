@@ -24,7 +24,6 @@
 namespace voxserve::kernels::cuda {
 
 inline constexpr int kBlockThreads = 256;
-inline constexpr int kMaxDevices = 64;  // of which launchers remember what they asked
 
 // Blocks for `count` threads of work, at least one. The clip, at 2^38 threads of kBlockThreads, is above the number of
 // values that a device's memory holds: kernels need not stride over the grid for it.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
