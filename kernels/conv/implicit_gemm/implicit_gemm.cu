@@ -78,7 +78,7 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
 
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
   const ConvBlock& block = params.block;
-  if (block.split_k <= 1) return 0;  // the default too
+  if (block.rows == 0 || block.split_k <= 1) return 0;  // the default splits nothing
   const int64_t column_tiles = (params.operands.out.channels + block.columns - 1) / block.columns;
   return static_cast<size_t>(NumTilePlaces(params.tiles.out_capacity) * column_tiles * block.columns * block.split_k) *
          sizeof(float);

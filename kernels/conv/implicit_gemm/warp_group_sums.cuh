@@ -59,6 +59,7 @@ class SumMaker {
 #pragma unroll
       for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
       ReleaseHeld();
+      __syncwarp();  // all lanes have read the note and the rows
       Release(place_, note_place_);
       if (adds == 0) sums = {};
       if constexpr (Shape::kSplitK > 1) {
