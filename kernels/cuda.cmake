@@ -34,8 +34,8 @@ if(VOXSERVE_WITH_CUDA)
   # for several architectures make it too.
   foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
     if(architecture MATCHES "^(90(-.*)?|all|all-major|native)$")
-      message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES has ${architecture}, which may make code for 90: name architectures, "
-        "Hopper's as 90a (all that there are: 75;80;86;89;90a)")
+      message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES has ${architecture}, which may make code for 90: name the "
+        "architectures, Hopper's as 90a (all that there are: 75;80;86;89;90a)")
     endif()
   endforeach()
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that this nvcc has it

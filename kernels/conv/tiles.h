@@ -100,8 +100,8 @@ struct TilesParams {
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};
 
-  // Output, as TilesView has it, all of it; of NumTilePlaces(out_capacity) places. Past NumTilePlaces(num_out) nothing
-  // is written.
+  // Output, as TilesView has it; of NumTilePlaces(out_capacity) places. Past NumTilePlaces(num_out) nothing is written.
+  // None may be null, unlike there.
   int32_t* out_rows = nullptr;
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;
