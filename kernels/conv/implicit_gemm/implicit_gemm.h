@@ -51,8 +51,8 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 // On Hopper it begins before the kernel in front of it on the stream has ended. That kernel may write features,
 // residuals, outputs and the tiles form's counters, but neither the form's other members nor the weights; MakeTiles
 // sees to that. cudaErrorInvalidValue for a block that the GPU has not, or where it has none; for types that do not
-// belong together; and from 2^31 - 128 output rows, 2^15 offsets or input channels, a pitch of 2 GiB or weights of 32 GiB
-// on.
+// belong together; and from 2^31 - 128 output rows, 2^15 offsets or input channels, a pitch of 2 GiB or weights of
+// 32 GiB on.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda
