@@ -10,9 +10,9 @@ inline constexpr int kMaxDevices = 64;  // of which answers are remembered
 // Starts CUDA's context on the device, which takes some of its memory.
 bool HasCodeFor(int device);
 
-// The compute capability that the code was made for which kernels run on the current device: 80 of 8.0, as
-// __CUDA_ARCH__ / 10; 0 where there is none. It is below the device's own where the build knows older GPUs alone, whose
-// PTX newer ones run too: then kernels have nothing that they guard by a newer architecture.
+// The architecture that the code was made for by which kernels run on the current device: __CUDA_ARCH__ / 10, so 80 is
+// compute capability 8.0; 0 where there is no code. It is below the device's own where the build knows older GPUs alone:
+// newer ones run their PTX, and kernels have nothing there that they guard by a newer architecture.
 int CodeVersion();
 
 inline constexpr int kTensorCoreCode = 80;  // from here on there are the instructions of tensor_cores.cuh
