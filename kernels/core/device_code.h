@@ -11,8 +11,8 @@ inline constexpr int kMaxDevices = 64;  // of which answers are remembered
 bool HasCodeFor(int device);
 
 // The architecture that the code was made for by which kernels run on the current device: __CUDA_ARCH__ / 10, so 80 is
-// compute capability 8.0; 0 where there is no code. It is below the device's own where the build knows older GPUs alone:
-// newer ones run their PTX, and kernels have nothing there that they guard by a newer architecture.
+// compute capability 8.0; 0 where there is no code. It is below the device's own where the build knows older GPUs
+// alone: newer ones run their PTX, and kernels have nothing there that they guard by a newer architecture.
 int CodeVersion();
 
 inline constexpr int kTensorCoreCode = 80;  // from here on there are the instructions of tensor_cores.cuh
