@@ -30,10 +30,12 @@ if(VOXSERVE_WITH_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES "75;80;86;89;90a" CACHE STRING "Compute capabilities to build for")
   endif()
   enable_language(CUDA)
-  # Code for 90 would run on Hopper in place of 90a's and has nothing where that uses Hopper's own instructions.
+  # Code for 90 would run on Hopper in place of 90a's and has nothing where that uses Hopper's own instructions. Words
+  # for several architectures make it too.
   foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
-    if(architecture MATCHES "^90(-|$)")
-      message(FATAL_ERROR "Hopper's architecture is 90a here, not ${architecture}: set CMAKE_CUDA_ARCHITECTURES so")
+    if(architecture MATCHES "^(90(-.*)?|all|all-major|native)$")
+      message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES has ${architecture}, which may make code for 90: name the "
+        "architectures, Hopper's as 90a (all that there are: 75;80;86;89;90a)")
     endif()
   endforeach()
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that this nvcc has it

@@ -196,7 +196,7 @@ struct Emission {
   }
   void operator()(const SampleNormOp& op) const {
     emitter.AddSampleLevel(node().level);
-    if (op.weight) emitter.CountWeights(op.weight->values);
+    if (op.weight) emitter.CountWeights(index, op.weight->values);
     Push(std::make_unique<SampleNormStep>(
         SampleNormStep::Options{.in = emitter.TouchInput(index),
                                 .out = emitter.Touch(index),
@@ -242,7 +242,7 @@ struct Emission {
   const GraphNode& node() const { return emitter.FirstNode(layer()); }
   void Push(std::unique_ptr<Step> step) const { emitter.Push(index, std::move(step)); }
   void PushScaleShift() const {
-    emitter.CountWeights(layer().scale);
+    emitter.CountWeights(index, layer().scale);
     Push(std::make_unique<ScaleShiftStep>(ScaleShiftStep::Options{.in = emitter.TouchInput(index),
                                                                   .out = emitter.Touch(index),
                                                                   .scale = std::move(layer().scale),

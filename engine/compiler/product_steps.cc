@@ -33,7 +33,7 @@ std::vector<float> Transposed(const std::vector<float>& weights, int32_t num_out
 
 // weights: [in channels, out channels], scaled.
 void EmitRowProduct(std::vector<float> weights, int index, StepEmitter& emitter) {
-  emitter.CountWeights(weights);
+  emitter.CountWeights(index, weights);
   const BufferSlice out = emitter.Touch(index);
   emitter.Push(index, std::make_unique<LinearStep>(LinearStep::Options{
                           .in = emitter.TouchInput(index),
@@ -56,7 +56,7 @@ void EmitSparseConv(const SparseConvOp& conv, int index, StepEmitter& emitter) {
   if (spec.in_level == spec.out_level && geometry.NumOffsets() == 1 && geometry.IsSymmetric()) {
     return EmitRowProduct(std::move(weights), index, emitter);
   }
-  emitter.CountWeights(weights);
+  emitter.CountWeights(index, weights);
   const int conv_index = static_cast<int>(emitter.program().convs.size());
   const ConvShape shape{.in_channels = emitter.Node(node.inputs[0]).channels,
                         .out_channels = node.channels,
@@ -105,7 +105,7 @@ void EmitConv2d(const Conv2dOp& op, int index, StepEmitter& emitter) {
   const kernels::Axes& in_size = emitter.Node(emitter.FirstNode(layer).inputs[0]).grid->size;
   BufferSlice in = emitter.TouchInput(index);
   in.channels = op.in_channels * layer.num_groups;
-  emitter.CountWeights(conv.weights);
+  emitter.CountWeights(index, conv.weights);
   emitter.Push(index, std::make_unique<Conv2dStep>(Conv2dStep::Options{.in = in,
                                                                        .out = emitter.Touch(index),
                                                                        .in_rows = in_size[0],

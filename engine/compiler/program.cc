@@ -11,10 +11,17 @@ namespace voxserve {
 
 namespace {
 
-absl::Status NamingStep(const Step& step, const absl::Status& status) {
+absl::Status NamingStep(const std::string& step, const absl::Status& status) {
   if (status.ok()) return status;
-  return WithReason(absl::Status(status.code(), absl::StrCat("step \"", step.name, "\": ", status.message())),
+  return WithReason(absl::Status(status.code(), absl::StrCat("step \"", step, "\": ", status.message())),
                     ReasonOf(status));
+}
+
+absl::Status CheckWeights(const Program& program) {
+  if (program.overflowing_step.empty()) return absl::OkStatus();
+  return NamingStep(program.overflowing_step,
+                    WithReason(absl::InvalidArgumentError("a weight, with its batch norm folded in, is not finite"),
+                               error_reason::kBadModel));
 }
 
 }  // namespace
@@ -27,14 +34,16 @@ const ServedDataflow* ProgramConv::Find(Dataflow dataflow) const {
 }
 
 absl::Status Program::Upload(WeightUploader& uploader) {
+  RETURN_IF_ERROR(CheckWeights(*this));
   const int64_t before = uploader.uploaded_bytes();
-  for (const std::unique_ptr<Step>& step : steps) RETURN_IF_ERROR(NamingStep(*step, step->Upload(uploader)));
+  for (const std::unique_ptr<Step>& step : steps) RETURN_IF_ERROR(NamingStep(step->name, step->Upload(uploader)));
   weight_bytes = uploader.uploaded_bytes() - before;
   return absl::OkStatus();
 }
 
 absl::Status Program::Check() const {
-  for (const std::unique_ptr<Step>& step : steps) RETURN_IF_ERROR(NamingStep(*step, step->Check()));
+  RETURN_IF_ERROR(CheckWeights(*this));
+  for (const std::unique_ptr<Step>& step : steps) RETURN_IF_ERROR(NamingStep(step->name, step->Check()));
   return absl::OkStatus();
 }
 

@@ -64,10 +64,11 @@ struct ProgramConv {
 
 struct Program {
   // Brings the weights to the GPU that the program was compiled for; weight_bytes is what they take there.
-  // INVALID_ARGUMENT, naming the step, where a weight is beyond its type; RESOURCE_EXHAUSTED for memory.
+  // INVALID_ARGUMENT (BAD_MODEL), naming the step, where a weight is beyond its type; RESOURCE_EXHAUSTED for memory.
   absl::Status Upload(WeightUploader& uploader);
 
-  // INTERNAL, naming the step, where one will fail on the CPU whatever the batch.
+  // INVALID_ARGUMENT (BAD_MODEL), naming the step, where a weight is beyond float32; INTERNAL where one will fail on
+  // the CPU whatever the batch.
   absl::Status Check() const;
 
   int dimension = 3;
@@ -94,6 +95,7 @@ struct Program {
   bool has_velocities = false;        // of boxes
   DType label_dtype = DType::kUint8;  // or kUint16
   int64_t weight_bytes = 0;           // that the steps hold
+  std::string overflowing_step;       // the first whose weights, batch norms folded in, are not finite; "": none
 };
 
 }  // namespace voxserve

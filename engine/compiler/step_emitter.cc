@@ -7,6 +7,7 @@
 #include "engine/ops/points/point_output.h"
 #include "engine/ops/rows/scale_shift.h"
 #include "engine/tensor/infer_result.h"
+#include "kernels/core/finite.h"
 
 namespace voxserve {
 
@@ -47,15 +48,17 @@ void StepEmitter::PushFor(const Layer& layer, std::unique_ptr<Step> step) {
 
 FusedEpilogue StepEmitter::TakeEpilogue(int index) {
   Layer& layer = At(index);
-  CountWeights(layer.bias);
+  CountWeights(index, layer.bias);
   FusedEpilogue epilogue{.bias = std::move(layer.bias)};
   if (layer.residual >= 0) epilogue.residual = Touch(layer.residual);
   if (layer.activation) epilogue.activation = *layer.activation;
   return epilogue;
 }
 
-void StepEmitter::CountWeights(const std::vector<float>& values) {
+void StepEmitter::CountWeights(int layer, const std::vector<float>& values) {
   program_.weight_bytes += static_cast<int64_t>(values.size() * sizeof(float));
+  if (!program_.overflowing_step.empty() || std::all_of(values.begin(), values.end(), kernels::IsFinite)) return;
+  program_.overflowing_step = FirstNode(At(layer)).name;
 }
 
 BufferSlice StepEmitter::WeightsOf(int position_level, int level, const Layer& reader) {

@@ -48,7 +48,8 @@ class StepEmitter {
   void Push(int layer, std::unique_ptr<Step> step) { PushFor(At(layer), std::move(step)); }
   // Moves the layer's bias out of it, and counts it.
   FusedEpilogue TakeEpilogue(int layer);
-  void CountWeights(const std::vector<float>& values);
+  // Weights of the layer's step, batch norms folded in.
+  void CountWeights(int layer, const std::vector<float>& values);
 
   // The index in the program of the rulebook that a convolution or pool walks. conv_index: -1 for a pool's.
   template <typename Op>

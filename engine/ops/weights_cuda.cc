@@ -13,14 +13,14 @@
 namespace voxserve {
 namespace {
 
-// Host values in a 16-bit type; false where one that was finite no longer is.
+// Host values in a 16-bit type; false where one is beyond it.
 template <typename T, typename Convert, typename Revert>
 bool Round(const std::vector<float>& values, const Convert& convert, const Revert& revert, std::vector<T>& rounded) {
   rounded.resize(values.size());
   bool in_range = true;
   for (size_t i = 0; i < values.size(); ++i) {
     rounded[i] = convert(values[i]);
-    in_range &= std::isfinite(revert(rounded[i])) || !std::isfinite(values[i]);
+    in_range &= std::isfinite(revert(rounded[i]));
   }
   return in_range;
 }

@@ -57,7 +57,8 @@ constexpr int64_t NumTilesByWeight(int64_t rows) {
   return TilesByWeightBegin(rows, kMaxBlockTileRows) + NumTilePlaces(rows) / kMaxBlockTileRows;
 }
 
-// A view of device memory; whoever made the form owns it. Places are numbered from 0, 64 a tile.
+// A view of device memory; whoever made the form owns it. Places are numbered from 0, 64 a tile. out_rows and in_rows
+// are aligned to 16 bytes.
 struct TilesView {
   int32_t num_offsets = 0;            // K
   const int32_t* out_rows = nullptr;  // [places] the output row of a place, -1 behind the last row
@@ -100,6 +101,7 @@ struct TilesParams {
   SortOrder order = {};
 
   // Output, as TilesView has it; of NumTilePlaces(out_capacity) places. Past NumTilePlaces(num_out) nothing is written.
+  // None may be null, unlike there.
   int32_t* out_rows = nullptr;
   uint32_t* masks = nullptr;
   int32_t* in_rows = nullptr;

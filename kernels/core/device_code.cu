@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 #include "kernels/core/device_code.h"
 
 namespace voxserve::kernels::cuda {
@@ -16,6 +18,19 @@ bool HasCodeFor(int device) {
   const bool has_code = cudaFuncGetAttributes(&attributes, ProbeKernel) == cudaSuccess;
   cudaGetLastError();
   return cudaSetDevice(current) == cudaSuccess && has_code;
+}
+
+int CodeVersion() {
+  static std::atomic<int> versions[kMaxDevices] = {};
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  int version = device < kMaxDevices ? versions[device].load(std::memory_order_relaxed) : 0;
+  if (version != 0) return version;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, ProbeKernel) == cudaSuccess) version = attributes.ptxVersion;
+  cudaGetLastError();
+  if (device < kMaxDevices) versions[device].store(version, std::memory_order_relaxed);
+  return version;
 }
 
 }  // namespace voxserve::kernels::cuda

@@ -52,6 +52,14 @@ __device__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
+// Behind WaitForProducts<0>: keeps the compiler from reading the sums before. For all it knows the wait has nothing to
+// do with them.
+template <int kCount>
+__device__ void HoldBackReads(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+}
+
 // Lets each of the warp group's threads have so many registers, more or fewer than the kernel began with.
 template <int kRegisters, bool kAreMore>
 __device__ void SetRegisters() {

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/core/device_code.h"
 #include "kernels/image/conv2d.cuh"
 #include "kernels/image/conv2d.h"
 #include "kernels/image/conv2d_few_outputs.cuh"
@@ -60,7 +61,7 @@ struct PackedWeights {
 
 cudaError_t ReadTraits(DeviceTraits& traits) {
   VOXSERVE_RETURN_IF_CUDA(cudaGetDevice(&traits.device));
-  VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.major, cudaDevAttrComputeCapabilityMajor, traits.device));
+  traits.code_version = CodeVersion();
   VOXSERVE_RETURN_IF_CUDA(cudaDeviceGetAttribute(&traits.num_sms, cudaDevAttrMultiProcessorCount, traits.device));
   return cudaDeviceGetAttribute(&traits.block_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, traits.device);
 }
@@ -93,8 +94,8 @@ cudaError_t LaunchWarps(const Conv2dArguments<T>& arguments, const DeviceTraits&
 template <typename T>
 cudaError_t Launch(const Conv2dArguments<T>& arguments, const Conv2dParams& params, const DeviceTraits& traits,
                    cudaStream_t stream) {
-  const bool is_scalar = traits.major < 8 || (std::is_same_v<T, float> && !params.allow_tf32);
-  const bool has_groups = traits.major == 9 && !std::is_same_v<T, float>;
+  const bool is_scalar = traits.code_version < kTensorCoreCode || (std::is_same_v<T, float> && !params.allow_tf32);
+  const bool has_groups = traits.code_version == kWarpGroupCode && !std::is_same_v<T, float>;
   const bool is_few = !is_scalar && IsForFewOutputs(arguments);
   Conv2dTiling tiling = params.tiling;
   if (tiling == Conv2dTiling::kChosen) {

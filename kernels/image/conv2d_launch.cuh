@@ -24,7 +24,7 @@ constexpr bool Fill(int32_t channels, int32_t columns) {
 
 struct DeviceTraits {
   int device = 0;
-  int major = 0;
+  int code_version = 0;  // CodeVersion's
   int num_sms = 0;
   int block_bytes = 0;  // shared memory that a block may have
 };

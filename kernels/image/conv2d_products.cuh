@@ -136,10 +136,7 @@ class WarpGroupProducts {
   __device__ void Wait() {
 #if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
     WaitForProducts<kStillPending>();
-    if constexpr (kStillPending == 0) {
-#pragma unroll
-      for (float& sum : sums_) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
-    }
+    if constexpr (kStillPending == 0) HoldBackReads(sums_);
 #endif
   }
 

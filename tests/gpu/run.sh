@@ -14,7 +14,7 @@ Runs, on a machine with an NVIDIA GPU, what a build holds for it, and prints one
 
   tests      the GoogleTest programs under BUILD/tests that are labelled gpu (BUILD/tests/gpu_programs.txt), and of the
              others the tests that name CUDA
-  sanitizer  compute-sanitizer's memcheck and racecheck over the tests of the kernels
+  sanitizer  compute-sanitizer's memcheck, racecheck and synccheck over the tests of the kernels
   bench      the benchmarks whose names have "cuda" in them, bench/accuracy_bench, and the digests of what networks
              answer on a GPU, which two processes have to agree on (bench/digest_bench)
 
@@ -38,6 +38,11 @@ cuda_tests='*Cuda*:*CUDA*:*Gpu*'
 # Tests of whole scans take minutes under the sanitizer, and show it nothing that the small ones do not. racecheck is
 # slower by far, and goes through a launch at a time.
 left_out_of_memcheck='*RealScan*:*Large*:*Million*:*WholeScan*:*2To31*'
+# Nor do those that run an implicit GEMM's blocks hundreds of times.
+left_out_of_memcheck+=':*ImplicitGemmTest.EveryKind*:*ImplicitGemmTest.EveryWidth*:*ImplicitGemmTest.EveryAlignment*'
+left_out_of_memcheck+=':*ImplicitGemmFuzzTest*:*ImplicitGemmChainTest*'
+# shellcheck disable=SC2034  # read by name
+left_out_of_synccheck=$left_out_of_memcheck
 # shellcheck disable=SC2034  # read by name
 left_out_of_racecheck=$left_out_of_memcheck:'*MorePoints*:*EveryGrouping*:*EveryRule*:*AsManySamples*:*InEveryTile*'
 
@@ -150,7 +155,7 @@ run_tests() {
 }
 
 run_sanitizer() {
-  local log=$logs/sanitizer.log sanitizer program tool filter left_out selected summary note found=0
+  local log=$logs/sanitizer.log sanitizer program tool filter left_out options selected summary note found=0
   : >"$log"
   report "## compute-sanitizer" "" "| program | tool | tests | result | s | |" "|---|---|---|---|---|---|"
   sanitizer=$(command -v compute-sanitizer || true)
@@ -161,8 +166,10 @@ run_sanitizer() {
     return
   fi
   while read -r program; do
-    for tool in memcheck racecheck; do
-      left_out=left_out_of_$tool
+    for tool in memcheck racecheck synccheck; do
+      left_out=left_out_of_$tool options=()
+      # A warp-specialized kernel's blocks have more barriers together than it watches unless it is told.
+      [[ $tool != synccheck ]] || options=(--num-cuda-barriers 100000)
       filter="$(selection "$program")-${!left_out}"
       limited 60 "$log" "$build/tests/$program" --gtest_list_tests "--gtest_filter=$filter"
       selected=$(grep -c '^  ' "$work/last" || true)
@@ -175,7 +182,7 @@ run_sanitizer() {
       ((selected > 0)) || continue
       found=$((found + 1))
       quiet "$program under $tool ($selected tests)"
-      limited "$sanitizer_limit" "$log" "$sanitizer" --tool "$tool" --error-exitcode 99 \
+      limited "$sanitizer_limit" "$log" "$sanitizer" --tool "$tool" "${options[@]}" --error-exitcode 99 \
         "$build/tests/$program" "--gtest_filter=$filter"
       # "========= ERROR SUMMARY: 0 errors", "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
       summary=$(sed -nE 's/^=+ (ERROR|RACECHECK) SUMMARY: //p' "$work/last" | tail -n 1)

@@ -6,29 +6,37 @@
 #include "kernels/conv/implicit_gemm/implicit_gemm.h"
 #include "kernels/conv/implicit_gemm/instances.cuh"
 #include "kernels/conv/implicit_gemm/slices.h"
+#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
 namespace {
 
-constexpr int kHopper = 9;  // the major compute capability that has warp groups
-
-// Returns an attribute of the current device; 0 where there is no GPU.
-int Attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
+// Returns the current device's multiprocessors; 0 where there is no GPU.
+int NumSms() {
+  int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) return 0;
-  return value;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  return count;
 }
 
-int ComputeCapabilityMajor() { return Attribute(cudaDevAttrComputeCapabilityMajor); }
+bool AreFactors(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32;
+}
 
-bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && ComputeCapabilityMajor() == kHopper; }
+bool HasServedTypes(const ConvOperands& operands) {
+  const DType dtype = operands.in.dtype;
+  const ConstRows& residual = operands.epilogue.residual;
+  return AreFactors(dtype) && (operands.out.dtype == dtype || operands.out.dtype == DType::kFloat32) &&
+         (residual.data == nullptr || residual.dtype == dtype);
+}
+
+bool HasWarpGroups(DType dtype) { return dtype != DType::kFloat32 && CodeVersion() == kWarpGroupCode; }
 
 // Returns the largest block, of a list from large to small, that leaves three items for two multiprocessors; else the
 // last. All of them add in the same order.
 ConvBlock LargestThatFills(std::initializer_list<ConvBlock> blocks, int64_t num_rows, int32_t out_channels) {
-  const int64_t wanted = (int64_t{3} * Attribute(cudaDevAttrMultiProcessorCount) + 1) / 2;
+  const int64_t wanted = (int64_t{3} * NumSms() + 1) / 2;
   for (const ConvBlock& block : blocks) {
     const int64_t row_tiles = (num_rows + block.rows - 1) / block.rows;
     if (row_tiles * ((out_channels + block.columns - 1) / block.columns) >= wanted) return block;
@@ -60,8 +68,7 @@ ConvBlock DefaultBlock(const ImplicitGemmParams& params) {
 }  // namespace
 
 std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
-  const bool has_features = dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32;
-  if (!has_features || ComputeCapabilityMajor() < 8) return {};
+  if (!AreFactors(dtype) || CodeVersion() < kTensorCoreCode) return {};
   std::vector<ConvBlock> blocks;
   if (HasWarpGroups(dtype)) blocks = WarpGroupBlocks(out_channels);
   const std::vector<ConvBlock> by_warps = WarpBlocks(out_channels);
@@ -71,7 +78,7 @@ std::vector<ConvBlock> ImplicitGemmBlocks(DType dtype, int32_t out_channels) {
 
 size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
   const ConvBlock& block = params.block;
-  if (block.split_k <= 1) return 0;  // the default too
+  if (block.rows == 0 || block.split_k <= 1) return 0;  // the default splits nothing
   const int64_t column_tiles = (params.operands.out.channels + block.columns - 1) / block.columns;
   return static_cast<size_t>(NumTilePlaces(params.tiles.out_capacity) * column_tiles * block.columns * block.split_k) *
          sizeof(float);
@@ -80,6 +87,7 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params) {
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) {
   const NvtxRange range("ImplicitGemm");
   const ConvOperands& operands = params.operands;
+  if (!HasServedTypes(operands)) return cudaErrorInvalidValue;
   if (params.tiles.out_capacity == 0) return cudaSuccess;
   if (params.tiles.out_capacity > std::numeric_limits<int32_t>::max() - kMaxBlockTileRows ||
       operands.in.pitch_bytes() > std::numeric_limits<int32_t>::max()) {
@@ -91,7 +99,7 @@ cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream) 
   const SliceAxis axis(params.tiles.num_offsets, operands.in.channels, operands.in.dtype);
   const int64_t weight_vectors = int64_t{axis.num_slices} * PaddedOutChannels(operands.out.channels) * kSliceVectors;
   if (weight_vectors > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
-  if (ComputeCapabilityMajor() < 8) return cudaErrorInvalidValue;
+  if (CodeVersion() < kTensorCoreCode) return cudaErrorInvalidValue;
   ImplicitGemmParams chosen = params;
   if (chosen.block.rows == 0) chosen.block = DefaultBlock(params);
   if (chosen.block.by_warps) return WarpImplicitGemm(chosen, stream);

@@ -9,8 +9,8 @@
 // offset's channels or, where a row is shorter, some offsets' channels. A sum's products are added slice by slice in
 // ascending order, so a row's bytes depend neither on its tile nor on the run; split K groups them otherwise.
 //
-// On Hopper (sm_90a) 16-bit products are those of warp groups (wgmma), fed by warps that only copy; elsewhere from
-// sm_80 on, and for TensorFloat-32, those of warps (mma.sync).
+// On Hopper, in a build that has code for sm_90a, 16-bit products are those of warp groups (wgmma), fed by warps that
+// only copy; elsewhere from sm_80 on, and for TensorFloat-32, those of warps (mma.sync).
 //
 // Sources: spconv 2 (mask implicit GEMM); Tang et al., TorchSparse++ (MICRO 2023), section 3; CUTLASS's example 52 (a
 // gather by cp.async that feeds warp groups).
@@ -50,7 +50,9 @@ size_t ImplicitGemmWorkspaceBytes(const ImplicitGemmParams& params);
 
 // On Hopper it begins before the kernel in front of it on the stream has ended. That kernel may write features,
 // residuals, outputs and the tiles form's counters, but neither the form's other members nor the weights; MakeTiles
-// sees to that. cudaErrorInvalidValue for a block that the GPU has not, or where it has none.
+// sees to that. cudaErrorInvalidValue for a block that the GPU has not, or where it has none; for types that do not
+// belong together; and from 2^31 - 128 output rows, 2^15 offsets or input channels, a pitch of 2 GiB or weights of
+// 32 GiB on.
 cudaError_t ImplicitGemm(const ImplicitGemmParams& params, cudaStream_t stream);
 
 }  // namespace cuda

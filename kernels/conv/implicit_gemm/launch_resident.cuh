@@ -5,11 +5,10 @@
 #include <atomic>
 #include <cstdint>
 
+#include "kernels/core/device_code.h"
 #include "kernels/core/launch.cuh"
 
 namespace voxserve::kernels::cuda {
-
-inline constexpr int kMaxDevices = 64;
 
 // Launches a persistent kernel on as many blocks as the current device runs at once, but on no more than max_blocks.
 // Once a device it asks how many these are; `resident` is the kernel's own, by device, 0 at first. Asking again does no

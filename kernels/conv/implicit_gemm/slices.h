@@ -14,6 +14,8 @@ inline constexpr int32_t kSliceBytes = 64;
 inline constexpr int32_t kSliceVectorBytes = 16;
 inline constexpr int32_t kSliceVectors = kSliceBytes / kSliceVectorBytes;
 inline constexpr int32_t kOutChannelPadding = 32;
+inline constexpr int32_t kSlicesAStage = 2;          // copied and multiplied together
+inline constexpr int32_t kTileBits = kSliceVectors;  // of a tile, where a stage says what it has: a slice's offsets
 
 constexpr int32_t PaddedOutChannels(int32_t channels) {
   return (channels + kOutChannelPadding - 1) / kOutChannelPadding * kOutChannelPadding;
@@ -51,6 +53,13 @@ struct SliceAxis {
   }
   constexpr int32_t PlaceInSlice(int32_t k, int32_t channel) const {
     return k % offsets_a_slice * offset_values + channel % slice_values;
+  }
+
+  // Leaves of one word of a mask a bit for each slice, that of its first offset.
+  constexpr uint32_t SliceBits(uint32_t offsets) const {
+    if (offsets_a_slice > 1) offsets |= offsets >> 1;
+    if (offsets_a_slice > 2) offsets |= offsets >> 2;
+    return offsets_a_slice == 1 ? offsets : offsets & (offsets_a_slice == 2 ? 0x55555555u : 0x11111111u);
   }
 
   int32_t slice_values;      // 32 of 16 bits, 16 of 32

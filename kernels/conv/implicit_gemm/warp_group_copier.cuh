@@ -1,7 +1,6 @@
 #pragma once
 
-// The roles of warp_groups.cuh that copy to stages: input rows and weights. Included by
-// .cu files alone.
+// The roles of warp_groups.cuh that copy to stages: input rows and weights. Included by .cu files alone.
 
 #include <cstdint>
 

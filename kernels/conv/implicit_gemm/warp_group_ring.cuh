@@ -3,6 +3,7 @@
 // The ring of stages between the roles of warp_groups.cuh: the shapes in which blocks come, the notes of what stages
 // hold, and the places of barriers. Included by .cu files alone.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/conv/implicit_gemm/slices.h"
@@ -10,10 +11,8 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kSlicesAStage = 2;
-inline constexpr int kGroupThreads = 128;        // of a warp group
-inline constexpr int kWeightCopiers = 2;         // threads, which copy stages' weights in turns
-inline constexpr int kTileBits = kSliceVectors;  // offsets that a slice can have
+inline constexpr int kGroupThreads = 128;  // of a warp group
+inline constexpr int kWeightCopiers = 2;   // threads, which copy stages' weights in turns
 
 template <int kGroups, int kTileColumns, int kCopyingGroups, int kRingStages, int kBlocks, int kParts = 1>
 struct WarpGroupShape {
@@ -23,7 +22,7 @@ struct WarpGroupShape {
   static constexpr int kCopyGroups = kCopyingGroups;
   static constexpr int kThreads = (kGroups + kCopyingGroups + 1) * kGroupThreads;
   static constexpr int kStages = kRingStages;
-  static constexpr int kNotes = 64;  // a tile's or more, so that nobody waits for them
+  static constexpr int kNotes = 64;  // more than most tiles have stages, so that few wait for them
   static constexpr int kBarriers = 3 * kStages + 2 * kNotes;
   static constexpr int kBlocksAnSm = kBlocks;
   static constexpr int kSplitK = kParts;                       // items of a tile
@@ -57,6 +56,7 @@ struct alignas(16) StageNote {
   uint32_t flags;  // bit kSlicesAStage * t + s: tile t has slice s; kLastStage, kNoStage
   int32_t half;    // with split K: 0 or 1
 };
+static_assert(sizeof(StageNote) == 48 && offsetof(StageNote, index_tiles) == 16 && offsetof(StageNote, row_tile) == 32);
 inline constexpr uint32_t kLastStage = 1u << 30;  // of an item: its sums are stored behind it
 inline constexpr uint32_t kNoStage = 1u << 31;    // there are no more stages
 

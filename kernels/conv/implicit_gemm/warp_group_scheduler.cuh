@@ -78,7 +78,8 @@ class StageScheduler {
     return __shfl_sync(~0u, taken, 0);
   }
 
-  // The last block to leave resets the counters.
+  // The last block to leave resets the counters: all others have taken for the last time, since a block leaves once its
+  // last take has returned.
   __device__ void Leave() const {
     if (atomicAdd(arguments_.tiles.counters + kBlocksDone, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
     arguments_.tiles.counters[kItemsTaken] = 0;
@@ -108,11 +109,8 @@ class StageScheduler {
       masks[t] = arguments_.mask_words == 0 ? 0 : MaskWordOf(arguments_, row_tile * Shape::kWarpGroups + t, word);
       all |= masks[t];
     }
-    // One bit for the offsets of a slice.
+    all = arguments_.axis.SliceBits(all);
     const int32_t size = arguments_.axis.offsets_a_slice;
-    if (size > 1) all |= all >> 1;
-    if (size > 2) all |= all >> 2;
-    if (size > 1) all &= size == 2 ? 0x55555555u : 0x11111111u;
     const bool is_last_word = word + 1 >= arguments_.mask_words;
     const int32_t num_slices = __popc(all) * num_parts_;
     const int32_t num_stages = max((num_slices + kSlicesAStage - 1) / kSlicesAStage, is_last_word ? 1 : 0);
@@ -166,7 +164,7 @@ class StageScheduler {
       RingPlace<Shape::kNotes> place = place_;
       place.Advance(index);
       WaitForBarrier(ring_.freed + place.slot * 8, place.parity ^ 1);
-      auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);
+      auto* const to = reinterpret_cast<int4*>(ring_.notes + place.slot);  // in the order of the members
       to[0] = make_int4(note.channels[0], note.channels[1], static_cast<int32_t>(note.has[0]),
                         static_cast<int32_t>(note.has[1]));
       to[1] = make_int4(note.index_tiles[0], note.index_tiles[1], note.weights[0], note.weights[1]);

@@ -56,7 +56,10 @@ class SumMaker {
       StorePart store;
       if constexpr (kLoadsEarly) store.Load(arguments_, rows, column);  // they arrive while the products go on
       WaitForProducts<0>();
+#pragma unroll
+      for (int i = 0; i < kInstructions; ++i) HoldBackReads(sums.of[i]);
       ReleaseHeld();
+      __syncwarp();  // all lanes have read the note and the rows
       Release(place_, note_place_);
       if (adds == 0) sums = {};
       if constexpr (Shape::kSplitK > 1) {

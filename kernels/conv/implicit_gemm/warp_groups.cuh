@@ -13,7 +13,9 @@
 //   - one makes what was copied visible to the tensor cores, so that those who multiply need no fence of their own;
 //   - warp groups multiply: each has 64 rows, skips the slices that none of these needs, and stores its sums from
 //     registers.
-// Notes, copies and weights run ahead of the products, into the next item too.
+// Notes, copies and weights run ahead of the products, into the next item too. In CUTLASS's words: those who copy are
+// producers, the warp groups that multiply consumers, sums accumulators, and an item is a work tile of a persistent,
+// warp-specialized kernel.
 //
 // A launch begins before the kernel in front of it has ended. The tiles form but its counters, and the weights, are
 // read at once: the kernel in front must not write them (implicit_gemm.h). A role that reads features, stores sums or
@@ -47,10 +49,6 @@ __device__ void PublishStages(const Ring& ring) {
     if (is_over) return;
   }
 }
-
-#endif
-
-#if VOXSERVE_HAS_WARP_GROUP_PRODUCTS
 
 // Makes the ring's barriers. A warp makes its own one after the other, which takes some 40 cycles each, so that all
 // warps make some.
@@ -111,6 +109,8 @@ __global__ void __launch_bounds__(Shape::kThreads, VOXSERVE_HAS_WARP_GROUP_PRODU
       PublishStages<Shape>(ring);
     }
   }
+#else
+  __trap();  // CodeVersion says that there is nothing here
 #endif
 }
 

@@ -15,11 +15,10 @@ struct WarpShape {
   static constexpr int kThreads = kTileThreads;
   static constexpr int kStages = kRingStages;
   static constexpr int kBlocksAnSm = kBlocks;
-  static constexpr int kSlices = 2;  // of a stage
   static constexpr int kMaskTiles = kRows / static_cast<int>(kMaskTileRows);
   static constexpr int kInputBytes = kRows * kSliceBytes;      // of a slice
   static constexpr int kWeightBytes = kColumns * kSliceBytes;  // of a slice
-  static constexpr int kStageBytes = kSlices * (kInputBytes + kWeightBytes);
+  static constexpr int kStageBytes = kSlicesAStage * (kInputBytes + kWeightBytes);
   static constexpr int kSharedBytes = kStages * kStageBytes;
   static_assert(kSharedBytes <= 98 * 1024, "sm_86 has 99 KB a block, of which notes take some bytes");
 };
@@ -27,15 +26,14 @@ struct WarpShape {
 // A stage, as threads walk over it.
 template <typename Shape>
 struct WarpStage {
-  // Bit kHasTileBits * t + j of a slice: tile t has its offset j. 0: there is no slice.
-  uint32_t has[Shape::kSlices];
-  int32_t offsets[Shape::kSlices];  // the slice's first
-  int32_t parts[Shape::kSlices];    // of the offset's slices
-  int32_t row_tile;                 // -1: there are no more stages
-  int32_t column;                   // the first
-  bool is_last;                     // of its tile: sums are stored behind it
+  // Bit kTileBits * t + j of a slice: tile t has its offset j. 0: there is no slice.
+  uint32_t has[kSlicesAStage];
+  int32_t offsets[kSlicesAStage];  // the slice's first
+  int32_t parts[kSlicesAStage];    // of the offset's slices
+  int32_t row_tile;                // -1: there are no more stages
+  int32_t column;                  // the first
+  bool is_last;                    // of its tile: sums are stored behind it
 };
-inline constexpr int kHasTileBits = kSliceVectors;  // as many as a slice can have offsets
 
 // Walks the stages of a block's tiles. Its state is small, since all threads keep it beside their sums.
 template <typename T, typename Shape>
@@ -55,14 +53,14 @@ class WarpStageWalker {
     if (row_tile_ < 0) return stage;
     const uint32_t of_slice = (1u << arguments_.axis.offsets_a_slice) - 1;
 #pragma unroll
-    for (int s = 0; s < Shape::kSlices; ++s) {
+    for (int s = 0; s < kSlicesAStage; ++s) {
       if (left_ == 0) continue;
       const int32_t bit = __ffs(static_cast<int32_t>(left_)) - 1;
       stage.offsets[s] = word_ * kWordBits + bit;
       stage.parts[s] = part_;
 #pragma unroll
       for (int t = 0; t < Shape::kMaskTiles; ++t) {
-        stage.has[s] |= (masks_[t] >> bit & of_slice) << (kHasTileBits * t);
+        stage.has[s] |= (masks_[t] >> bit & of_slice) << (kTileBits * t);
       }
       if (++part_ == arguments_.axis.slices_an_offset) {
         part_ = 0;
@@ -88,7 +86,8 @@ class WarpStageWalker {
 
   // The block's tile of a round; -1 behind the last.
   __device__ int32_t TileOf(int32_t round) const {
-    // Tiles get lighter: those that have the heavier ones of one round have the lighter ones of the next.
+    // By and large tiles get lighter, since rows stand by their highest offset, descending: those that have the heavier
+    // ones of one round have the lighter ones of the next.
     const auto block = static_cast<int32_t>(blockIdx.x), num_blocks = static_cast<int32_t>(gridDim.x);
     const int32_t tile = round * num_blocks + (round % 2 == 0 ? block : num_blocks - 1 - block);
     return tile < (num_out_ + Shape::kRows - 1) / Shape::kRows * NumColumnTiles() ? tile : -1;
@@ -110,12 +109,7 @@ class WarpStageWalker {
       masks_[t] = next_masks_[t];
       all |= masks_[t];
     }
-    // One bit for the offsets of a slice.
-    const int32_t size = arguments_.axis.offsets_a_slice;
-    if (size > 1) all |= all >> 1;
-    if (size > 2) all |= all >> 2;
-    if (size > 1) all &= size == 2 ? 0x55555555u : 0x11111111u;
-    left_ = all;
+    left_ = arguments_.axis.SliceBits(all);
     LoadNextMasks();
   }
 

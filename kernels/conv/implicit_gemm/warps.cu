@@ -9,10 +9,7 @@ std::vector<ConvBlock> WarpBlocks(int32_t out_channels) {
   std::vector<ConvBlock> blocks = {default_block};
   ForEachWarpShape([&](auto shape) {
     const ConvBlock block = WarpBlockOf<decltype(shape)>();
-    // Wider ones would have columns without channels, those that are much narrower would read the inputs often.
-    const bool is_too_wide = block.columns > columns;
-    const bool is_too_narrow = int64_t{block.columns} * 4 <= out_channels && block.columns < 128;
-    if (!is_too_wide && !is_too_narrow && block != default_block) blocks.push_back(block);
+    if (HasColumnsFor(out_channels, block.columns) && block != default_block) blocks.push_back(block);
   });
   return blocks;
 }

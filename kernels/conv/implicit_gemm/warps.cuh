@@ -39,10 +39,10 @@ class WarpStageCopier {
     // slice.
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t vector = thread % kSliceVectors;
-    slice_ = thread / (2 * kSliceVectors) % Shape::kSlices;
-    first_row_ = thread / kSliceVectors % 2 + thread / (2 * kSliceVectors * Shape::kSlices) * 2;
+    slice_ = thread / (2 * kSliceVectors) % kSlicesAStage;
+    first_row_ = thread / kSliceVectors % 2 + thread / (2 * kSliceVectors * kSlicesAStage) * 2;
     to_ = ring + slice_ * Shape::kInputBytes + SwizzledSliceVector(first_row_, vector) * kSliceVectorBytes;
-    weights_to_ = ring + Shape::kSlices * Shape::kInputBytes + thread * kSliceVectorBytes;
+    weights_to_ = ring + kSlicesAStage * Shape::kInputBytes + thread * kSliceVectorBytes;
     offset_in_slice_ = vector * kValues / arguments.axis.offset_values;
     channel_in_slice_ = vector * kValues % arguments.axis.offset_values;
   }
@@ -82,7 +82,7 @@ class WarpStageCopier {
     const int32_t thread_bytes = static_cast<int32_t>(threadIdx.x) * kSliceVectorBytes;
     const unsigned char* const of_column = arguments_.weights + note.column * kSliceBytes + thread_bytes;
 #pragma unroll
-    for (int s = 0; s < Shape::kSlices; ++s) {
+    for (int s = 0; s < kSlicesAStage; ++s) {
       if (note.slices[s] < 0) continue;
       const unsigned char* const from = of_column + note.slices[s] * slice_bytes;
       const uint32_t to = weights_to_ + slot * Shape::kStageBytes + s * Shape::kWeightBytes;
@@ -94,7 +94,7 @@ class WarpStageCopier {
   }
 
  private:
-  static constexpr int kRowsAtOnce = Shape::kThreads / (kSliceVectors * Shape::kSlices);
+  static constexpr int kRowsAtOnce = Shape::kThreads / (kSliceVectors * kSlicesAStage);
   static constexpr int kCopies = Shape::kRows / kRowsAtOnce;
   static constexpr int kCopiesATile = static_cast<int>(kMaskTileRows) / kRowsAtOnce;
   static constexpr int32_t kValues = kSliceVectorBytes / static_cast<int32_t>(sizeof(T));
@@ -102,7 +102,7 @@ class WarpStageCopier {
   static_assert(Shape::kWeightBytes % (Shape::kThreads * kSliceVectorBytes) == 0);
 
   // Whether the tile of the thread's i-th row has the thread's offset.
-  __device__ static bool HasTileOf(uint32_t has, int i) { return (has >> (i / kCopiesATile * kHasTileBits) & 1) != 0; }
+  __device__ static bool HasTileOf(uint32_t has, int i) { return (has >> (i / kCopiesATile * kTileBits) & 1) != 0; }
 
   __device__ void Note(const WarpStage<Shape>& stage, WarpStageNote& note) const {
     note.row_tile = stage.row_tile;
@@ -110,7 +110,7 @@ class WarpStageCopier {
     note.has = stage.has[0] | stage.has[1] << 16;
     note.is_last = stage.is_last ? 1 : 0;
 #pragma unroll
-    for (int s = 0; s < Shape::kSlices; ++s) {
+    for (int s = 0; s < kSlicesAStage; ++s) {
       const int32_t slice = stage.offsets[s] / arguments_.axis.offsets_a_slice * arguments_.axis.slices_an_offset;
       note.slices[s] = stage.has[s] == 0 ? -1 : slice + stage.parts[s];
     }
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     fill(slot);
   }
   Tile tile;
-  const int32_t has_shift = Tile::WarpRow() / static_cast<int32_t>(kMaskTileRows) * kHasTileBits;
+  const int32_t has_shift = Tile::WarpRow() / static_cast<int32_t>(kMaskTileRows) * kTileBits;
   int32_t before = kAhead;  // the slot before the stage's
   for (int32_t slot = 0, place = 0;; before = slot, slot = after(slot, Shape::kStages), place = after(place, kNotes)) {
     WaitForCopies<kAhead - 1>();
@@ -185,11 +185,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
     if (note.row_tile < 0) break;
     fill(before);
     const uint32_t inputs = ring + slot * Shape::kStageBytes;
-    const uint32_t weights = inputs + Shape::kSlices * Shape::kInputBytes;
+    const uint32_t weights = inputs + kSlicesAStage * Shape::kInputBytes;
     const uint32_t has = note.has >> has_shift;
 #pragma unroll
-    for (int s = 0; s < Shape::kSlices; ++s) {
-      if ((has >> (16 * s) & ((1u << kHasTileBits) - 1)) == 0) continue;
+    for (int s = 0; s < kSlicesAStage; ++s) {
+      if ((has >> (16 * s) & ((1u << kTileBits) - 1)) == 0) continue;
       tile.Multiply(inputs + s * Shape::kInputBytes, weights + s * Shape::kWeightBytes);
     }
     if (note.is_last == 0) continue;
@@ -209,6 +209,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksAnSm)
       store.Store(arguments, sums, rows, first_column);
     }
   }
+#else
+  __trap();  // CodeVersion says that there is nothing here
 #endif
 }
 

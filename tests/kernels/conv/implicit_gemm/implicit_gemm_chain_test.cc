@@ -1,7 +1,10 @@
 // Implicit GEMMs one behind the other. A launch begins before the one in front of it has ended, so it must wait before
 // it reads what that one stores, and before it overwrites what that one reads.
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +23,21 @@ constexpr int32_t kOffsets = 27;
 constexpr int32_t kChannels = 96;
 constexpr int kLaunches = 16;
 
+std::vector<float> SmallWeights(int32_t num_offsets, DType dtype, Random& random) {
+  std::vector<float> weights = random.Floats(int64_t{num_offsets} * kChannels * kChannels, dtype);
+  for (float& weight : weights) weight *= 0.03125f;
+  return weights;
+}
+
+// A convolution of a chain.
+struct Link {
+  ConvBlock block;
+  ActivationFunction activation = ActivationFunction::kRelu;
+  bool is_linear = false;  // of the row itself alone, by a view without tables
+};
+
+enum class How { kOneByOne, kInARow, kReplayed };  // each waits for the one before, none waits, as a graph
+
 // Convolutions to and fro between two matrices, each with its input as the residual.
 class Chain {
  public:
@@ -28,38 +46,63 @@ class Chain {
         table_(RandomNeighbours(Presence::kRandom, 0.2, kOffsets, num_rows, num_rows, num_rows, random)),
         tiles_(table_, RowsInTileOrder(table_, SortOrder{}), num_rows),
         start_(num_rows, kChannels, {}, &random, dtype),
-        weights_(PackedWeights(kOffsets, kChannels, kChannels, dtype, SmallWeights(dtype, random))) {}
+        weights_(PackedWeights(kOffsets, kChannels, kChannels, dtype, SmallWeights(kOffsets, dtype, random))),
+        linear_weights_(PackedWeights(1, kChannels, kChannels, dtype, SmallWeights(1, dtype, random))) {}
 
-  // waits: until each launch has ended.
-  std::vector<uint8_t> Run(const ConvBlock& block, bool waits) const {
+  // The bytes after all links, an even number of them, have run twice.
+  std::vector<uint8_t> Run(const std::vector<Link>& links, How how) const {
     const DeviceMatrix matrices[] = {{Device::kCuda, dtype_, start_}, {Device::kCuda, dtype_, start_}};
-    ImplicitGemmParams params = ParamsOf(matrices[0], matrices[1], block);
-    const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
-    support::Synchronize();
-    for (int i = 0; i < kLaunches; ++i) {
-      params = ParamsOf(matrices[i % 2], matrices[1 - i % 2], block);
-      params.workspace = workspace.data();
-      ExpectCudaSuccess(cuda::ImplicitGemm(params, TestStream()));
-      if (waits) support::Synchronize();
+    size_t workspace_bytes = 0;
+    for (const Link& link : links) {
+      workspace_bytes = std::max(workspace_bytes, cuda::ImplicitGemmWorkspaceBytes(ParamsOf(link, matrices, 0)));
     }
+    const DeviceArray<uint8_t> workspace(Device::kCuda, workspace_bytes);
+    const auto launch = [&] {
+      for (size_t i = 0; i < links.size(); ++i) {
+        ImplicitGemmParams params = ParamsOf(links[i], matrices, i);
+        params.workspace = workspace.data();
+        ExpectCudaSuccess(cuda::ImplicitGemm(params, TestStream()));
+        if (how == How::kOneByOne) support::Synchronize();
+      }
+    };
     support::Synchronize();
-    return matrices[kLaunches % 2].Bytes();
+    if (how == How::kReplayed) {
+      ExpectCudaSuccess(cudaStreamBeginCapture(TestStream(), cudaStreamCaptureModeThreadLocal));
+      launch();
+      cudaGraph_t graph = nullptr;
+      ExpectCudaSuccess(cudaStreamEndCapture(TestStream(), &graph));
+      cudaGraphExec_t replay = nullptr;
+      ExpectCudaSuccess(cudaGraphInstantiate(&replay, graph, 0));
+      for (int round = 0; round < 2; ++round) ExpectCudaSuccess(cudaGraphLaunch(replay, TestStream()));
+      support::Synchronize();
+      ExpectCudaSuccess(cudaGraphExecDestroy(replay));
+      ExpectCudaSuccess(cudaGraphDestroy(graph));
+    } else {
+      for (int round = 0; round < 2; ++round) launch();
+      support::Synchronize();
+    }
+    const std::vector<int32_t> counters = tiles_.Counters();
+    EXPECT_EQ(std::count(counters.begin(), counters.end(), 0), static_cast<ptrdiff_t>(counters.size()));
+    const std::vector<float> values = matrices[0].ToHost().values;
+    EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }));
+    return matrices[0].Bytes();
   }
 
  private:
-  static std::vector<float> SmallWeights(DType dtype, Random& random) {
-    std::vector<float> weights = random.Floats(int64_t{kOffsets} * kChannels * kChannels, dtype);
-    for (float& weight : weights) weight *= 0.0625f;
-    return weights;
-  }
-
-  ImplicitGemmParams ParamsOf(const DeviceMatrix& in, const DeviceMatrix& out, const ConvBlock& block) const {
-    return {.tiles = tiles_.View(),
+  ImplicitGemmParams ParamsOf(const Link& link, const DeviceMatrix (&matrices)[2], size_t index) const {
+    const DeviceMatrix &in = matrices[index % 2], &out = matrices[1 - index % 2];
+    TilesView tiles = tiles_.View();
+    if (link.is_linear) {
+      tiles.num_offsets = 1;
+      tiles.out_rows = tiles.in_rows = nullptr;
+      tiles.masks = nullptr;
+    }
+    return {.tiles = tiles,
             .operands = {in.View(),
                          out.View(),
-                         weights_.data(),
-                         {.residual = ConstRows(in.View()), .activation = ActivationFunction::kTanh}},
-            .block = block};
+                         (link.is_linear ? linear_weights_ : weights_).data(),
+                         {.residual = ConstRows(in.View()), .activation = link.activation}},
+            .block = link.block};
   }
 
   DType dtype_;
@@ -67,17 +110,98 @@ class Chain {
   DeviceTiles tiles_;
   Matrix start_;
   DeviceValues weights_;
+  DeviceValues linear_weights_;
 };
+
+// Fewer items than a GPU runs blocks, so that those of several launches are there at once; and more.
+constexpr int64_t kNumRows[] = {300, 5'000, 40'000};
 
 TEST_P(ImplicitGemmChainTest, LaunchesInARowGiveWhatTheyGiveOneByOne) {
   Random random(88);
-  // Fewer items than a GPU runs blocks, so that those of several launches are there at once; and more.
-  for (const int64_t num_rows : {int64_t{300}, int64_t{5'000}, int64_t{40'000}}) {
+  for (const int64_t num_rows : kNumRows) {
     const Chain chain(GetParam(), num_rows, random);
     for (const ConvBlock& block : AllBlocks(GetParam(), kChannels)) {
       SCOPED_TRACE(testing::Message() << num_rows << " rows, " << testing::PrintToString(block));
-      const std::vector<uint8_t> expected = chain.Run(block, /*waits=*/true);
-      for (int run = 0; run < 4; ++run) ASSERT_EQ(chain.Run(block, /*waits=*/false), expected) << "run " << run;
+      // Rectified sums are stored by code of their own.
+      for (const ActivationFunction activation : {ActivationFunction::kRelu, ActivationFunction::kTanh}) {
+        const std::vector<Link> links(kLaunches, {.block = block, .activation = activation});
+        const std::vector<uint8_t> expected = chain.Run(links, How::kOneByOne);
+        for (int run = 0; run < 2; ++run) ASSERT_EQ(chain.Run(links, How::kInARow), expected) << "run " << run;
+      }
+    }
+  }
+}
+
+// Blocks that split sums and that do not, those by warps, which wait for the kernel in front as a whole, and linear
+// layers, one behind the other in any order.
+TEST_P(ImplicitGemmChainTest, LaunchesOfDifferentBlocksInARowToo) {
+  Random random(89);
+  const std::vector<ConvBlock> blocks = AllBlocks(GetParam(), kChannels);
+  for (const int64_t num_rows : kNumRows) {
+    const Chain chain(GetParam(), num_rows, random);
+    for (int order = 0; order < 8; ++order) {
+      SCOPED_TRACE(testing::Message() << num_rows << " rows, order " << order);
+      std::vector<Link> links(kLaunches);
+      for (Link& link : links) {
+        link = {.block = random.OneOf(blocks),
+                .activation = random.OneOf(std::vector<ActivationFunction>{
+                    ActivationFunction::kNone, ActivationFunction::kRelu, ActivationFunction::kTanh}),
+                .is_linear = random.Chance(0.3)};
+      }
+      const std::vector<uint8_t> expected = chain.Run(links, How::kOneByOne);
+      for (const How how : {How::kInARow, How::kReplayed}) {
+        for (int run = 0; run < 2; ++run) ASSERT_EQ(chain.Run(links, how), expected) << "run " << run;
+      }
+    }
+  }
+}
+
+// Tiles are made in the memory that a launch in front may still read, and a launch begins while they are made. Two
+// rulebooks take turns there, with other masks, weights of tiles and numbers of rows; that of the rows is overwritten
+// too.
+TEST_P(ImplicitGemmChainTest, TilesMadeBetweenLaunchesAreThoseThatTheyRead) {
+  const DType dtype = GetParam();
+  Random random(90);
+  for (const int64_t capacity : {400, 5'000}) {
+    const NeighbourTable tables[] = {
+        RandomNeighbours(Presence::kRandom, 0.05, kOffsets, capacity - 3, capacity, capacity, random),
+        RandomNeighbours(Presence::kAlike, 0.5, kOffsets, capacity / 2, capacity, capacity, random)};
+    const DeviceArray<int32_t> neighbours[] = {{Device::kCuda, tables[0].in_rows}, {Device::kCuda, tables[1].in_rows}};
+    const DeviceArray<int64_t> counts(Device::kCuda, {tables[0].num_rows, tables[1].num_rows});
+    const TilesMemory memory(kOffsets, capacity);
+    const DeviceArray<uint8_t> scratch(Device::kCuda, memory.WorkspaceBytes());
+    const Matrix start(capacity, kChannels, {}, &random, dtype);
+    const DeviceValues weights =
+        PackedWeights(kOffsets, kChannels, kChannels, dtype, SmallWeights(kOffsets, dtype, random));
+    const auto run = [&](const ConvBlock& block, bool waits) {
+      const DeviceMatrix matrices[] = {{Device::kCuda, dtype, start}, {Device::kCuda, dtype, start}};
+      ImplicitGemmParams params{.tiles = memory.View(), .block = block};
+      params.operands = {.out = matrices[0].View()};  // its channels alone
+      const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::ImplicitGemmWorkspaceBytes(params));
+      params.workspace = workspace.data();
+      const auto step = [&](cudaError_t status) {
+        ExpectCudaSuccess(status);
+        if (waits) support::Synchronize();
+      };
+      support::Synchronize();
+      for (size_t i = 0; i < 2 * kLaunches; ++i) {
+        const DeviceMatrix &in = matrices[i % 2], &out = matrices[1 - i % 2];
+        step(cudaMemcpyAsync(memory.num_out(), counts.data() + i % 2, sizeof(int64_t), cudaMemcpyDeviceToDevice,
+                             TestStream()));
+        step(memory.Make(neighbours[i % 2].data(), capacity, scratch.data()));
+        params.operands = {in.View(), out.View(), weights.data(), {.residual = ConstRows(in.View())}};
+        params.operands.epilogue.activation = ActivationFunction::kRelu;
+        step(cuda::ImplicitGemm(params, TestStream()));
+      }
+      support::Synchronize();
+      return matrices[0].Bytes();
+    };
+    for (const ConvBlock& block : AllBlocks(dtype, kChannels)) {
+      SCOPED_TRACE(testing::Message() << capacity << " rows, " << testing::PrintToString(block));
+      const std::vector<uint8_t> expected = run(block, /*waits=*/true);
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        ASSERT_EQ(run(block, /*waits=*/false), expected) << "repetition " << repetition;
+      }
     }
   }
 }

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
-#include <numeric>
 #include <vector>
 
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
@@ -29,52 +28,18 @@ std::vector<float> Integers(int64_t count, Random& random) {
 // A neighbour table's tiles as the GPU makes them.
 class MadeTiles {
  public:
-  MadeTiles(const NeighbourTable& table, int64_t capacity)
-      : num_offsets_(table.num_offsets),
-        capacity_(capacity),
-        out_rows_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity))),
-        masks_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(num_offsets_))),
-        in_rows_(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * num_offsets_)),
-        counters_(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity))),
-        by_weight_(Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
-        num_out_(Device::kCuda, std::vector<int64_t>{table.num_rows}) {
+  MadeTiles(const NeighbourTable& table, int64_t capacity) : memory_(table.num_offsets, capacity) {
     const DeviceArray<int32_t> neighbours(Device::kCuda, table.in_rows);
-    TilesParams params{.num_offsets = num_offsets_,
-                       .neighbours = neighbours.data(),
-                       .pitch = table.pitch,
-                       .out_capacity = capacity,
-                       .num_out = num_out_.data(),
-                       .out_rows = out_rows_.data(),
-                       .masks = masks_.data(),
-                       .in_rows = in_rows_.data(),
-                       .counters = counters_.data(),
-                       .by_weight = by_weight_.data()};
-    if (num_offsets_ <= kSortBits) std::iota(params.order.begin(), params.order.begin() + num_offsets_, int8_t{0});
-    const DeviceArray<uint8_t> workspace(Device::kCuda, cuda::TilesWorkspaceBytes({&params, 1}));
-    ExpectCudaSuccess(cuda::MakeTiles({&params, 1}, workspace.data(), TestStream()));
+    const DeviceArray<uint8_t> workspace(Device::kCuda, memory_.WorkspaceBytes());
+    support::CopyToDevice(Device::kCuda, memory_.num_out(), &table.num_rows, sizeof(int64_t));
+    ExpectCudaSuccess(memory_.Make(neighbours.data(), table.pitch, workspace.data()));
     support::Synchronize();
   }
 
-  TilesView View() const {
-    return {.num_offsets = num_offsets_,
-            .out_rows = out_rows_.data(),
-            .masks = masks_.data(),
-            .in_rows = in_rows_.data(),
-            .counters = counters_.data(),
-            .by_weight = by_weight_.data(),
-            .num_out = num_out_.data(),
-            .out_capacity = capacity_};
-  }
+  TilesView View() const { return memory_.View(); }
 
  private:
-  int32_t num_offsets_;
-  int64_t capacity_;
-  DeviceArray<int32_t> out_rows_;
-  DeviceArray<uint32_t> masks_;
-  DeviceArray<int32_t> in_rows_;
-  DeviceArray<int32_t> counters_;
-  DeviceArray<int32_t> by_weight_;
-  DeviceArray<int64_t> num_out_;
+  TilesMemory memory_;
 };
 
 struct FuzzCase {

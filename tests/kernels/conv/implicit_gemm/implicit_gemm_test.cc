@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/core/device_code.h"
 #include "tests/kernels/conv/implicit_gemm/implicit_gemm_testing.h"
 
 namespace voxserve::kernels {
@@ -308,6 +309,59 @@ TEST_P(ImplicitGemmTest, RowsDoNotDependOnTheirBatch) {
   }
 }
 
+// The device's number is a number of rows, but never of more than there is room for.
+TEST_P(ImplicitGemmTest, CountBeyondTheCapacity) {
+  const DType dtype = GetParam();
+  Random random(58);
+  constexpr int32_t kOffsets = 27, kIn = 64, kOut = 128;
+  constexpr int64_t kRows = 200, kRowsBehind = 200;
+  const NeighbourTable table = RandomNeighbours(Presence::kRandom, 0.3, kOffsets, kRows, kRows, kRows, random);
+  const DeviceTiles tiles(table, RowsInTileOrder(table, SortOrder{}), kRows);
+  const DeviceMatrix in(Device::kCuda, dtype, Matrix(kRows + kRowsBehind, kIn, {}, &random, dtype));
+  for (const bool is_linear : {false, true}) {
+    TilesView view = tiles.View();
+    ASSERT_EQ(view.num_out, nullptr);
+    if (is_linear) {
+      view.num_offsets = 1;
+      view.out_rows = view.in_rows = nullptr;
+      view.masks = nullptr;
+    }
+    const DeviceValues weights =
+        PackedWeights(view.num_offsets, kIn, kOut, dtype, random.Floats(int64_t{view.num_offsets} * kIn * kOut, dtype));
+    for (const ConvBlock& block : AllBlocks(dtype, kOut)) {
+      SCOPED_TRACE(testing::Message() << (is_linear ? "linear, " : "") << testing::PrintToString(block));
+      const auto bytes = [&](const int64_t* num_out) {
+        const DeviceMatrix out(Device::kCuda, dtype, OutBefore(kRows, kRows + kRowsBehind, kOut, {}));
+        view.num_out = num_out;
+        ExpectCudaSuccess(
+            RunImplicitGemm({.tiles = view, .operands = {in.View(), out.View(), weights.data(), {}}, .block = block}));
+        ExpectUntouched(out.ToHost(), kRows);
+        return out.Bytes();
+      };
+      const std::vector<uint8_t> expected = bytes(nullptr);
+      for (const int64_t count : {kRows + 1, kRows + 150, int64_t{1} << 40}) {
+        const DeviceArray<int64_t> num_out(Device::kCuda, std::vector<int64_t>{count});
+        ASSERT_EQ(bytes(num_out.data()), expected) << count << " rows";
+      }
+    }
+  }
+}
+
+// That is on Hopper, by code for 90a; a build without it is slow there.
+TEST_P(ImplicitGemmTest, WarpGroupsAreOfferedWhereTheCodeHasThem) {
+  int device = 0, major = 0;
+  ExpectCudaSuccess(cudaGetDevice(&device));
+  ExpectCudaSuccess(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  EXPECT_EQ(cuda::CodeVersion() == cuda::kWarpGroupCode, major == 9) << "code for " << cuda::CodeVersion();
+  const bool has_warp_groups = GetParam() != DType::kFloat32 && cuda::CodeVersion() == cuda::kWarpGroupCode;
+  for (const int32_t channels : {1, 32, 96, 300}) {
+    const std::vector<ConvBlock> blocks = cuda::ImplicitGemmBlocks(GetParam(), channels);
+    const auto is_by_groups = [](const ConvBlock& block) { return !block.by_warps; };
+    EXPECT_EQ(std::any_of(blocks.begin(), blocks.end(), is_by_groups), has_warp_groups) << channels << " channels";
+    EXPECT_FALSE(std::all_of(blocks.begin(), blocks.end(), is_by_groups)) << channels << " channels";
+  }
+}
+
 TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
   const DType dtype = GetParam();
   Random random(57);
@@ -331,6 +385,22 @@ TEST_P(ImplicitGemmTest, WhatItDoesNotServeIsRefused) {
     expect_refused([&](auto& params) { (params.block = offered).columns += 1; });
     expect_refused([&](auto& params) { (params.block = offered).split_k = 0; });
     expect_refused([&](auto& params) { (params.block = offered).split_k = 1000; });
+  }
+  for (const DType other : {DType::kUint8, DType::kUint16, DType::kFloat16, DType::kBfloat16, DType::kFloat32}) {
+    if (other == dtype) continue;
+    SCOPED_TRACE(NameOf(other));
+    const bool has_features = other != DType::kUint8 && other != DType::kUint16;
+    if (!has_features || dtype != DType::kFloat32) {  // float32 is what 16 bits may be stored as
+      expect_refused([&](auto& params) { params.operands.in.dtype = other; });
+    }
+    if (!has_features) {
+      expect_refused([&](auto& params) { params.operands.in.dtype = params.operands.out.dtype = other; });
+    }
+    if (other != DType::kFloat32) expect_refused([&](auto& params) { params.operands.out.dtype = other; });
+    expect_refused([&](auto& params) {
+      params.operands.epilogue.residual = ConstRows(in.View());
+      params.operands.epilogue.residual.dtype = other;
+    });
   }
   // Halves of sums need counters and memory.
   for (const ConvBlock& offered : cuda::ImplicitGemmBlocks(dtype, 128)) {

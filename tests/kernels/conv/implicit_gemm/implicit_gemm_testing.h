@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -47,6 +48,68 @@ inline DeviceValues PackedWeights(int32_t num_offsets, int32_t in_channels, int3
                                   const std::vector<float>& weights) {
   return {Device::kCuda, dtype, PackImplicitGemmWeights(num_offsets, in_channels, out_channels, dtype, weights.data())};
 }
+
+// Memory of tiles that the GPU makes.
+class TilesMemory {
+ public:
+  TilesMemory(int32_t num_offsets, int64_t capacity)
+      : num_offsets_(num_offsets),
+        capacity_(capacity),
+        out_rows_(support::Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity))),
+        masks_(support::Device::kCuda,
+               static_cast<size_t>(NumTilePlaces(capacity) / kMaskTileRows * MaskWords(num_offsets))),
+        in_rows_(support::Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * num_offsets)),
+        counters_(support::Device::kCuda, static_cast<size_t>(NumTileCounters(capacity))),
+        by_weight_(support::Device::kCuda, static_cast<size_t>(NumTilesByWeight(capacity))),
+        num_out_(support::Device::kCuda, 1) {}
+
+  // [1], for the caller to set.
+  int64_t* num_out() const { return num_out_.data(); }
+  size_t WorkspaceBytes() const {
+    const TilesParams params = ParamsOf(nullptr, capacity_);
+    return cuda::TilesWorkspaceBytes({&params, 1});
+  }
+  // Does not wait. neighbours: [num_offsets, pitch], on the GPU.
+  cudaError_t Make(const int32_t* neighbours, int64_t pitch, void* workspace) const {
+    const TilesParams params = ParamsOf(neighbours, pitch);
+    return cuda::MakeTiles({&params, 1}, workspace, support::TestStream());
+  }
+  TilesView View() const {
+    return {.num_offsets = num_offsets_,
+            .out_rows = out_rows_.data(),
+            .masks = masks_.data(),
+            .in_rows = in_rows_.data(),
+            .counters = counters_.data(),
+            .by_weight = by_weight_.data(),
+            .num_out = num_out_.data(),
+            .out_capacity = capacity_};
+  }
+
+ private:
+  TilesParams ParamsOf(const int32_t* neighbours, int64_t pitch) const {
+    TilesParams params{.num_offsets = num_offsets_,
+                       .neighbours = neighbours,
+                       .pitch = pitch,
+                       .out_capacity = capacity_,
+                       .num_out = num_out_.data(),
+                       .out_rows = out_rows_.data(),
+                       .masks = masks_.data(),
+                       .in_rows = in_rows_.data(),
+                       .counters = counters_.data(),
+                       .by_weight = by_weight_.data()};
+    if (num_offsets_ <= kSortBits) std::iota(params.order.begin(), params.order.begin() + num_offsets_, int8_t{0});
+    return params;
+  }
+
+  int32_t num_offsets_;
+  int64_t capacity_;
+  support::DeviceArray<int32_t> out_rows_;
+  support::DeviceArray<uint32_t> masks_;
+  support::DeviceArray<int32_t> in_rows_;
+  support::DeviceArray<int32_t> counters_;
+  support::DeviceArray<int32_t> by_weight_;
+  support::DeviceArray<int64_t> num_out_;
+};
 
 // With the memory that the block works in; waits for the end.
 inline cudaError_t RunImplicitGemm(ImplicitGemmParams params) {

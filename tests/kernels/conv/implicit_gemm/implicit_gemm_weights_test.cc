@@ -1,4 +1,4 @@
-// How the weights of an implicit GEMM are packed, against implicit_gemm_slices.h's words.
+// How the weights of an implicit GEMM are packed, against slices.h's words.
 
 #include <gtest/gtest.h>
 
