@@ -45,7 +45,7 @@ class CudaExecutor final : public Executor {
   absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
   // Makes the levels and rulebooks of a segment behind the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
-                                 const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
+                                 const PlanTable& plans, BatchOutput& output);
   // Makes the only segment's on the CPU, after the device's memory has been given back.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const PlanTable& plans, BatchOutput& output);

@@ -42,7 +42,7 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
   if (output.status.ok()) {
     points_.ReleaseSweeps();
     const CudaContext& cuda = *context_->cuda;
-    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes() + 2 * DeviceArena::kBlockBytes,
+    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + 2 * DeviceArena::kBlockBytes,
                     .points = cuda.batch.most_bytes(),
                     .features = cuda.features.most_bytes()};
     return output;
@@ -96,7 +96,6 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   if (!HasGoodSample(output)) {
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     TakeStageTimes(Stage::kGeometry, output);
-    output.grid_fallbacks = geometry_.TakeGridFallbacks();
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
@@ -136,18 +135,18 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
   const auto guessed = static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back()));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &plans, .num_voxels = guessed, .max_grid_bytes = limits.max_grid_bytes},
+                           {.plans = &plans, .num_voxels = guessed},
                            geometry_));
   return geometry_.QueueSizes();
 }
 
 absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
-                                             const StepContext& context, const RunLimits& limits,
-                                             const PlanTable& plans, BatchOutput& output) {
+                                             const StepContext& context, const PlanTable& plans,
+                                             BatchOutput& output) {
   geometry_.BeginNextSegment();
   RETURN_IF_ERROR(MakeMaps(
       program, segment, &context,
-      {.plans = &plans, .num_voxels = geometry_.num_sites()[0], .max_grid_bytes = limits.max_grid_bytes}, geometry_));
+      {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
   RETURN_IF_ERROR(geometry_.QueueSizes());
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   RefuseBeyondLimits(geometry_, program.dimension, output);
@@ -183,7 +182,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   // The forms that a batch of so many voxels reads, and no other bucket's.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &wanted, .max_grid_bytes = limits.max_grid_bytes}, maker));
+                           {.plans = &wanted}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
@@ -218,7 +217,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
     const bool is_last = &segment == &program.segments.back();
     if (first_step > 0) {
-      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, limits, PlansOf(program, options), output));
+      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, PlansOf(program, options), output));
     }
     const BufferPlaces places =
         PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
@@ -264,7 +263,6 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     }
   }
   TakeStageTimes(Stage::kHead, output);
-  output.grid_fallbacks = geometry_.TakeGridFallbacks();
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
   outputs.TakeNotFinite();
@@ -294,7 +292,7 @@ void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
 
 int64_t CudaExecutor::allocated_bytes() const {
   const CudaContext& cuda = *context_->cuda;
-  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
+  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes();
 }
 
 void CudaExecutor::ReleaseHostMemory() {

@@ -94,10 +94,6 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // of levels that it has been asked for.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
-  // Levels whose rulebooks asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
-  // Known when the stream has been waited for after QueueSizes.
-  int64_t TakeGridFallbacks();
-
  private:
   absl::Status TakeSizes();
 

@@ -15,7 +15,8 @@ absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, CudaContext&
   has_sizes_ = false;
   RETURN_IF_ERROR(sizes_.Begin(shape, memory_));
   levels_.Begin(sizes_, memory_);
-  return rulebooks_.Begin(sizes_, levels_, memory_);
+  rulebooks_.Begin(sizes_, levels_, memory_);
+  return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const int64_t* words,
@@ -111,20 +112,13 @@ void DeviceGeometry::BeginNextSegment() {
 }
 
 absl::Status DeviceGeometry::QueueSizes() {
-  // Which grids were taken is decided while rulebooks are made.
-  return has_sizes_ && rulebooks_.num_grids() == 0 ? absl::OkStatus() : sizes_.QueueCopy();
+  return has_sizes_ ? absl::OkStatus() : sizes_.QueueCopy();
 }
 
 absl::Status DeviceGeometry::WaitForSizes() {
   if (has_sizes_) return absl::OkStatus();
   RETURN_IF_ERROR(memory_.stream().Synchronize());
   return TakeSizes();
-}
-
-int64_t DeviceGeometry::TakeGridFallbacks() {
-  if (rulebooks_.num_grids() == 0) return 0;
-  sizes_.TakeCopy();
-  return rulebooks_.num_grid_fallbacks();
 }
 
 absl::Status DeviceGeometry::TakeSizes() {

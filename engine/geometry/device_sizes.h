@@ -39,7 +39,6 @@ class DeviceSizes {
     int64_t* num_dropped_voxels = nullptr;
     int64_t* num_sites = nullptr;      // [num_levels]; that of level 0 is sample_begin[num_samples]
     int64_t* beyond_limits = nullptr;  // [num_levels, num_samples]
-    int64_t* uses_grid = nullptr;      // [num_levels]
     int64_t* num_valid = nullptr;      // [num_samples]
     int64_t* selected = nullptr;       // [num_selected] of 4 bytes each
     int64_t* offset_begin = nullptr;   // [K + 1] of each rulebook, one after the other

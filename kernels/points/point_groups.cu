@@ -2,8 +2,10 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/morton_key.h"
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/point_groups.h"
 
@@ -13,7 +15,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 CoordinateTableBuildParams TableOf(const PointGroupsParams& params) {
-  return {.dimension = params.dimension, .keys = params.keys, .capacity = params.num_sites};
+  return {.keys = params.keys, .capacity = params.num_sites};
 }
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
@@ -40,7 +42,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       coordinate[axis] = static_cast<int32_t>(site);
     }
     const uint64_t keys[1] = {is_within ? Key::Pack(Key::Sample(key), coordinate) : kNoKey};
-    HashTable(level.slots, level.capacity).Find(keys, 1, found);
+    HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, 1, found);
   }
   sites[point] = static_cast<uint32_t>(found[0] < 0 ? params.num_sites : found[0]);
   points[point] = static_cast<int32_t>(point);
