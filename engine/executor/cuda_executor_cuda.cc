@@ -135,18 +135,15 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
   const auto guessed = static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back()));
   RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &plans, .num_voxels = guessed},
-                           geometry_));
+                           {.plans = &plans, .num_voxels = guessed}, geometry_));
   return geometry_.QueueSizes();
 }
 
 absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
-                                             const StepContext& context, const PlanTable& plans,
-                                             BatchOutput& output) {
+                                             const StepContext& context, const PlanTable& plans, BatchOutput& output) {
   geometry_.BeginNextSegment();
-  RETURN_IF_ERROR(MakeMaps(
-      program, segment, &context,
-      {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
+  RETURN_IF_ERROR(
+      MakeMaps(program, segment, &context, {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
   RETURN_IF_ERROR(geometry_.QueueSizes());
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   RefuseBeyondLimits(geometry_, program.dimension, output);
@@ -181,8 +178,7 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // The forms that a batch of so many voxels reads, and no other bucket's.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
-  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &wanted}, maker));
+  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &wanted}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();

@@ -111,9 +111,7 @@ void DeviceGeometry::BeginNextSegment() {
   has_sizes_ = false;
 }
 
-absl::Status DeviceGeometry::QueueSizes() {
-  return has_sizes_ ? absl::OkStatus() : sizes_.QueueCopy();
-}
+absl::Status DeviceGeometry::QueueSizes() { return has_sizes_ ? absl::OkStatus() : sizes_.QueueCopy(); }
 
 absl::Status DeviceGeometry::WaitForSizes() {
   if (has_sizes_) return absl::OkStatus();

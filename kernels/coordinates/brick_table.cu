@@ -1,8 +1,7 @@
-#include "kernels/coordinates/brick_table.h"
-
 #include <algorithm>
 
 #include "kernels/coordinates/brick_table.cuh"
+#include "kernels/coordinates/brick_table.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/visit_dimension.cuh"

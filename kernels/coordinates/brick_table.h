@@ -2,11 +2,12 @@
 
 // From a coordinate's key to its row, on a GPU whose rows are in Morton order.
 //
-// A brick is an aligned cube of at most 64 cells: 64, 8 x 8, 4 x 4 x 4 and 2 x 2 x 2 x 2 in 1 to 4 dimensions. The sites
-// in it are consecutive rows, so a mask of its cells and its first row say where each of them is (as the leaf nodes of
-// Museth, VDB: High-Resolution Sparse Volumes with Dynamic Topology, ACM Transactions on Graphics 32(3), 2013). Bricks
-// are found by hash: open addressing with linear probing over a power of two of slots, hashed by Fibonacci
-// multiplication. A kernel of 27 cells reaches at most 8 bricks, so it takes 8 look-ups for an output row, not 27.
+// A brick is an aligned cube of at most 64 cells: 64, 8 x 8, 4 x 4 x 4 and 2 x 2 x 2 x 2 in 1 to 4 dimensions. The
+// sites in it are consecutive rows, so a mask of its cells and its first row say where each of them is (as the leaf
+// nodes of Museth, VDB: High-Resolution Sparse Volumes with Dynamic Topology, ACM Transactions on Graphics 32(3),
+// 2013). Bricks are found by hash: open addressing with linear probing over a power of two of slots, hashed by
+// Fibonacci multiplication. A kernel of 27 cells reaches at most 8 bricks, so it takes 8 look-ups for an output row,
+// not 27.
 //
 // BrickTable is a view for kernels of what BuildBrickTables made in the caller's memory. How many keys there are only
 // the device knows: kernels ask the view.

@@ -1,8 +1,7 @@
-#include "kernels/coordinates/coordinate_table.h"
-
 #include <algorithm>
 
 #include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/coordinate_table.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
@@ -58,7 +57,9 @@ cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, Coord
                          .num_keys = params.num_keys,
                          .slots = static_cast<HashSlot*>(params.memory)};
   *table = {.capacity = params.capacity, .num_keys = params.num_keys, .slots = build.slots};
-  const auto blocks = [](int64_t work) { return static_cast<unsigned>(std::min<int64_t>(kMaxBlocks, NumBlocks(work))); };
+  const auto blocks = [](int64_t work) {
+    return static_cast<unsigned>(std::min<int64_t>(kMaxBlocks, NumBlocks(work)));
+  };
   // Without keys a table is still made: an empty one.
   EmptySlotsKernel<<<blocks(num_slots), kBlockThreads, 0, stream>>>(build);
   VOXSERVE_RETURN_IF_CUDA(LaunchStatus(stream));

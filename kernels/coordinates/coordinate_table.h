@@ -148,8 +148,7 @@ static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
 // Sets the table, on the host, at once; it may be used on the stream. cudaErrorInvalidValue above 2^30 keys.
-cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table,
-                                 cudaStream_t stream);
+cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

@@ -20,9 +20,9 @@ constexpr int kMaxPiecesALaunch = 24;
 constexpr int64_t kMaxSearchBlocks = 1056;  // what is resident at once: 8 on each of 132 SMs
 
 enum class PieceKind : int32_t {
-  kNearCells,   // all within two bricks on each axis: those are looked up, and the cells read from them
-  kCells,       // looked up one by one
-  kBlocks,      // the inputs' consecutive rows
+  kNearCells,  // all within two bricks on each axis: those are looked up, and the cells read from them
+  kCells,      // looked up one by one
+  kBlocks,     // the inputs' consecutive rows
 };
 
 struct Piece {
@@ -40,9 +40,9 @@ struct Piece {
   int32_t stride[kMaxDimension];
   int32_t first_cell;
   int32_t num_cells;
-  uint64_t lowest;                               // as a translation: the least Delta of the piece on each axis
-  int32_t reach[kMaxDimension];                  // the largest Delta less the least
-  int16_t delta[kCellsAPiece][kMaxDimension];    // less the least
+  uint64_t lowest;                             // as a translation: the least Delta of the piece on each axis
+  int32_t reach[kMaxDimension];                // the largest Delta less the least
+  int16_t delta[kCellsAPiece][kMaxDimension];  // less the least
 
   // kBlocks
   const int32_t* first_in_rows;

@@ -3,9 +3,9 @@
 // Map search on the GPU: for every output row and every cell of the kernel, the input row that it reads.
 //
 // Output o reads input i through cell k where in[i] = stride * out[o] + Delta(k). A thread takes one output row and up
-// to 32 cells: rows are in Morton order, so a warp's look-ups are near each other, and cells that lie near each other are
-// read from the same few bricks (brick_table.h). Where the cells of an output are the block of sites that it was divided
-// from, its inputs are consecutive rows, and nothing is looked up.
+// to 32 cells: rows are in Morton order, so a warp's look-ups are near each other, and cells that lie near each other
+// are read from the same few bricks (brick_table.h). Where the cells of an output are the block of sites that it was
+// divided from, its inputs are consecutive rows, and nothing is looked up.
 //
 // All rulebooks of a network are searched together: small levels do not fill a GPU.
 

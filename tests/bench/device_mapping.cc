@@ -212,10 +212,9 @@ void DeviceMapping::Launch(const MarkStep& mark) {
       mark(StepOf(i + 1, MappingStep::kCoordinates));
     }
     if (!level.has_table) continue;
-    ExpectCudaSuccess(
-        options_.looks_up_bricks
-            ? kernels::cuda::BuildBrickTables({&level.build, 1}, {&level.table, 1}, TestStream())
-            : kernels::cuda::BuildCoordinateTable(level.plain_build, &level.plain_table, TestStream()));
+    ExpectCudaSuccess(options_.looks_up_bricks
+                          ? kernels::cuda::BuildBrickTables({&level.build, 1}, {&level.table, 1}, TestStream())
+                          : kernels::cuda::BuildCoordinateTable(level.plain_build, &level.plain_table, TestStream()));
     mark(StepOf(i, MappingStep::kTable));
     for (const Map& map : maps_) {
       if (map.of->in_level != i) continue;
