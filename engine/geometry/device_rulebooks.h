@@ -68,12 +68,14 @@ class DeviceRulebooks {
     // The offsets that a row has, which tiles are made by; null once they are, or where they are too many.
     uint32_t* row_offsets = nullptr;          // [out_capacity]
     uint32_t* swapped_row_offsets = nullptr;  // [in_capacity]
+    int32_t* row_inputs = nullptr;            // as passing as those
     kernels::TilesParams tiles;               // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
-    int swap_of = -1;  // then only this holds
+    bool lists_inputs = false;  // tiles alone are made of what is found: row_inputs serve in place of neighbours
+    int swap_of = -1;           // then only this holds
   };
   // A map search that was added, and what it is made of.
   struct Search {

@@ -87,6 +87,11 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
 }
 
 absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
+  if (rulebook.lists_inputs) {
+    ASSIGN_OR_RETURN(rulebook.row_inputs, memory_->TakeSized<int32_t>(kernels::RowInputsPitch(rulebook.num_offsets) *
+                                                                      rulebook.out_capacity));
+    return absl::OkStatus();
+  }
   // Pairs are made last, so that their memory serves until then.
   if (rulebook.neighbours == nullptr) rulebook.neighbours = rulebook.out_pairs;
   if (rulebook.neighbours == nullptr) {
@@ -130,6 +135,7 @@ absl::Status DeviceRulebooks::TakeRowOffsets() {
 
 void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
   rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
+  rulebook.row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
 }
@@ -141,6 +147,7 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
   const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_offsets) {
     params.neighbours = neighbours;
     params.row_offsets = row_offsets;
+    params.row_inputs = neighbours == nullptr ? rulebook.row_inputs : nullptr;
     params.order = order;
     tiles.push_back(params);
   };
@@ -168,7 +175,14 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
                                levels_->at(request.out_level).capacity, has_sizes));
   }
   const DeviceArena::Mark kept = memory_->sized_end();
-  for (const Search& search : searches_) RETURN_IF_ERROR(TakePassingTables(At(search.index)));
+  for (const Search& search : searches_) {
+    Rulebook& rulebook = At(search.index);
+    const RulebookForms& forms = rulebook.forms;
+    rulebook.lists_inputs = forms.tiles && !forms.pairs && !forms.neighbours && !forms.swapped_neighbours &&
+                            !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
+                            SearchParams(search).first_in_rows == nullptr;
+    RETURN_IF_ERROR(TakePassingTables(rulebook));
+  }
   RETURN_IF_ERROR(TakeRowOffsets());
   RETURN_IF_ERROR(MakeForms());
   for (const Search& search : searches_) ForgetPassingTables(At(search.index));
@@ -198,7 +212,8 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
                                         .neighbours = rulebook.neighbours,
-                                        .row_offsets = rulebook.row_offsets};
+                                        .row_offsets = rulebook.row_offsets,
+                                        .row_inputs = rulebook.row_inputs};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
   if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
       geometry.stride == rule->geometry.stride) {

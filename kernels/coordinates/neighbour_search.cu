@@ -31,8 +31,9 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  uint32_t* row_offsets;  // or null
-  int32_t num_offsets;    // K
+  uint32_t* row_offsets;  // or null, as the next
+  int32_t* row_inputs;
+  int32_t num_offsets;  // K
 
   // kNearCells, kCells
   BrickTable table;
@@ -78,13 +79,14 @@ __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   return Key::Pack(Key::Sample(key), scaled);
 }
 
-// The bricks near the output rows of a block's threads.
+// The bricks near the output rows of a block's threads, and the input rows that they have found.
 template <int kDimension>
 struct NearBricks {
   static constexpr int kCount = 1 << kDimension;
 
   uint64_t masks[kCount][kSearchThreads];
   int32_t first_rows[kCount][kSearchThreads];
+  int32_t inputs[kCellsAPiece][kSearchThreads];
 };
 
 // Looks up the bricks that cells from `lowest` on lie in, for the calling thread. place: of `lowest` in its brick.
@@ -123,13 +125,19 @@ template <int kDimension>
 __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
-  int32_t* const neighbours = piece.neighbours + piece.first_cell * piece.out_capacity + row;
+  const bool lists = piece.row_inputs != nullptr;
+  int32_t* const neighbours = lists ? nullptr : piece.neighbours + piece.first_cell * piece.out_capacity + row;
+  int32_t num_inputs = 0;
   uint32_t offsets = 0;
   const auto visit = [&](const auto& find) {
 #pragma unroll 3
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
       const int32_t found = find(cell);
-      neighbours[cell * piece.out_capacity] = found;
+      if (!lists) {
+        neighbours[cell * piece.out_capacity] = found;
+      } else if (found >= 0) {
+        near.inputs[num_inputs++][threadIdx.x] = found;
+      }
       offsets |= static_cast<uint32_t>(found >= 0) << cell;
     }
   };
@@ -169,6 +177,12 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension
     });
   }
   if (piece.row_offsets != nullptr) piece.row_offsets[row] = offsets;
+  // The last of four may be what an earlier row has left there.
+  auto* const inputs = reinterpret_cast<int4*>(piece.row_inputs + row * RowInputsPitch(piece.num_offsets));
+  for (int32_t i = 0; i < num_inputs; i += 4) {
+    inputs[i / 4] = {near.inputs[i][threadIdx.x], near.inputs[i + 1][threadIdx.x], near.inputs[i + 2][threadIdx.x],
+                     near.inputs[i + 3][threadIdx.x]};
+  }
 }
 
 // The kernel's cell at the place `block_place` of its block in Morton order.
@@ -248,6 +262,7 @@ class PieceQueue {
     piece.num_out = params.num_out;
     piece.neighbours = params.neighbours;
     piece.row_offsets = params.row_offsets;
+    piece.row_inputs = params.row_inputs;
     piece.num_offsets = geometry.NumOffsets();
     if (params.first_in_rows != nullptr) {
       piece.kind = PieceKind::kBlocks;
@@ -325,6 +340,8 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   for (const NeighbourSearchParams& search : params) {
     if (!IsOfDimension(search, params[0].dimension)) return cudaErrorInvalidValue;
     if (search.row_offsets != nullptr && search.geometry.NumOffsets() > kMostRowOffsets) return cudaErrorInvalidValue;
+    const bool can_list = search.row_offsets != nullptr && search.first_in_rows == nullptr;
+    if (search.row_inputs != nullptr && search.out_capacity > 0 && !can_list) return cudaErrorInvalidValue;
   }
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);

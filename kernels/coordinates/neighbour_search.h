@@ -22,6 +22,9 @@ namespace voxserve::kernels {
 
 inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's offsets
 
+// Values from a row of row_inputs to the next: 16 bytes are written at once.
+constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
+
 struct NeighbourSearchParams {
   ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
   cuda::BrickTable table;  // over the input keys; not read where first_in_rows is there
@@ -37,10 +40,14 @@ struct NeighbourSearchParams {
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;
 
-  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised.
+  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised. Null where row_inputs are there.
   int32_t* neighbours = nullptr;
   // Null, or for K <= kMostRowOffsets: [out_capacity] bit k of a row says that it has input row k.
   uint32_t* row_offsets = nullptr;
+  // Null, or for K <= kMostRowOffsets where row_offsets are there and first_in_rows are not: [out_capacity,
+  // RowInputsPitch(K)] a row's input rows one behind the other, ascending by their offsets; 16-byte aligned. Few rows
+  // have many of them, so that who reads rows in any order reads less than of neighbours.
+  int32_t* row_inputs = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
@@ -59,7 +66,7 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 namespace cuda {
 
 // cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
-// dimension, and row_offsets are null where K > kMostRowOffsets.
+// dimension, and row_offsets are null where K > kMostRowOffsets; and where row_inputs are there without what they need.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

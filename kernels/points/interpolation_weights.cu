@@ -11,7 +11,10 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 CoordinateTableBuildParams TableOf(const InterpolationWeightsParams& params) {
-  return {.keys = params.keys, .capacity = params.num_sites, .memory = params.workspace};
+  return {.keys = params.keys,
+          .capacity = params.num_sites,
+          .num_keys = params.device_num_sites,
+          .memory = params.workspace};
 }
 
 // A thread has one position.

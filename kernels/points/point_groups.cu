@@ -15,7 +15,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 CoordinateTableBuildParams TableOf(const PointGroupsParams& params) {
-  return {.keys = params.keys, .capacity = params.num_sites};
+  return {.keys = params.keys, .capacity = params.num_sites, .num_keys = params.device_num_sites};
 }
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
@@ -30,7 +30,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point >= params.num_points) return;
   int32_t found[1] = {-1};
-  const int32_t voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+  int32_t voxel = -1;
+  if (point < NumRows(params.num_points, params.device_num_points)) {
+    voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+  }
   if (voxel >= 0) {
     const uint64_t key = params.voxel_keys[voxel];
     bool is_within = true;

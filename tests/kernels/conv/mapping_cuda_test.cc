@@ -283,6 +283,42 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
   }
 }
 
+// Input rows one behind the other are those of the neighbours.
+TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
+  for (const int32_t size : {1, 2, 3}) {
+    for (const int32_t dilation : {1, 40}) {
+      SCOPED_TRACE(::testing::Message() << size << " " << dilation);
+      const Level level(ToMorton(RandomSites(3, 3, 5000, 24), 3));
+      ConvGeometry geometry = Cube(size, 1);
+      geometry.dilation = {dilation, 1, 1, 1};
+      const Table table(level, 3);
+      const std::vector<int32_t> neighbours = Search(geometry, table, level);
+      const auto num_offsets = static_cast<size_t>(geometry.NumOffsets()), num_rows = level.host.size();
+      const auto pitch = static_cast<size_t>(RowInputsPitch(geometry.NumOffsets()));
+      const DeviceArray<uint32_t> row_offsets(Device::kCuda, static_cast<size_t>(level.capacity));
+      const DeviceArray<int32_t> row_inputs(Device::kCuda, pitch * static_cast<size_t>(level.capacity));
+      ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = geometry,
+                                                .table = table.view(),
+                                                .out_keys = level.keys.data(),
+                                                .out_capacity = level.capacity,
+                                                .num_out = level.count.data(),
+                                                .row_offsets = row_offsets.data(),
+                                                .row_inputs = row_inputs.data()},
+                                               TestStream()));
+      ExpectRowOffsets(row_offsets, neighbours, num_rows);
+      const std::vector<int32_t> inputs = row_inputs.ToHost();
+      for (size_t row = 0; row < num_rows; ++row) {
+        size_t next = row * pitch;
+        for (size_t k = 0; k < num_offsets; ++k) {
+          const int32_t in_row = neighbours[k * num_rows + row];
+          if (in_row < 0) continue;
+          ASSERT_EQ(inputs[next++], in_row) << row << " " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
   for (const int32_t dimension : {1, 2, 3, 4}) {
     for (const int32_t stride : {1, 2, 4}) {
@@ -385,6 +421,13 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   uint32_t offsets = 0;
   NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .row_offsets = &offsets};
   EXPECT_EQ(search({of_large_kernel}, 10), cudaErrorInvalidValue);
+
+  int32_t input = 0;
+  const NeighbourSearchParams without_offsets{.geometry = Cube(3, 1), .row_inputs = &input};
+  EXPECT_EQ(search({without_offsets}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams of_blocks{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .row_offsets = &offsets, .row_inputs = &input};
+  EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
 
   // Without rows nothing is launched, and what is not refused can be told.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);
