@@ -94,7 +94,7 @@ ABSL_FLAG(voxserve::ByteSize, device_memory_limit, voxserve::ByteSize{voxserve::
           "Memory of each GPU that may be used, weights included; 0: all. A request that needs more gets "
           "RESOURCE_EXHAUSTED, reason OUT_OF_MEMORY.");
 ABSL_FLAG(voxserve::ByteSize, max_grid_bytes, voxserve::ByteSize{voxserve::Options().max_grid_bytes},
-          "Largest coordinate grid; beyond it a hash table serves, with the same results.");
+          "Largest coordinate grid on the CPU; beyond it a hash table serves, with the same results.");
 ABSL_FLAG(
     std::string, plan_dir, voxserve::Options().plan_dir,
     "Folder of tuned plans, read before the models' own and written by searches; created when needed. Empty: each "

@@ -1,10 +1,14 @@
 #pragma once
 
 // Runs programs on a GPU, on the context's stream. The clouds' bytes go to the device as they came and are decoded
-// there (device_points.h). The host waits once for the sizes of levels and rulebooks, by which it lays out memory and
-// groups matrix products, and once for the result; between the two it only launches. A network that prunes has one
-// segment more for every prune in a row (those side by side share one), and the host waits once more for the sizes of
-// each.
+// there (device_points.h).
+//
+// The host lays out memory for as many sites as the batches before had a point, and a little more (SiteForecast), and
+// launches all of a batch without waiting for a size: kernels read numbers of rows on the device. A batch that has more
+// sites makes nothing of that; it runs again as the first one does and those that cannot do without sizes: the host
+// waits once for the sizes of levels and rulebooks, by which it lays out memory and groups matrix products, and once
+// for the result. A network that prunes has one segment more for every prune in a row (those side by side share one),
+// and the host waits once more for the sizes of each.
 //
 // Where the device has no room for a batch's levels and maps they are made on the CPU, which knows exact sizes, and
 // uploaded (BatchOutput::geometry_on_cpu); not where scores on the device decide about sites. A batch that does not fit
@@ -13,10 +17,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "engine/executor/device_points.h"
 #include "engine/executor/executor.h"
+#include "engine/executor/site_forecast.h"
 #include "engine/geometry/batch_geometry.h"
 #include "engine/geometry/device_geometry.h"
 #include "engine/tensor/infer_task.h"
@@ -40,17 +46,29 @@ class CudaExecutor final : public Executor {
  private:
   absl::Status RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
                         BatchOutput& output);
-  absl::Status BeginGeometry(const Program& program);
+  // The rooms for a batch; without capacities where the host must wait for its sizes. After LayOutPoints.
+  SiteRooms ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options);
+  // Copies the points in, and runs the batch in its rooms. OUT_OF_RANGE, which is no answer, where they are too small
+  // or the plan was that of another size.
+  absl::Status RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
+                          SiteRooms rooms, BatchOutput& output);
+  absl::Status RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                            const RunOptions& options, BatchOutput& output);
+  absl::Status CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options);
+  // Takes what was counted of the samples' points and voxels, and refuses those beyond limits.
+  void TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output);
+  absl::Status BeginGeometry(const Program& program, SiteRooms rooms);
   // Samples and voxelizes the points, makes the first segment's levels and rulebooks, and queues their sizes.
-  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans);
+  absl::Status MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans, SiteRooms rooms);
   // Makes the levels and rulebooks of a segment behind the first, and waits for their sizes.
   absl::Status MakeLaterGeometry(const Program& program, const ProgramSegment& segment, const StepContext& context,
-                                 const RunLimits& limits, const PlanTable& plans, BatchOutput& output);
+                                 const PlanTable& plans, BatchOutput& output);
   // Makes the only segment's on the CPU, after the device's memory has been given back.
   absl::Status MakeGeometryOnCpu(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                  const PlanTable& plans, BatchOutput& output);
+  // plans: by convolution. In rooms, the sizes are taken at the end.
   absl::Status RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits, const RunOptions& options,
-                        BatchOutput& output);
+                        const std::vector<ConvPlan>& plans, BatchOutput& output);
   // Event `index` is the end of step index - 1 and the start of step index.
   absl::Status RecordStep(size_t index);
   absl::Status EndStage(Stage stage);
@@ -60,7 +78,7 @@ class CudaExecutor final : public Executor {
   ExecutionContext* const context_;
   DeviceGeometry geometry_;
   bool logged_cpu_fallback_ = false;  // that maps were made on the CPU, once
-  double voxels_per_point_ = 1;       // of the batch before
+  absl::flat_hash_map<const Program*, SiteForecast> forecasts_;
   std::vector<Event> step_ends_;
   DevicePoints points_;
   PointSampling sampling_;

@@ -18,6 +18,7 @@
 #include "engine/geometry/uploaded_geometry.h"
 #include "engine/ops/batch_outputs.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/coordinates/hold_sites.h"
 
 namespace voxserve {
 namespace {
@@ -42,7 +43,7 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
   if (output.status.ok()) {
     points_.ReleaseSweeps();
     const CudaContext& cuda = *context_->cuda;
-    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes() + 2 * DeviceArena::kBlockBytes,
+    output.bytes = {.fixed = cuda.gemm_workspace.bytes() + 2 * DeviceArena::kBlockBytes,
                     .points = cuda.batch.most_bytes(),
                     .features = cuda.features.most_bytes()};
     return output;
@@ -65,21 +66,89 @@ BatchOutput CudaExecutor::Run(const Program& program, BatchTasks tasks, const Ru
 
 absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, const RunLimits& limits,
                                     const RunOptions& options, BatchOutput& output) {
-  CudaContext& cuda = *context_->cuda;
+  RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
+  LayOutSampling(program, tasks, point_begin_, sampling_);
+  if (SiteRooms rooms = ForecastRooms(program, limits, options); !rooms.capacities.empty()) {
+    const absl::Status ran = RunInRooms(program, tasks, limits, options, std::move(rooms), output);
+    if (!absl::IsOutOfRange(ran) && !(IsOutOfMemory(ran) && context_->memory->refusal().ok())) return ran;
+    RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
+    points_.ReleaseSweeps();
+    output.ran_again = true;
+    output.stages.clear();
+  }
+  RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
+  // Tests change programs as they like; what is forgotten is learned again.
+  constexpr size_t kMostForecasts = 64;
+  if (forecasts_.size() >= kMostForecasts) forecasts_.clear();
+  if (point_begin_.back() > 0 && HasGoodSample(output)) {
+    forecasts_[&program].Learn(point_begin_.back(), geometry_.num_sites(), geometry_.max_coordinate());
+  }
+  return absl::OkStatus();
+}
+
+SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options) {
+  const int64_t num_points = point_begin_.back();
+  const auto found = forecasts_.find(&program);
+  if (found == forecasts_.end() || !found->second.has_learned() || num_points == 0) return {};
+  if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
   const PlanTable& plans = PlansOf(program, options);
+  for (const RulebookForms& forms : plans.forms()) {
+    if (forms.pairs) return {};
+  }
+  // Near the border between two plans it is quicker to wait than to be wrong.
+  constexpr double kSure = 0.1;
+  const double voxels = found->second.Voxels(num_points);
+  const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(voxels * (1 - kSure)));
+  if (&chosen != &plans.ForVoxels(static_cast<int64_t>(voxels * (1 + kSure)))) return {};
+  for (const std::unique_ptr<Step>& step : program.steps) {
+    if (step->NeedsSizes(chosen)) return {};
+  }
+  SiteRooms rooms = found->second.Rooms(num_points);
+  if (rooms.capacities.size() != program.levels.size()) return {};
+  if (!CheckBatchVoxels(rooms.capacities.front(), point_begin_.size() - 1, limits).ok()) return {};
+  return rooms;
+}
+
+absl::Status CudaExecutor::CopyIn(const Program& program, BatchTasks tasks, const RunOptions& options) {
+  CudaContext& cuda = *context_->cuda;
   for (const auto& [arena, expected] :
        {std::pair(&cuda.batch, options.expected.points), std::pair(&cuda.features, options.expected.features)}) {
     arena->Reset();
     arena->Reserve(expected);
   }
   RETURN_IF_ERROR(cuda.stage_ends[0].Record(cuda.stream.view()));
-  RETURN_IF_ERROR(LayOutPoints(program, tasks, output, point_begin_));
-  LayOutSampling(program, tasks, point_begin_, sampling_);
   const absl::Span<const int64_t> words = sampling_.is_empty() ? absl::Span<const int64_t>() : sampling_.words();
   RETURN_IF_ERROR(
       points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = true, .words = words}, *context_));
-  RETURN_IF_ERROR(EndStage(Stage::kCopyIn));
-  absl::Status made = MakeGeometry(program, limits, plans);
+  return EndStage(Stage::kCopyIn);
+}
+
+void CudaExecutor::TakeCounts(const Program& program, BatchTasks tasks, const RunLimits& limits, BatchOutput& output) {
+  TakeVoxelCounts(geometry_, point_begin_, limits, output);
+  TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
+  RefuseBeyondLimits(geometry_, program.dimension, output);
+}
+
+absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                      const RunOptions& options, SiteRooms rooms, BatchOutput& output) {
+  const PlanTable& plans = PlansOf(program, options);
+  SiteForecast& forecast = forecasts_[&program];
+  const int64_t num_points = point_begin_.back();
+  const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.Voxels(num_points)));
+  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
+  RETURN_IF_ERROR(EndStage(Stage::kGeometry));
+  RETURN_IF_ERROR(RunSteps(program, tasks, limits, options, chosen, output));
+  forecast.Learn(num_points, geometry_.num_sites(), geometry_.max_coordinate());
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,
+                                        const RunOptions& options, BatchOutput& output) {
+  CudaContext& cuda = *context_->cuda;
+  const PlanTable& plans = PlansOf(program, options);
+  RETURN_IF_ERROR(CopyIn(program, tasks, options));
+  absl::Status made = MakeGeometry(program, limits, plans, /*rooms=*/{});
   if (made.ok()) {
     RETURN_IF_ERROR(EndStage(Stage::kGeometry));
     made = geometry_.WaitForSizes();
@@ -90,27 +159,26 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   } else {
     RETURN_IF_ERROR(made);
   }
-  TakeVoxelCounts(geometry_, point_begin_, limits, output);
-  TakeSampledPoints(sampling_, geometry_, tasks, point_begin_, output);
-  RefuseBeyondLimits(geometry_, program.dimension, output);
+  TakeCounts(program, tasks, limits, output);
   if (!HasGoodSample(output)) {
     RETURN_IF_ERROR(cuda.stream.view().Synchronize());
     TakeStageTimes(Stage::kGeometry, output);
-    output.grid_fallbacks = geometry_.TakeGridFallbacks();
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(CheckBatchVoxels(geometry_.num_sites()[0], tasks.size(), limits));
-  absl::Status ran = RunSteps(program, tasks, limits, options, output);
+  const int64_t num_voxels = geometry_.num_sites()[0];
+  RETURN_IF_ERROR(CheckBatchVoxels(num_voxels, tasks.size(), limits));
+  const std::vector<ConvPlan>& chosen = plans.ForVoxels(num_voxels);
+  absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
   const bool is_host_full = !context_->memory->refusal().ok();
   if (IsOutOfMemory(ran) && !is_host_full && may_make_maps_on_cpu && !output.geometry_on_cpu) {
     // Maps that were made for the most that the points could become may have taken the room.
     RETURN_IF_ERROR(MakeGeometryOnCpu(program, tasks, limits, plans, output));
-    ran = RunSteps(program, tasks, limits, options, output);
+    ran = RunSteps(program, tasks, limits, options, chosen, output);
   }
   return ran;
 }
 
-absl::Status CudaExecutor::BeginGeometry(const Program& program) {
+absl::Status CudaExecutor::BeginGeometry(const Program& program, SiteRooms rooms) {
   std::vector<int32_t> rulebook_offsets;
   for (const ProgramRulebook& rulebook : program.rulebooks) {
     rulebook_offsets.push_back(rulebook.spec.geometry.NumOffsets());
@@ -120,11 +188,12 @@ absl::Status CudaExecutor::BeginGeometry(const Program& program) {
                           .num_levels = static_cast<int>(program.levels.size()),
                           .rulebook_offsets = rulebook_offsets,
                           .num_selected = sampling_.num_selected()},
-                         *context_->cuda);
+                         std::move(rooms), *context_->cuda);
 }
 
-absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans) {
-  RETURN_IF_ERROR(BeginGeometry(program));
+absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits& limits, const PlanTable& plans,
+                                        SiteRooms rooms) {
+  RETURN_IF_ERROR(BeginGeometry(program, std::move(rooms)));
   kernels::VoxelizeParams params = FixedVoxelizeParams(program, point_begin_);
   params.point_begin = points_.point_begin();
   params.axes = PointRows(program.voxelize, points_.points(), params.num_points);
@@ -133,21 +202,15 @@ absl::Status CudaExecutor::MakeGeometry(const Program& program, const RunLimits&
   RETURN_IF_ERROR(EndStage(Stage::kSample));
   RETURN_IF_ERROR(geometry_.Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
-  // How many voxels there will be is not known yet. A search strategy changes no result, so a guess will do.
-  const auto guessed = static_cast<int64_t>(voxels_per_point_ * static_cast<double>(point_begin_.back()));
-  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &plans, .num_voxels = guessed, .max_grid_bytes = limits.max_grid_bytes},
-                           geometry_));
+  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &plans}, geometry_));
   return geometry_.QueueSizes();
 }
 
 absl::Status CudaExecutor::MakeLaterGeometry(const Program& program, const ProgramSegment& segment,
-                                             const StepContext& context, const RunLimits& limits,
-                                             const PlanTable& plans, BatchOutput& output) {
+                                             const StepContext& context, const PlanTable& plans, BatchOutput& output) {
   geometry_.BeginNextSegment();
-  RETURN_IF_ERROR(MakeMaps(
-      program, segment, &context,
-      {.plans = &plans, .num_voxels = geometry_.num_sites()[0], .max_grid_bytes = limits.max_grid_bytes}, geometry_));
+  RETURN_IF_ERROR(
+      MakeMaps(program, segment, &context, {.plans = &plans, .num_voxels = geometry_.num_sites()[0]}, geometry_));
   RETURN_IF_ERROR(geometry_.QueueSizes());
   RETURN_IF_ERROR(geometry_.WaitForSizes());
   RefuseBeyondLimits(geometry_, program.dimension, output);
@@ -178,22 +241,20 @@ absl::Status CudaExecutor::MakeGeometryOnCpu(const Program& program, BatchTasks 
   RETURN_IF_ERROR(maker.on_host().Voxelize(params, limits.max_voxels, VoxelOrderOf(limits)));
 
   RETURN_IF_ERROR(points_.CopyIn(program.voxelize, tasks, point_begin_, {.keeps_sweeps = false}, *context_));
-  RETURN_IF_ERROR(BeginGeometry(program));
+  RETURN_IF_ERROR(BeginGeometry(program, /*rooms=*/{}));
   RETURN_IF_ERROR(EndStage(Stage::kVoxelize));
   // The forms that a batch of so many voxels reads, and no other bucket's.
   const PlanTable wanted(program, plans.ForVoxels(maker.on_host().num_sites(0)));
-  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr,
-                           {.plans = &wanted, .max_grid_bytes = limits.max_grid_bytes}, maker));
+  RETURN_IF_ERROR(MakeMaps(program, program.segments.front(), /*context=*/nullptr, {.plans = &wanted}, maker));
   for (const int level : program.key_levels) RETURN_IF_ERROR(geometry_.UploadKeys(level, maker.on_host()));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
   return cuda.stream.view().Synchronize();
 }
 
 absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, const RunLimits& limits,
-                                    const RunOptions& options, BatchOutput& output) {
+                                    const RunOptions& options, const std::vector<ConvPlan>& plans,
+                                    BatchOutput& output) {
   CudaContext& cuda = *context_->cuda;
-  const int64_t num_voxels = geometry_.num_sites()[0];
-  voxels_per_point_ = static_cast<double>(num_voxels) / static_cast<double>(std::max<int64_t>(point_begin_.back(), 1));
   GroupingCache groupings;
   std::vector<char*> buffer_data(program.buffers.size());
   BatchOutputs outputs(tasks, point_begin_, absl::MakeSpan(output.samples), context_->memory.get());
@@ -202,7 +263,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
   StepContext context{.execution = context_,
                       .device_geometry = &geometry_,
                       .groupings = &groupings,
-                      .plans = &PlansOf(program, options).ForVoxels(num_voxels),
+                      .plans = &plans,
                       .num_sites = &geometry_.num_sites(),
                       .buffers = &program.buffers,
                       .buffer_data = &buffer_data,
@@ -218,7 +279,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     const auto first_step = static_cast<size_t>(segment.first_step), end_step = static_cast<size_t>(segment.end_step);
     const bool is_last = &segment == &program.segments.back();
     if (first_step > 0) {
-      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, limits, PlansOf(program, options), output));
+      RETURN_IF_ERROR(MakeLaterGeometry(program, segment, context, PlansOf(program, options), output));
     }
     const BufferPlaces places =
         PlaceBuffers(program, segment, geometry_.num_sites(), context.num_samples(), point_begin_.back());
@@ -263,8 +324,15 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
       output.conv_times[static_cast<size_t>(&conv - program.convs.data())] = time;
     }
   }
+  if (geometry_.has_rooms()) {
+    RETURN_IF_ERROR(geometry_.WaitForSizes());
+    const int64_t num_voxels = geometry_.num_sites()[0];
+    if (geometry_.overflowed() || &PlansOf(program, options).ForVoxels(num_voxels) != &plans) {
+      return absl::OutOfRangeError("a forecast was wrong");
+    }
+    TakeCounts(program, tasks, limits, output);
+  }
   TakeStageTimes(Stage::kHead, output);
-  output.grid_fallbacks = geometry_.TakeGridFallbacks();
 
   const StageTimer timer(Stage::kCopyOut, output.stages);
   outputs.TakeNotFinite();
@@ -294,7 +362,7 @@ void CudaExecutor::TakeStageTimes(Stage last, BatchOutput& output) const {
 
 int64_t CudaExecutor::allocated_bytes() const {
   const CudaContext& cuda = *context_->cuda;
-  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes() + cuda.grid_cells.bytes();
+  return cuda.batch.capacity() + cuda.features.capacity() + cuda.gemm_workspace.bytes();
 }
 
 void CudaExecutor::ReleaseHostMemory() {

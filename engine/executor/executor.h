@@ -1,8 +1,8 @@
 #pragma once
 
 // Runs a Program on batches: the geometry pass, then the feature pass; of a network that prunes both again for every
-// further segment (program.h), whose geometry follows from scores. A GPU's host waits once for each geometry pass, and
-// once for the result.
+// further segment (program.h), whose geometry follows from scores. A GPU's host waits once for the result, and for each
+// geometry pass where it cannot tell how many sites there will be (cuda_executor.h).
 //
 // One executor belongs to one worker's context and is called from its thread alone; it may run any program that was
 // compiled for its device, and keeps the memory of the largest batch seen. Whatever is derived from a cloud is
@@ -63,6 +63,7 @@ struct BatchOutput {
   std::vector<std::vector<int64_t>> rulebook_sizes;
   bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
+  bool ran_again = false;        // of a GPU's batch: it had more sites than there was room for
   BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };
 

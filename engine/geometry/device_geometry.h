@@ -4,15 +4,18 @@
 // rows in Morton order.
 //
 // A network's levels and rulebooks are asked for first, and Finish makes them: levels one after the other, as each
-// follows from its parent, then all rulebooks together. The host waits once for the sizes, which come in one copy:
+// follows from its parent, then all rulebooks together. The host learns the sizes in one copy, for which it waits:
 // - after the levels, in Finish, where nobody asks for pairs: rulebooks then take memory for their sites alone;
 // - after the rulebooks, in WaitForSizes, where somebody does, since the host must know their numbers too. Rulebooks
-//   then take memory for as many sites as the points can make.
+//   then take memory for as many sites as the points can make;
+// - whenever it likes, where SetRooms has said for how many sites there shall be room: features may be made in the
+//   meantime. If there was too little, nothing was made, and overflowed() says so.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +27,7 @@
 #include "engine/geometry/geometry_maker.h"
 #include "engine/geometry/geometry_memory.h"
 #include "engine/geometry/point_sampling.h"
+#include "engine/geometry/site_rooms.h"
 #include "engine/runtime/execution_context.h"
 #include "kernels/conv/gather_scatter.h"
 #include "kernels/conv/neighbours.h"
@@ -38,8 +42,10 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceGeometry(const DeviceGeometry&) = delete;  // its parts know each other by address
   DeviceGeometry& operator=(const DeviceGeometry&) = delete;
 
-  // Begins a batch; forgets the one before. Without num_selected, SamplePoints does nothing.
-  absl::Status Begin(const DeviceSizes::Shape& shape, CudaContext& context);
+  // Begins a batch; forgets the one before. Without num_selected, SamplePoints does nothing. rooms: for the sites of at
+  // most kernels::kMostHeldLevels levels, of one segment, of which nobody asks for pairs; without capacities Finish or
+  // WaitForSizes waits for the sizes.
+  absl::Status Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context);
 
   // Does what BatchGeometry's does; num_valid and selected_points come with the sizes. words: the sampling's, in device
   // memory.
@@ -78,7 +84,15 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // Uploads MortonKeys in the CPU's order of rows: keys(level) is not ascending then.
   absl::Status UploadKeys(int level, const BatchGeometry& made);
 
-  const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }  // by level
+  bool has_rooms() const { return !rooms_.capacities.empty(); }
+  // By level; until WaitForSizes of a batch with rooms, the room for them.
+  const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
+  // After WaitForSizes: the batch did not fit its rooms.
+  bool overflowed() const { return overflowed_; }
+  // After WaitForSizes, of voxels whose origin is their minimum: the largest coordinate of any axis.
+  int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
+  // [1] on the device.
+  const int64_t* device_num_sites(int level) const { return levels_.at(level).num_sites; }
   // Where the form was asked for.
   kernels::PairTablesView rulebook(int index) const { return rulebooks_.pairs(index); }
   kernels::NeighboursView neighbours(int index) const { return rulebooks_.neighbours(index); }
@@ -94,10 +108,6 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   // of levels that it has been asked for.
   const uint64_t* keys(int level) const { return levels_.at(level).keys; }
 
-  // Levels whose rulebooks asked for a grid and got a hash table, because the grid would have passed max_grid_bytes.
-  // Known when the stream has been waited for after QueueSizes.
-  int64_t TakeGridFallbacks();
-
  private:
   absl::Status TakeSizes();
 
@@ -106,6 +116,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   DeviceLevels levels_;
   DeviceRulebooks rulebooks_;
   bool has_sizes_ = false;  // of the segment under way: Finish has waited for them
+  SiteRooms rooms_;
+  bool overflowed_ = false;
+  int64_t num_points_ = 0;
   int32_t* point_to_voxel_ = nullptr;
   int32_t* sorted_points_ = nullptr;
   int64_t* voxel_begin_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "engine/base/status_macros.h"
 #include "engine/geometry/device_geometry.h"
@@ -10,12 +11,15 @@
 
 namespace voxserve {
 
-absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, CudaContext& context) {
+absl::Status DeviceGeometry::Begin(const DeviceSizes::Shape& shape, SiteRooms rooms, CudaContext& context) {
   memory_.Begin(context);
   has_sizes_ = false;
+  rooms_ = std::move(rooms);
+  overflowed_ = false;
   RETURN_IF_ERROR(sizes_.Begin(shape, memory_));
   levels_.Begin(sizes_, memory_);
-  return rulebooks_.Begin(sizes_, levels_, memory_);
+  rulebooks_.Begin(sizes_, levels_, memory_);
+  return absl::OkStatus();
 }
 
 absl::Status DeviceGeometry::SamplePoints(const PointSampling& sampling, const int64_t* words,
@@ -45,6 +49,7 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   RETURN_IF_ERROR(CheckNumRows(fixed.num_points, "points"));
   const DeviceSizes::Arrays& sizes = sizes_.on_device();
   kernels::VoxelizeParams params = fixed;
+  num_points_ = fixed.num_points;
   ASSIGN_OR_RETURN(params.keys, levels_.AddVoxels(fixed.num_points));
   ASSIGN_OR_RETURN(point_to_voxel_, memory_.Take<int32_t>(fixed.num_points));
   ASSIGN_OR_RETURN(sorted_points_, memory_.Take<int32_t>(fixed.num_points));
@@ -56,6 +61,8 @@ absl::Status DeviceGeometry::Voxelize(const kernels::VoxelizeParams& fixed, int6
   params.sample_begin = sizes.sample_begin;
   params.num_invalid = sizes.num_invalid;
   params.num_out_of_range = sizes.num_out_of_range;
+  params.axis_bits = rooms_.axis_bits;
+  if (fixed.origin == kernels::VoxelOrigin::kMinimum) params.max_coordinate = sizes.max_coordinate;
   ASSIGN_OR_RETURN(params.workspace, memory_.TakeScratch(kernels::cuda::VoxelizeWorkspaceBytes(params)));
   RETURN_IF_CUDA_ERROR(kernels::cuda::Voxelize(params, memory_.stream().get()));
   if (max_voxels > 0) {
@@ -92,6 +99,10 @@ absl::Status DeviceGeometry::SwapRulebook(int index, int of) {
 
 absl::Status DeviceGeometry::Finish() {
   RETURN_IF_ERROR(levels_.Make());
+  if (has_rooms()) {
+    RETURN_IF_ERROR(levels_.Hold(rooms_, num_points_, point_to_voxel_));
+    return rulebooks_.Make(/*has_sizes=*/true);
+  }
   if (!rulebooks_.AsksForPairs()) {
     RETURN_IF_ERROR(sizes_.QueueCopy());
     RETURN_IF_ERROR(memory_.stream().Synchronize());
@@ -110,10 +121,7 @@ void DeviceGeometry::BeginNextSegment() {
   has_sizes_ = false;
 }
 
-absl::Status DeviceGeometry::QueueSizes() {
-  // Which grids were taken is decided while rulebooks are made.
-  return has_sizes_ && rulebooks_.num_grids() == 0 ? absl::OkStatus() : sizes_.QueueCopy();
-}
+absl::Status DeviceGeometry::QueueSizes() { return has_sizes_ ? absl::OkStatus() : sizes_.QueueCopy(); }
 
 absl::Status DeviceGeometry::WaitForSizes() {
   if (has_sizes_) return absl::OkStatus();
@@ -121,15 +129,14 @@ absl::Status DeviceGeometry::WaitForSizes() {
   return TakeSizes();
 }
 
-int64_t DeviceGeometry::TakeGridFallbacks() {
-  if (rulebooks_.num_grids() == 0) return 0;
-  sizes_.TakeCopy();
-  return rulebooks_.num_grid_fallbacks();
-}
-
 absl::Status DeviceGeometry::TakeSizes() {
   sizes_.TakeCopy();
+  const std::vector<int64_t> rooms = levels_.num_sites();
   levels_.TakeNumSites();
+  if (has_rooms()) {
+    overflowed_ = !std::equal(rooms.begin(), rooms.end(), levels_.num_sites().begin(), std::greater_equal<>()) ||
+                  (rooms_.axis_bits > 0 && max_coordinate() >> rooms_.axis_bits != 0);
+  }
   const DeviceSizes::Arrays& sizes = sizes_.on_host();
   const auto samples = static_cast<size_t>(sizes_.num_samples());
   sample_begin.assign(sizes.sample_begin, sizes.sample_begin + samples + 1);

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "engine/geometry/device_sizes.h"
 #include "engine/geometry/geometry_memory.h"
+#include "engine/geometry/site_rooms.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/coordinates/site_filter.h"
 #include "kernels/coordinates/site_union.h"
@@ -53,11 +54,13 @@ class DeviceLevels {
   // Makes what has been added.
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
+  // After Make: holds the levels, whose numbers of sites nobody knows, to these rooms (hold_sites.h).
+  absl::Status Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel);
 
   // Takes the numbers of sites: from DeviceSizes, or from levels that were made elsewhere.
   void TakeNumSites();
   void SetNumSites(std::vector<int64_t> num_sites) { num_sites_ = std::move(num_sites); }
-  // Shrinks capacities to the numbers of sites, which have been taken: the next segment's levels need less memory.
+  // Shrinks capacities to the numbers of sites, which have been taken: what follows needs less memory.
   void ShrinkToSites();
 
   // Uploads what has been made elsewhere. The caller waits for the stream before it changes anything there.

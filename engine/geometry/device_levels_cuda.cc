@@ -5,6 +5,7 @@
 
 #include "engine/geometry/device_levels.h"
 #include "engine/runtime/cuda_status.h"
+#include "kernels/coordinates/hold_sites.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/sample_begins.h"
 
@@ -159,6 +160,27 @@ absl::Status DeviceLevels::MakeSampleBegin(int index) {
                                                     .num_keys = level.num_sites,
                                                     .sample_begin = level.sample_begin},
                                                    memory_->stream().get()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceLevels::Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel) {
+  const DeviceSizes::Arrays& sizes = sizes_->on_device();
+  kernels::HoldSitesParams params{.num_levels = sizes_->num_levels(),
+                                  .num_voxels = at(0).num_sites,
+                                  .num_sites = sizes.num_sites,
+                                  .max_coordinate = rooms.axis_bits > 0 ? sizes.max_coordinate : nullptr,
+                                  .axis_bits = rooms.axis_bits,
+                                  .num_points = num_points,
+                                  .point_to_voxel = point_to_voxel,
+                                  .held = sizes.held_sites};
+  num_sites_.clear();
+  for (size_t i = 0; i < levels_.size(); ++i) {
+    num_sites_.push_back(std::min(levels_[i].capacity, rooms.capacities[i]));
+    params.capacities[i] = num_sites_.back();
+  }
+  RETURN_IF_CUDA_ERROR(kernels::cuda::HoldSites(params, memory_->stream().get()));
+  for (size_t i = 0; i < levels_.size(); ++i) levels_[i].num_sites = sizes.held_sites + i;
+  ShrinkToSites();
   return absl::OkStatus();
 }
 

@@ -23,7 +23,7 @@
 #include "kernels/conv/neighbours.h"
 #include "kernels/conv/rulebook.h"
 #include "kernels/conv/tiles.h"
-#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/brick_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 
 namespace voxserve {
@@ -31,7 +31,7 @@ namespace voxserve {
 class DeviceRulebooks {
  public:
   // Begins a batch. All three outlive it; sizes and levels have begun.
-  absl::Status Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
+  void Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory);
 
   // Add a rulebook as GeometryMaker describes.
   void Add(int index, const RulebookRequest& request) { searches_.push_back({.index = index, .request = request}); }
@@ -48,10 +48,6 @@ class DeviceRulebooks {
 
   // RESOURCE_EXHAUSTED where a rulebook has 2^31 pairs or more, which is what a pair's number can hold.
   absl::Status CheckNumPairs() const;
-  // Levels that asked for a grid.
-  int64_t num_grids() const { return static_cast<int64_t>(grid_levels_.size()); }
-  // Those of them that got a hash table, because the grid would have passed max_grid_bytes.
-  int64_t num_grid_fallbacks() const;
   // Where the form was asked for; pairs that were not have null tables.
   kernels::PairTablesView pairs(int index) const;
   kernels::NeighboursView neighbours(int index) const;
@@ -72,18 +68,19 @@ class DeviceRulebooks {
     // The offsets that a row has, which tiles are made by; null once they are, or where they are too many.
     uint32_t* row_offsets = nullptr;          // [out_capacity]
     uint32_t* swapped_row_offsets = nullptr;  // [in_capacity]
+    int32_t* row_inputs = nullptr;            // as passing as those
     kernels::TilesParams tiles;               // without neighbours and order, as the next
     kernels::TilesParams swapped_tiles;
     int in_level = 0;
     int out_level = 0;
     bool has_identity = false;
-    int swap_of = -1;  // then only this holds
+    bool lists_inputs = false;  // tiles alone are made of what is found: row_inputs serve in place of neighbours
+    int swap_of = -1;           // then only this holds
   };
   // A map search that was added, and what it is made of.
   struct Search {
     int index = 0;  // of the rulebook
     RulebookRequest request;
-    kernels::MapSearch strategy = kernels::MapSearch::kHash;  // kGrid or kHash; once tables are taken
   };
 
   Rulebook& At(int index) { return rulebooks_[static_cast<size_t>(index)]; }
@@ -92,8 +89,7 @@ class DeviceRulebooks {
   // The rulebook that holds the tables of number `index`: that one, or the one that it swaps.
   int Searched(int index) const { return at(index).swap_of < 0 ? index : at(index).swap_of; }
 
-  absl::Status SearchByHash();
-  absl::Status SearchByGrid();
+  absl::Status SearchNeighbours();
   absl::Status SwapNeighbours();
   absl::Status MakePairTables();
   // Take memory for what steps read.
@@ -106,7 +102,7 @@ class DeviceRulebooks {
   }
   // Takes memory for the neighbour tables that the other forms are made of, where no step reads them.
   absl::Status TakePassingTables(Rulebook& rulebook);
-  // The rows' offsets of all searches, zeros; as passing.
+  // The rows' offsets of all searches, as passing; zeros where SwapNeighbours adds to them.
   absl::Status TakeRowOffsets();
   // The way back from TakePassingTables; the memory is given back by the caller.
   static void ForgetPassingTables(Rulebook& rulebook);
@@ -114,11 +110,8 @@ class DeviceRulebooks {
   static void ListTiles(const RulebookRequest& request, const Rulebook& rulebook,
                         std::vector<kernels::TilesParams>& tiles);
   absl::Status MakeTiles(absl::Span<const kernels::TilesParams> params);
-  // Tables over these levels, each searched by `strategy`; the scratch memory holds them, until it is asked for again.
-  absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> MakeTables(absl::Span<const int> levels,
-                                                                         kernels::MapSearch strategy);
-  absl::Status CleanGrid();
-  absl::Status ReserveGrid(int64_t max_grid_bytes);
+  // Tables over these levels; the scratch memory holds them, until it is asked for again.
+  absl::StatusOr<std::vector<kernels::cuda::BrickTable>> MakeTables(absl::Span<const int> levels);
   kernels::NeighbourSearchParams SearchParams(const Search& search) const;
   absl::Status MakeForms();
 
@@ -127,7 +120,6 @@ class DeviceRulebooks {
   GeometryMemory* memory_ = nullptr;
   std::vector<Rulebook> rulebooks_;
   std::vector<Search> searches_;  // added and not made
-  std::vector<int> grid_levels_;  // for which a grid was asked
 };
 
 }  // namespace voxserve

@@ -14,8 +14,6 @@
 namespace voxserve {
 namespace {
 
-constexpr int64_t kCellBytes = sizeof(int32_t);
-
 // [K, num_rows] the other row of each pair, or -1.
 std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const int32_t* rows, int64_t num_rows,
                                     const int32_t* others) {
@@ -30,14 +28,12 @@ std::vector<int32_t> NeighbourTable(const kernels::RulebookView& rulebook, const
 
 }  // namespace
 
-absl::Status DeviceRulebooks::Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory) {
+void DeviceRulebooks::Begin(const DeviceSizes& sizes, const DeviceLevels& levels, GeometryMemory& memory) {
   sizes_ = &sizes;
   levels_ = &levels;
   memory_ = &memory;
   rulebooks_.assign(static_cast<size_t>(sizes.num_rulebooks()), Rulebook{});
   searches_.clear();
-  grid_levels_.clear();
-  return CleanGrid();
 }
 
 absl::Status DeviceRulebooks::TakeTables(int index, const RulebookRequest& request, int64_t in_capacity,
@@ -91,6 +87,11 @@ absl::Status DeviceRulebooks::TakeTiles(const RulebookRequest& request, bool has
 }
 
 absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
+  if (rulebook.lists_inputs) {
+    ASSIGN_OR_RETURN(rulebook.row_inputs, memory_->TakeSized<int32_t>(kernels::RowInputsPitch(rulebook.num_offsets) *
+                                                                      rulebook.out_capacity));
+    return absl::OkStatus();
+  }
   // Pairs are made last, so that their memory serves until then.
   if (rulebook.neighbours == nullptr) rulebook.neighbours = rulebook.out_pairs;
   if (rulebook.neighbours == nullptr) {
@@ -104,29 +105,37 @@ absl::Status DeviceRulebooks::TakePassingTables(Rulebook& rulebook) {
 }
 
 absl::Status DeviceRulebooks::TakeRowOffsets() {
-  // What each array is to hold, and where its place is kept: one array of all is cleared at once.
+  // Where each array begins, and where its place is kept. One memset clears those of swapped rulebooks, to which their
+  // kernel adds; the map search writes the others whole.
   std::vector<std::pair<int64_t, uint32_t**>> arrays;
   int64_t count = 0;
-  const auto add = [&](int64_t capacity, uint32_t*& rows) {
+  const auto add = [&](bool is_read, int64_t capacity, uint32_t*& rows) {
+    if (!is_read) return;
     arrays.emplace_back(count, &rows);
     count += capacity;
   };
-  for (const Search& search : searches_) {
-    Rulebook& rulebook = At(search.index);
-    if (rulebook.num_offsets > kernels::kSortBits) continue;
-    if (rulebook.forms.tiles) add(rulebook.out_capacity, rulebook.row_offsets);
-    if (rulebook.forms.swapped_tiles) add(rulebook.in_capacity, rulebook.swapped_row_offsets);
-  }
+  const auto for_each = [&](const auto& visit) {
+    for (const Search& search : searches_) {
+      Rulebook& rulebook = At(search.index);
+      if (rulebook.num_offsets <= kernels::kSortBits) visit(rulebook);
+    }
+  };
+  for_each([&](Rulebook& r) { add(r.forms.swapped_tiles, r.in_capacity, r.swapped_row_offsets); });
+  const int64_t num_cleared = count;
+  for_each([&](Rulebook& r) { add(r.forms.tiles, r.out_capacity, r.row_offsets); });
   if (count == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(uint32_t* const rows, memory_->TakeSized<uint32_t>(count));
-  RETURN_IF_CUDA_ERROR(
-      cudaMemsetAsync(rows, 0, static_cast<size_t>(count) * sizeof(uint32_t), memory_->stream().get()));
+  if (num_cleared > 0) {
+    RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(rows, 0, static_cast<size_t>(num_cleared) * sizeof(uint32_t), memory_->stream().get()));
+  }
   for (const auto& [begin, array] : arrays) *array = rows + begin;
   return absl::OkStatus();
 }
 
 void DeviceRulebooks::ForgetPassingTables(Rulebook& rulebook) {
   rulebook.row_offsets = rulebook.swapped_row_offsets = nullptr;
+  rulebook.row_inputs = nullptr;
   if (!rulebook.forms.neighbours) rulebook.neighbours = nullptr;
   if (!rulebook.forms.swapped_neighbours) rulebook.swapped_neighbours = nullptr;
 }
@@ -138,6 +147,7 @@ void DeviceRulebooks::ListTiles(const RulebookRequest& request, const Rulebook& 
   const auto add = [&](kernels::TilesParams params, const int32_t* neighbours, const uint32_t* row_offsets) {
     params.neighbours = neighbours;
     params.row_offsets = row_offsets;
+    params.row_inputs = neighbours == nullptr ? rulebook.row_inputs : nullptr;
     params.order = order;
     tiles.push_back(params);
   };
@@ -165,12 +175,13 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
                                levels_->at(request.out_level).capacity, has_sizes));
   }
   const DeviceArena::Mark kept = memory_->sized_end();
-  for (Search& search : searches_) {
-    RETURN_IF_ERROR(TakePassingTables(At(search.index)));
-    // Sorted lists are walked side by side on CPUs alone. Consecutive rows need neither.
-    const bool is_grid =
-        search.request.search == kernels::MapSearch::kGrid && SearchParams(search).first_in_rows == nullptr;
-    search.strategy = is_grid ? kernels::MapSearch::kGrid : kernels::MapSearch::kHash;
+  for (const Search& search : searches_) {
+    Rulebook& rulebook = At(search.index);
+    const RulebookForms& forms = rulebook.forms;
+    rulebook.lists_inputs = forms.tiles && !forms.pairs && !forms.neighbours && !forms.swapped_neighbours &&
+                            !forms.swapped_tiles && rulebook.num_offsets <= kernels::kSortBits &&
+                            SearchParams(search).first_in_rows == nullptr;
+    RETURN_IF_ERROR(TakePassingTables(rulebook));
   }
   RETURN_IF_ERROR(TakeRowOffsets());
   RETURN_IF_ERROR(MakeForms());
@@ -181,8 +192,7 @@ absl::Status DeviceRulebooks::Make(bool has_sizes) {
 }
 
 absl::Status DeviceRulebooks::MakeForms() {
-  RETURN_IF_ERROR(SearchByHash());
-  RETURN_IF_ERROR(SearchByGrid());
+  RETURN_IF_ERROR(SearchNeighbours());
   RETURN_IF_ERROR(SwapNeighbours());
   std::vector<kernels::TilesParams> tiles;
   for (const Search& search : searches_) ListTiles(search.request, RulebookOf(search), tiles);
@@ -201,9 +211,9 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
                                         .out_keys = out.keys,
                                         .out_capacity = out.capacity,
                                         .num_out = out.num_sites,
-                                        .same_sites = rulebook.in_level == rulebook.out_level,
                                         .neighbours = rulebook.neighbours,
-                                        .row_offsets = rulebook.row_offsets};
+                                        .row_offsets = rulebook.row_offsets,
+                                        .row_inputs = rulebook.row_inputs};
   const auto* const rule = std::get_if<kernels::OutputCoordinatesParams>(&out.made_by);
   if (rule != nullptr && out.parent == rulebook.in_level && kernels::CellsAreBlocks(geometry) &&
       geometry.stride == rule->geometry.stride) {
@@ -215,40 +225,32 @@ kernels::NeighbourSearchParams DeviceRulebooks::SearchParams(const Search& searc
   return params;
 }
 
-absl::StatusOr<std::vector<kernels::cuda::CoordinateTable>> DeviceRulebooks::MakeTables(absl::Span<const int> levels,
-                                                                                        kernels::MapSearch strategy) {
-  const bool is_grid = strategy == kernels::MapSearch::kGrid;
-  std::vector<kernels::cuda::CoordinateTableBuildParams> builds;
+absl::StatusOr<std::vector<kernels::cuda::BrickTable>> DeviceRulebooks::MakeTables(absl::Span<const int> levels) {
+  std::vector<kernels::cuda::BrickTableParams> builds;
   std::vector<size_t> memory_begin;
   size_t memory_bytes = 0;
   for (const int index : levels) {
     const DeviceLevels::Level& level = levels_->at(index);
-    builds.push_back(
-        {.dimension = sizes_->dimension(),
-         .search = strategy,
-         .num_samples = sizes_->num_samples(),
-         .keys = level.keys,
-         .capacity = level.capacity,
-         .num_keys = level.num_sites,
-         .grid_cells = is_grid ? reinterpret_cast<int32_t*>(memory_->context().grid_cells.data()) : nullptr,
-         .max_grid_cells = is_grid ? memory_->context().grid_cells.bytes() / kCellBytes : 0});
+    builds.push_back({.dimension = sizes_->dimension(),
+                      .keys = level.keys,
+                      .capacity = level.capacity,
+                      .num_keys = level.num_sites});
     memory_begin.push_back(memory_bytes);
-    memory_bytes += kernels::cuda::CoordinateTableBytes(builds.back());
+    memory_bytes += kernels::cuda::BrickTableBytes(builds.back());
   }
   ASSIGN_OR_RETURN(void* const memory, memory_->TakeScratch(memory_bytes));
   for (size_t i = 0; i < builds.size(); ++i) builds[i].memory = static_cast<char*>(memory) + memory_begin[i];
-  std::vector<kernels::cuda::CoordinateTable> tables(builds.size());
-  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildCoordinateTables(builds, tables, memory_->stream().get()));
+  std::vector<kernels::cuda::BrickTable> tables(builds.size());
+  RETURN_IF_CUDA_ERROR(kernels::cuda::BuildBrickTables(builds, tables, memory_->stream().get()));
   return tables;
 }
 
-absl::Status DeviceRulebooks::SearchByHash() {
+absl::Status DeviceRulebooks::SearchNeighbours() {
   std::vector<kernels::NeighbourSearchParams> params;
   std::vector<int> table_levels;
   std::vector<size_t> table_of;  // by search; what reads no table has the last one
   constexpr size_t kNone = std::numeric_limits<size_t>::max();
   for (const Search& search : searches_) {
-    if (search.strategy != kernels::MapSearch::kHash) continue;
     params.push_back(SearchParams(search));
     table_of.push_back(kNone);
     if (params.back().first_in_rows != nullptr) continue;
@@ -257,64 +259,11 @@ absl::Status DeviceRulebooks::SearchByHash() {
     table_of.back() = static_cast<size_t>(found - table_levels.begin());
     if (found == table_levels.end()) table_levels.push_back(in_level);
   }
-  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
-                   MakeTables(table_levels, kernels::MapSearch::kHash));
+  ASSIGN_OR_RETURN(const std::vector<kernels::cuda::BrickTable> tables, MakeTables(table_levels));
   for (size_t i = 0; i < params.size(); ++i) {
     if (table_of[i] != kNone) params[i].table = tables[table_of[i]];
   }
   RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, memory_->stream().get()));
-  return absl::OkStatus();
-}
-
-absl::Status DeviceRulebooks::CleanGrid() {
-  CudaContext& context = memory_->context();
-  if (context.is_grid_clean || context.grid_cells.data() == nullptr) return absl::OkStatus();
-  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context.grid_cells.data(), 0xFF, static_cast<size_t>(context.grid_cells.bytes()),
-                                       memory_->stream().get()));
-  context.is_grid_clean = true;
-  return absl::OkStatus();
-}
-
-absl::Status DeviceRulebooks::ReserveGrid(int64_t max_grid_bytes) {
-  CudaContext& context = memory_->context();
-  const int64_t bytes = max_grid_bytes / kCellBytes * kCellBytes;
-  if (context.grid_cells.bytes() == bytes) return absl::OkStatus();
-  absl::StatusOr<DeviceBuffer> cells = DeviceBuffer::Create(*context.pool, bytes, memory_->stream());
-  // Without room for it, the hash table serves in its place.
-  if (IsOutOfMemory(cells.status())) return absl::OkStatus();
-  ASSIGN_OR_RETURN(context.grid_cells, std::move(cells));
-  context.is_grid_clean = false;  // nothing has been written yet
-  return CleanGrid();
-}
-
-// There is one grid for all levels: each has it in its turn.
-absl::Status DeviceRulebooks::SearchByGrid() {
-  std::vector<kernels::NeighbourSearchParams> params;
-  for (int index = 0; index < sizes_->num_levels(); ++index) {
-    params.clear();
-    int64_t max_grid_bytes = 0;
-    for (const Search& search : searches_) {
-      if (search.strategy != kernels::MapSearch::kGrid) continue;
-      if (RulebookOf(search).in_level != index) continue;
-      params.push_back(SearchParams(search));
-      max_grid_bytes = search.request.max_grid_bytes;
-    }
-    if (params.empty()) continue;
-    RETURN_IF_ERROR(ReserveGrid(max_grid_bytes));
-    memory_->context().is_grid_clean = false;
-    ASSIGN_OR_RETURN(const std::vector<kernels::cuda::CoordinateTable> tables,
-                     MakeTables({index}, kernels::MapSearch::kGrid));
-    const kernels::cuda::CoordinateTable& table = tables.front();
-    for (kernels::NeighbourSearchParams& search : params) search.table = table;
-    RETURN_IF_CUDA_ERROR(kernels::cuda::SearchNeighbours(params, memory_->stream().get()));
-    if (std::find(grid_levels_.begin(), grid_levels_.end(), index) == grid_levels_.end()) grid_levels_.push_back(index);
-    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(sizes_->on_device().uses_grid + index, table.uses_grid, sizeof(int32_t),
-                                         cudaMemcpyDeviceToDevice, memory_->stream().get()));
-    const DeviceLevels::Level& level = levels_->at(index);
-    RETURN_IF_CUDA_ERROR(
-        kernels::cuda::ResetGrid(table, level.keys, level.capacity, level.num_sites, memory_->stream().get()));
-    memory_->context().is_grid_clean = true;
-  }
   return absl::OkStatus();
 }
 
@@ -421,11 +370,6 @@ absl::Status DeviceRulebooks::CheckNumPairs() const {
     if (at(i).swap_of < 0) RETURN_IF_ERROR(CheckNumRows(sizes_->num_pairs(i), "pairs"));
   }
   return absl::OkStatus();
-}
-
-int64_t DeviceRulebooks::num_grid_fallbacks() const {
-  const int64_t* const uses_grid = sizes_->on_host().uses_grid;
-  return num_grids() - std::count(uses_grid, uses_grid + sizes_->num_levels(), 1);
 }
 
 kernels::NeighboursView DeviceRulebooks::neighbours(int index) const {

@@ -37,12 +37,13 @@ class DeviceSizes {
     int64_t* num_out_of_range = nullptr;
     int64_t* num_dropped_points = nullptr;
     int64_t* num_dropped_voxels = nullptr;
-    int64_t* num_sites = nullptr;      // [num_levels]; that of level 0 is sample_begin[num_samples]
-    int64_t* beyond_limits = nullptr;  // [num_levels, num_samples]
-    int64_t* uses_grid = nullptr;      // [num_levels]
-    int64_t* num_valid = nullptr;      // [num_samples]
-    int64_t* selected = nullptr;       // [num_selected] of 4 bytes each
-    int64_t* offset_begin = nullptr;   // [K + 1] of each rulebook, one after the other
+    int64_t* max_coordinate = nullptr;  // [1] of the voxels, where their origin is their minimum
+    int64_t* num_sites = nullptr;       // [num_levels]; that of level 0 is sample_begin[num_samples]
+    int64_t* held_sites = nullptr;      // [num_levels] those that there is room for (kernels/coordinates/hold_sites.h)
+    int64_t* beyond_limits = nullptr;   // [num_levels, num_samples]
+    int64_t* num_valid = nullptr;       // [num_samples]
+    int64_t* selected = nullptr;        // [num_selected] of 4 bytes each
+    int64_t* offset_begin = nullptr;    // [K + 1] of each rulebook, one after the other
   };
 
   // Begins a batch: sets all sizes to 0 in both memories. A size stays 0 where the kernel that counts it does not run.

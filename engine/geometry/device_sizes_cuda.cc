@@ -29,9 +29,10 @@ int64_t DeviceSizes::Cut(int64_t* block, Arrays& arrays) const {
   arrays.num_out_of_range = take(samples);
   arrays.num_dropped_points = take(samples);
   arrays.num_dropped_voxels = take(samples);
+  arrays.max_coordinate = take(1);
   arrays.num_sites = take(shape_.num_levels);
+  arrays.held_sites = take(shape_.num_levels);
   arrays.beyond_limits = take(samples * shape_.num_levels);
-  arrays.uses_grid = take(shape_.num_levels);
   arrays.num_valid = take(shape_.num_selected > 0 ? samples : 0);
   arrays.selected = take((shape_.num_selected + 1) / 2);
   arrays.offset_begin = take(offsets_before_.back());

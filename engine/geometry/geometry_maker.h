@@ -23,6 +23,7 @@ struct RulebookRequest {
   int out_level = 0;
   kernels::ConvGeometry geometry;
   RulebookForms forms;  // on a GPU; a CPU's steps read one form
+  // On the CPU; a GPU has one way.
   kernels::MapSearch search = kernels::MapSearch::kHash;
   int64_t max_grid_bytes = 0;  // a larger grid becomes a hash table
 };

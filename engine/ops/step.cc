@@ -11,7 +11,12 @@ kernels::Rows StepContext::At(const BufferSlice& slice) const {
           .dtype = buffer.dtype,
           .channels = slice.channels,
           .pitch = buffer.pitch,
-          .capacity = buffer.NumRows(*num_sites, num_samples(), num_points())};
+          .capacity = buffer.NumRows(*num_sites, num_samples(), num_points()),
+          .num_rows = buffer.level >= 0 ? DeviceNumSites(buffer.level) : nullptr};
+}
+
+const int64_t* StepContext::DeviceNumSites(int level) const {
+  return device_geometry == nullptr ? nullptr : device_geometry->device_num_sites(level);
 }
 
 const int64_t* StepContext::SampleBegin(const BufferSlice& slice) const {

@@ -58,7 +58,8 @@ struct StepContext {
   const DeviceGeometry* device_geometry = nullptr;  // on a GPU
   GroupingCache* groupings = nullptr;               // on a GPU; filled by the convolutions that ask first
   const std::vector<ConvPlan>* plans = nullptr;     // by convolution
-  const std::vector<int64_t>* num_sites = nullptr;  // by level
+  // By level; on a GPU that counts its sites while the batch runs, the room for them. Rows::num_rows has their number.
+  const std::vector<int64_t>* num_sites = nullptr;
   const std::vector<Buffer>* buffers = nullptr;
   const std::vector<char*>* buffer_data = nullptr;  // by buffer; null: not placed yet
   void* scratch = nullptr;                          // the largest of the steps' ScratchBytes
@@ -76,6 +77,8 @@ struct StepContext {
   // [sites] of a level of Program::key_levels, on the device: CoordinateKeys on the CPU, MortonKeys on a GPU. In the
   // order of the level's rows, which is that of the keys unless the CPU made a GPU's maps.
   const uint64_t* Keys(int level) const;
+  // [1] how many sites a level has, on the device; null on the CPU.
+  const int64_t* DeviceNumSites(int level) const;
   // [num_points] the voxel of each point or a negative code (kernels/points/voxelize.h), on the device.
   const int32_t* PointToVoxel() const;
   int32_t num_samples() const { return static_cast<int32_t>(point_begin->size()) - 1; }
@@ -107,6 +110,10 @@ class Step {
 
   // Brings the weights to a GPU, in the order and type that the GPU's kernel reads. Once, before the first Run there.
   virtual absl::Status Upload(WeightUploader&) { return absl::OkStatus(); }
+
+  // True where Run on a GPU must know on the host how many sites levels and pairs rulebooks have: numbers of rows on
+  // the device do not do. plans: by convolution.
+  virtual bool NeedsSizes(const std::vector<ConvPlan>&) const { return false; }
 
   // Memory of a GPU that Run needs for itself there while it runs.
   virtual size_t ScratchBytes(const StepContext&) const { return 0; }

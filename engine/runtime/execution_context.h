@@ -47,8 +47,6 @@ struct CudaContext {
   DeviceBuffer gemm_workspace;                   // empty until ReadyGemm
   std::unique_ptr<kernels::cuda::Gemm> gemm;     // its settings; who multiplies asks ReadyGemm
   DeviceArena batch;                             // points and geometry of the batch under way
-  DeviceBuffer grid_cells;                       // the coordinate grid: all -1 but while it is searched
-  bool is_grid_clean = true;                     // false where a batch failed meanwhile
   DeviceArena features;                          // the feature pass's buffers and scratch
   PinnedBuffer upload;                           // what goes to the device
   PinnedBuffer sizes;                            // numbers of rows, which come back before the results

@@ -49,8 +49,6 @@ void CudaContext::ReleaseArenas() {
 
 void CudaContext::ReleaseMemory() {
   ReleaseArenas();
-  grid_cells = DeviceBuffer();
-  is_grid_clean = true;
   if (copies != nullptr) copies->Clear();
 }
 

@@ -38,7 +38,7 @@ class Engine {
     int num_threads = 0;                          // CPU threads; 0: as many as this process may use
     int64_t max_queue_requests = 256;             // tasks waiting per model, beyond which Submit refuses
     int64_t max_queue_bytes = int64_t{1} << 30;   // bytes of clouds waiting per model, likewise
-    int64_t max_grid_bytes = int64_t{512} << 20;  // a coordinate grid's size, beyond which a hash table serves
+    int64_t max_grid_bytes = int64_t{512} << 20;  // a CPU's coordinate grid, beyond which a hash table serves
     std::string devices;                          // "" (every GPU, else the CPU), "cpu", or "cuda:0,cuda:2"
     int streams_per_device = 2;                   // of a GPU: batches that run side by side
     int64_t device_memory_limit = 0;              // bytes of each GPU that may be used; 0: all

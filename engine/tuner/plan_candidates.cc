@@ -90,7 +90,7 @@ std::vector<NetworkPlan> CandidateRuns(const Program& program, const NetworkPlan
 
 std::vector<kernels::MapSearch> MapSearches(const Program& program) {
   const bool is_on_cuda = !program.convs.empty() && program.convs.front().is_on_cuda;
-  if (is_on_cuda) return {kernels::MapSearch::kHash, kernels::MapSearch::kGrid};
+  if (is_on_cuda) return {kernels::MapSearch::kHash};
   return {kernels::MapSearch::kMerge, kernels::MapSearch::kHash, kernels::MapSearch::kGrid};
 }
 

@@ -3,6 +3,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/conv/tiles.h"
+#include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_tiles.cuh"
 
@@ -207,11 +208,13 @@ __global__ void __launch_bounds__(kFillThreads)
     const int64_t tile = place / kMaskTileRows;
     const int64_t num_out = NumRows(params.out_capacity, params.num_out);
     const int32_t row = place < num_out ? sorted_rows[first_key[entry] + place] : -1;
-    // A small kernel's key says which neighbours are there: only these are loaded.
-    const bool is_small = params.num_offsets <= kSortBits;
-    const uint32_t there = row < 0     ? 0
-                           : !is_small ? ~0u
-                                       : OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place]);
+    const bool has_list = params.row_inputs != nullptr;
+    const uint32_t there = row < 0                         ? 0
+                           : params.row_offsets != nullptr ? params.row_offsets[row]
+                           : params.num_offsets <= kSortBits
+                               ? OffsetsOfKey(params, orders[entry], sorted_keys[first_key[entry] + place])
+                               : ~0u;
+    const int32_t* const list = params.row_inputs + row * RowInputsPitch(params.num_offsets);
     params.out_rows[place] = row;
     ClearCounters(params, place);
     int32_t* const in_rows = params.in_rows + tile * params.num_offsets * kMaskTileRows + place % kMaskTileRows;
@@ -223,8 +226,10 @@ __global__ void __launch_bounds__(kFillThreads)
       int32_t in_row[kWordBits];
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) {
+        in_row[bit] = -1;
+        if ((there >> bit & 1) == 0 || bit >= count) continue;
         in_row[bit] =
-            (there >> bit & 1) != 0 && bit < count ? params.neighbours[(first + bit) * params.pitch + row] : -1;
+            has_list ? list[__popc(there & ((1u << bit) - 1))] : params.neighbours[(first + bit) * params.pitch + row];
       }
 #pragma unroll
       for (int bit = 0; bit < kWordBits; ++bit) found |= static_cast<uint32_t>(in_row[bit] >= 0) << bit;
@@ -310,6 +315,9 @@ cudaError_t MakeTilesOf(std::span<const TilesParams> params, void* memory, cudaS
   int64_t num_blocks = 0;
   for (const TilesParams& rulebook : params) {
     if (rulebook.row_offsets != nullptr && rulebook.num_offsets > kSortBits) return cudaErrorInvalidValue;
+    if (rulebook.row_inputs != nullptr && rulebook.row_offsets == nullptr && rulebook.out_capacity > 0) {
+      return cudaErrorInvalidValue;
+    }
     batch.rulebooks[batch.num_rulebooks] = rulebook;
     batch.key_begin[batch.num_rulebooks + 1] = batch.key_begin[batch.num_rulebooks] + rulebook.out_capacity;
     ++batch.num_rulebooks;

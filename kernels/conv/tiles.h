@@ -96,6 +96,8 @@ struct TilesParams {
   // Null, or for K <= kSortBits: [out_capacity] bit k of a row says that it has input row k, as SearchNeighbours and
   // SwapNeighbours note it.
   const uint32_t* row_offsets = nullptr;
+  // Null, or in place of neighbours where row_offsets are there: as SearchNeighbours lists them.
+  const int32_t* row_inputs = nullptr;
   int64_t out_capacity = 0;          // of the next; at most pitch
   const int64_t* num_out = nullptr;  // [1]
   SortOrder order = {};
@@ -117,7 +119,7 @@ size_t TilesWorkspaceBytes(std::span<const TilesParams> params);
 // Makes the tiles of all rulebooks of a network together: one sort serves 31 of them. Its last command is no kernel, so
 // that launches which begin early (implicit_gemm.h) begin behind it. workspace: TilesWorkspaceBytes,
 // 256-byte aligned.
-// cudaErrorInvalidValue where row_offsets are there and K is above kSortBits.
+// cudaErrorInvalidValue where row_offsets are there and K is above kSortBits, or row_inputs without row_offsets.
 cudaError_t MakeTiles(std::span<const TilesParams> params, void* workspace, cudaStream_t stream);
 
 }  // namespace cuda

@@ -1,22 +1,21 @@
 #pragma once
 
-// From a coordinate's key to its row.
+// From a coordinate's key to its row, whatever the order of rows.
 //
-// Two strategies with the same answers. GRID holds one int32 a cell of every sample's bounding box: no collision, one
-// access. HASH is open addressing with linear probing over a power of two of slots, at most half full (on the GPU a
-// quarter), hashed by Fibonacci multiplication. GRID's memory is kept from build to build and only the touched cells
-// are reset.
+// Two strategies with the same answers. GRID, on the CPU alone, holds one int32 a cell of every sample's bounding box:
+// no collision, one access. HASH is open addressing with linear probing over a power of two of slots, at most half full
+// (on the GPU a quarter), hashed by Fibonacci multiplication. GRID's memory is kept from build to build and only the
+// touched cells are reset.
 //
 // cpu::CoordinateTable belongs to one execution context. Build is not thread-safe; Find is const and may be called from
 // many threads after it. The table keeps no pointer to the caller's keys.
 //
-// cuda::CoordinateTable is a view for kernels of what BuildCoordinateTable made in the caller's memory. How many keys
-// there are, and whether their grid fits, only the device knows: kernels ask the view.
+// cuda::CoordinateTable is a view for kernels of what BuildCoordinateTable made in the caller's memory. Where rows are
+// in Morton order brick_table.h takes fewer look-ups.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -124,63 +123,32 @@ inline int32_t CoordinateTable::FindInHash(uint64_t key) const {
 namespace cuda {
 
 struct CoordinateTableBuildParams {
-  int32_t dimension = 3;
-  MapSearch search = MapSearch::kHash;  // kGrid or kHash
-  int32_t num_samples = 0;
-  const uint64_t* keys = nullptr;  // [capacity] MortonKeys, ascending, unique; rubbish past their number
+  const uint64_t* keys = nullptr;  // [capacity] unique; rubbish past their number
   int64_t capacity = 0;            // at most 2^30
   const int64_t* num_keys = nullptr;
-
-  // kGrid: all -1 before. One table at a time can have them, and ResetGrid gives them back as they were.
-  int32_t* grid_cells = nullptr;  // [max_grid_cells]
-  int64_t max_grid_cells = 0;
-
-  void* memory = nullptr;  // CoordinateTableBytes(*this), 16-byte aligned, contents free; lives as long as the table
+  void* memory = nullptr;  // CoordinateTableBytes(*this), 256-byte aligned, contents free; lives as long as the table
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTableBuildParams>);
 
-// What a lookup reads in one access of 16 bytes.
+// What a look-up reads in one access of 16 bytes.
 struct alignas(16) HashSlot {
   uint64_t key;  // kNoKey: empty, and the row is -1
   int32_t row;
   int32_t unused;
 };
 
-// The bounding box of one sample's coordinates and where its cells begin.
-struct GridBox {
-  uint32_t lowest[kMaxDimension];  // coordinate + the key's bias
-  int32_t extent[kMaxDimension];   // all 0 for a sample without coordinates
-  int64_t first_cell;
-};
-
 // Device memory of the build's params. Find is in coordinate_table.cuh.
 struct CoordinateTable {
-  int32_t dimension = 3;
-  MapSearch search = MapSearch::kHash;  // what was asked for
   int64_t capacity = 0;
   const int64_t* num_keys = nullptr;
-  const HashSlot* slots = nullptr;     // [a power of two]
-  const GridBox* boxes = nullptr;      // [num_samples], kGrid alone
-  int32_t* grid_cells = nullptr;       // row, or -1
-  const int32_t* uses_grid = nullptr;  // [1] 1: the grid was taken; 0: the hash table was
+  const HashSlot* slots = nullptr;  // [a power of two]
 };
 static_assert(std::is_trivially_copyable_v<CoordinateTable>);
 
 size_t CoordinateTableBytes(const CoordinateTableBuildParams& params);
 
-// Sets tables, on the host, at once; they may be used on the stream. cudaErrorInvalidValue unless all are of one
-// dimension and at most one asks for a grid. The hash table is built instead of a grid that would need more than
-// max_grid_cells.
-cudaError_t BuildCoordinateTables(std::span<const CoordinateTableBuildParams> params, std::span<CoordinateTable> tables,
-                                  cudaStream_t stream);
-inline cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table,
-                                        cudaStream_t stream) {
-  return BuildCoordinateTables({&params, 1}, {table, 1}, stream);
-}
-
-// Sets the cells of these keys, which must be those of the build, back to -1. The table must not be used after it.
-cudaError_t ResetGrid(const CoordinateTable& table, const uint64_t* keys, int64_t capacity, const int64_t* num_keys,
-                      cudaStream_t stream);
+// Sets the table, on the host, at once; it may be used on the stream. cudaErrorInvalidValue above 2^30 keys.
+cudaError_t BuildCoordinateTable(const CoordinateTableBuildParams& params, CoordinateTable* table, cudaStream_t stream);
 
 }  // namespace cuda
 }  // namespace voxserve::kernels

@@ -1,30 +1,28 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/brick_table.cuh"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 
-// A search is cut into pieces of a few dozen cells, a piece into tiles: kSearchThreads output rows times as many cells
-// as a thread looks up at once. The tiles of all pieces of a launch are shared out among its blocks.
+// A search is cut into pieces of at most kCellsAPiece cells, a piece into tiles of kSearchThreads output rows, one a
+// thread. The tiles of all pieces of a launch are shared out among its blocks.
 
 namespace voxserve::kernels::cuda {
 namespace {
 
 constexpr int kSearchThreads = 128;
-constexpr int kCellsAThread = 7;  // 13, the first half of 27, are 7 and 6
 constexpr int kCellsAPiece = 32;
-constexpr int kMaxPiecesALaunch = 16;
-constexpr int64_t kMaxSearchBlocks = 792;  // what is resident at once: 6 on each of 132 SMs
-constexpr int kMaxFillsALaunch = 32;
-constexpr int64_t kMaxBlocksAFill = 256;
+constexpr int kMaxPiecesALaunch = 24;
+constexpr int64_t kMaxSearchBlocks = 1056;  // what is resident at once: 8 on each of 132 SMs
 
 enum class PieceKind : int32_t {
-  kLookUp,
-  kMirror,  // looks up cells of the first half alone, for both halves; the second's are -1 before
-  kBlocks,  // reads the inputs' consecutive rows
+  kNearCells,  // all within two bricks on each axis: those are looked up, and the cells read from them
+  kCells,      // looked up one by one
+  kBlocks,     // the inputs' consecutive rows
 };
 
 struct Piece {
@@ -33,19 +31,19 @@ struct Piece {
   int64_t out_capacity;
   const int64_t* num_out;
   int32_t* neighbours;
-  uint32_t* row_offsets;  // or null
-  int32_t num_offsets;    // K
+  uint32_t* row_offsets;  // or null, as the next
+  int32_t* row_inputs;
+  int32_t num_offsets;  // K
 
-  // kLookUp, kMirror
-  CoordinateTable table;
+  // kNearCells, kCells
+  BrickTable table;
   bool is_strided;
   int32_t stride[kMaxDimension];
   int32_t first_cell;
   int32_t num_cells;
-  int32_t cells_a_thread;  // at most kCellsAThread
-  int32_t num_chunks;      // threads of an output row
-  uint64_t translation[kCellsAPiece];
-  int16_t delta[kCellsAPiece][kMaxDimension];
+  uint64_t lowest;                             // as a translation: the least Delta of the piece on each axis
+  int32_t reach[kMaxDimension];                // the largest Delta less the least
+  int16_t delta[kCellsAPiece][kMaxDimension];  // less the least
 
   // kBlocks
   const int32_t* first_in_rows;
@@ -61,29 +59,7 @@ struct PieceBatch {
 };
 static_assert(sizeof(PieceBatch) <= kMaxParamBytes);
 
-// Columns [num_columns, capacity] whose first rows are set to -1.
-struct ColumnFill {
-  int32_t* columns;
-  int32_t num_columns;
-  int64_t capacity;
-  const int64_t* num_rows;
-};
-
-struct FillBatch {
-  ColumnFill fills[kMaxFillsALaunch];
-};
-static_assert(sizeof(FillBatch) <= kMaxParamBytes);
-
 // ---- Kernels -----------------------------------------------------------------------------------------------------
-
-__global__ void __launch_bounds__(kBlockThreads) FillColumnsKernel(const __grid_constant__ FillBatch batch) {
-  const ColumnFill& fill = batch.fills[blockIdx.y];
-  const int64_t num_rows = NumRows(fill.capacity, fill.num_rows);
-  for (int64_t row = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; row < num_rows;
-       row += int64_t{gridDim.x} * kBlockThreads) {
-    for (int32_t column = 0; column < fill.num_columns; ++column) fill.columns[column * fill.capacity + row] = -1;
-  }
-}
 
 // The key of stride * the output's coordinate; kNoKey where a field cannot hold it. Inputs lie kCoordinateMargin inside
 // their fields and no cell reaches further, so that such an output has no neighbours. Nor has a cell that leaves its
@@ -103,83 +79,110 @@ __device__ uint64_t ScaledKey(const Piece& piece, uint64_t key) {
   return Key::Pack(Key::Sample(key), scaled);
 }
 
-// Both fill found[0, count) with rows, -1 where there is none. cell: the first one, within the piece.
+// The bricks near the output rows of a block's threads, and the input rows that they have found.
 template <int kDimension>
-__device__ void FindInHash(const Piece& piece, uint64_t base, int32_t cell, int32_t count,
-                           int32_t (&found)[kCellsAThread]) {
-  uint64_t keys[kCellsAThread];
-#pragma unroll
-  for (int c = 0; c < kCellsAThread; ++c) {
-    keys[c] = c < count ? MortonKey<kDimension>::Translate(base, piece.translation[cell + c]) : base;
-  }
-  HashTable(piece.table.slots, NumRows(piece.table.capacity, piece.table.num_keys)).Find(keys, count, found);
-}
+struct NearBricks {
+  static constexpr int kCount = 1 << kDimension;
 
+  uint64_t masks[kCount][kSearchThreads];
+  int32_t first_rows[kCount][kSearchThreads];
+  int32_t inputs[kCellsAPiece][kSearchThreads];
+};
+
+// Looks up the bricks that cells from `lowest` on lie in, for the calling thread. place: of `lowest` in its brick.
 template <int kDimension>
-__device__ void FindInGrid(const Piece& piece, uint64_t base, int32_t cell, int32_t count,
-                           int32_t (&found)[kCellsAThread]) {
-  using Distance = FieldInteger<kDimension>;
-  const GridBox box = piece.table.boxes[MortonKey<kDimension>::Sample(base)];
-  Distance from_lowest[kDimension];
+__device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_t (&place)[kDimension],
+                               NearBricks<kDimension>& near) {
+  using Key = MortonKey<kDimension>;
+  using Places = BrickPlaces<kDimension>;
+  constexpr int kCount = NearBricks<kDimension>::kCount;
+  uint32_t crosses = 0;  // the axes on which cells reach the next brick
 #pragma unroll
   for (int axis = 0; axis < kDimension; ++axis) {
-    from_lowest[axis] = static_cast<Distance>(int64_t{FieldOf<kDimension>(base, axis)} - int64_t{box.lowest[axis]});
+    crosses |= static_cast<uint32_t>(place[axis] + piece.reach[axis] >= Places::kSide) << axis;
   }
+  uint64_t keys[kCount];
+  uint32_t wanted = 0;
 #pragma unroll
-  for (int c = 0; c < kCellsAThread; ++c) {
-    if (c < count) {
-      Distance distance[kDimension];
+  for (int i = 0; i < kCount; ++i) {
+    Axes step = {0, 0, 0, 0};
 #pragma unroll
-      for (int axis = 0; axis < kDimension; ++axis) {
-        distance[axis] = from_lowest[axis] + piece.delta[cell + c][axis];
-      }
-      const int64_t at = GridCell<kDimension>(box, distance);
-      found[c] = at < 0 ? -1 : __ldg(piece.table.grid_cells + at);
-    }
+    for (int axis = 0; axis < kDimension; ++axis) step[axis] = (i >> axis & 1) * Places::kSide;
+    keys[i] = Places::BrickOf(Key::Translate(lowest, Key::Translation(step)));
+    wanted |= static_cast<uint32_t>((static_cast<uint32_t>(i) & ~crosses) == 0) << i;
+  }
+  Brick found[kCount];
+  BrickSlots(piece.table).Find(keys, wanted, found);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    near.masks[i][threadIdx.x] = found[i].mask;
+    near.first_rows[i][threadIdx.x] = found[i].first_row;
   }
 }
 
-// An output row and one chunk of the piece's cells.
+// An output row and the piece's cells.
 template <int kDimension>
-__device__ void LookUpRow(const Piece& piece, int64_t row, int32_t chunk) {
-  const int32_t cell = chunk * piece.cells_a_thread;
-  const int32_t count = min(piece.cells_a_thread, piece.num_cells - cell);
-
-  int32_t found[kCellsAThread];
-#pragma unroll
-  for (int c = 0; c < kCellsAThread; ++c) found[c] = -1;
-  const uint64_t base = ScaledKey<kDimension>(piece, piece.out_keys[row]);
-  if (base != kNoKey) {
-    if (piece.table.search == MapSearch::kGrid && *piece.table.uses_grid != 0) {
-      FindInGrid<kDimension>(piece, base, cell, count, found);
-    } else {
-      FindInHash<kDimension>(piece, base, cell, count, found);
-    }
-  }
-
-  const bool mirrors = piece.kind == PieceKind::kMirror;
-  const bool notes = piece.row_offsets != nullptr;
-  const int64_t first_offset = piece.first_cell + cell;
+__device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
+  using Key = MortonKey<kDimension>;
+  using Places = BrickPlaces<kDimension>;
+  const bool lists = piece.row_inputs != nullptr;
+  int32_t* const neighbours = lists ? nullptr : piece.neighbours + piece.first_cell * piece.out_capacity + row;
+  int32_t num_inputs = 0;
   uint32_t offsets = 0;
-#pragma unroll
-  for (int c = 0; c < kCellsAThread; ++c) {
-    if (c < count) {
-      const int64_t offset = first_offset + c;
-      piece.neighbours[offset * piece.out_capacity + row] = found[c];
-      offsets |= static_cast<uint32_t>(found[c] >= 0) << (offset % kMostRowOffsets);
-      if (mirrors && found[c] >= 0) {
-        const int64_t mirrored = piece.num_offsets - 1 - offset;
-        piece.neighbours[mirrored * piece.out_capacity + found[c]] = static_cast<int32_t>(row);
-        if (notes) atomicOr(piece.row_offsets + found[c], 1u << (mirrored % kMostRowOffsets));
+  const auto visit = [&](const auto& find) {
+#pragma unroll 3
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
+      const int32_t found = find(cell);
+      if (!lists) {
+        neighbours[cell * piece.out_capacity] = found;
+      } else if (found >= 0) {
+        near.inputs[num_inputs++][threadIdx.x] = found;
       }
+      offsets |= static_cast<uint32_t>(found >= 0) << cell;
     }
+  };
+  const uint64_t base = ScaledKey<kDimension>(piece, piece.out_keys[row]);
+  if (base == kNoKey) {
+    visit([](int32_t) { return -1; });
+  } else if (piece.kind == PieceKind::kNearCells) {
+    const uint64_t lowest = Key::Translate(base, piece.lowest);
+    int32_t place[kDimension];
+#pragma unroll
+    for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
+    FindNearBricks(piece, lowest, place, near);
+    visit([&](int32_t cell) {
+      uint32_t brick = 0, in_brick = 0;
+#pragma unroll
+      for (int axis = 0; axis < kDimension; ++axis) {
+        const int32_t at = place[axis] + piece.delta[cell][axis];
+        brick |= static_cast<uint32_t>(at >> Places::kLog2Side) << axis;
+        in_brick |= Places::OnAxis(at, axis);
+      }
+      return RowInBrick(near.masks[brick][threadIdx.x], near.first_rows[brick][threadIdx.x], in_brick);
+    });
+  } else {
+    const uint64_t lowest = Key::Translate(base, piece.lowest);
+    const BrickSlots slots(piece.table);
+    uint64_t last = kNoKey;
+    Brick brick[1];
+    visit([&](int32_t cell) {
+      Axes delta = {0, 0, 0, 0};
+#pragma unroll
+      for (int axis = 0; axis < kDimension; ++axis) delta[axis] = piece.delta[cell][axis];
+      const uint64_t key = Key::Translate(lowest, Key::Translation(delta));
+      const uint64_t keys[1] = {Places::BrickOf(key)};
+      if (keys[0] != last) slots.Find(keys, /*wanted=*/1, brick);
+      last = keys[0];
+      return RowInBrick(brick[0].mask, brick[0].first_row, Places::PlaceOf(key));
+    });
   }
-  if (mirrors && first_offset == 0) {
-    const int32_t centre = piece.num_offsets / 2;
-    piece.neighbours[centre * piece.out_capacity + row] = static_cast<int32_t>(row);
-    offsets |= 1u << (centre % kMostRowOffsets);
+  if (piece.row_offsets != nullptr) piece.row_offsets[row] = offsets;
+  // The last of four may be what an earlier row has left there.
+  auto* const inputs = reinterpret_cast<int4*>(piece.row_inputs + row * RowInputsPitch(piece.num_offsets));
+  for (int32_t i = 0; i < num_inputs; i += 4) {
+    inputs[i / 4] = {near.inputs[i][threadIdx.x], near.inputs[i + 1][threadIdx.x], near.inputs[i + 2][threadIdx.x],
+                     near.inputs[i + 3][threadIdx.x]};
   }
-  if (notes && offsets != 0) atomicOr(piece.row_offsets + row, offsets);
 }
 
 // The kernel's cell at the place `block_place` of its block in Morton order.
@@ -218,23 +221,21 @@ __device__ void ReadBlock(const Piece& piece, int64_t row, int64_t num_out) {
 
 template <int kDimension>
 __global__ void __launch_bounds__(kSearchThreads) SearchNeighboursKernel(const __grid_constant__ PieceBatch batch) {
+  __shared__ NearBricks<kDimension> near;
   const BatchTiles<kMaxPiecesALaunch> tiles(batch.num_pieces, [&](int i) {
     const Piece& piece = batch.pieces[i];
-    const int64_t num_out = NumRows(piece.out_capacity, piece.num_out);
-    return (num_out + kSearchThreads - 1) / kSearchThreads * piece.num_chunks;
+    return (NumRows(piece.out_capacity, piece.num_out) + kSearchThreads - 1) / kSearchThreads;
   });
   for (int64_t tile = blockIdx.x; tile < tiles.size(); tile += gridDim.x) {
     const int entry = tiles.Entry(tile);
     const Piece& piece = batch.pieces[entry];
-    const auto within = static_cast<uint32_t>(tiles.Within(entry, tile));
-    const auto num_chunks = static_cast<uint32_t>(piece.num_chunks);
-    const int64_t row = int64_t{within / num_chunks} * kSearchThreads + threadIdx.x;
+    const int64_t row = tiles.Within(entry, tile) * kSearchThreads + threadIdx.x;
     const int64_t num_out = NumRows(piece.out_capacity, piece.num_out);
     if (row >= num_out) continue;
     if (piece.kind == PieceKind::kBlocks) {
       ReadBlock<kDimension>(piece, row, num_out);
     } else {
-      LookUpRow<kDimension>(piece, row, static_cast<int32_t>(within % num_chunks));
+      LookUpRow<kDimension>(piece, row, near);
     }
   }
 }
@@ -245,34 +246,6 @@ bool IsOfDimension(const NeighbourSearchParams& params, int32_t dimension) {
   const bool reads_table = params.first_in_rows == nullptr;
   return params.dimension == dimension && params.geometry.dimension == dimension &&
          (!reads_table || params.table.dimension == dimension);
-}
-
-bool Mirrors(const NeighbourSearchParams& params) { return params.same_sites && params.geometry.IsSymmetric(); }
-
-// The second half of what mirrors.
-cudaError_t FillMirrored(std::span<const NeighbourSearchParams> params, cudaStream_t stream) {
-  FillBatch batch{};
-  unsigned num_fills = 0;
-  int64_t max_rows = 0;
-  const auto launch = [&] {
-    if (num_fills == 0) return cudaSuccess;
-    const dim3 blocks(static_cast<unsigned>(std::min<int64_t>(kMaxBlocksAFill, NumBlocks(max_rows))), num_fills);
-    FillColumnsKernel<<<blocks, kBlockThreads, 0, stream>>>(batch);
-    num_fills = 0;
-    max_rows = 0;
-    return LaunchStatus(stream);
-  };
-  for (const NeighbourSearchParams& search : params) {
-    const int32_t num_mirrored = search.geometry.NumOffsets() / 2;
-    if (search.out_capacity == 0 || num_mirrored == 0 || !Mirrors(search)) continue;
-    if (num_fills == kMaxFillsALaunch) VOXSERVE_RETURN_IF_CUDA(launch());
-    batch.fills[num_fills++] = {.columns = search.neighbours + (int64_t{num_mirrored} + 1) * search.out_capacity,
-                                .num_columns = num_mirrored,
-                                .capacity = search.out_capacity,
-                                .num_rows = search.num_out};
-    max_rows = std::max(max_rows, search.out_capacity);
-  }
-  return launch();
 }
 
 // Pieces of one launch, which are launched when there are as many as it takes.
@@ -289,10 +262,10 @@ class PieceQueue {
     piece.num_out = params.num_out;
     piece.neighbours = params.neighbours;
     piece.row_offsets = params.row_offsets;
+    piece.row_inputs = params.row_inputs;
     piece.num_offsets = geometry.NumOffsets();
     if (params.first_in_rows != nullptr) {
       piece.kind = PieceKind::kBlocks;
-      piece.num_chunks = 1;
       piece.first_in_rows = params.first_in_rows;
       piece.in_keys = params.in_keys;
       piece.in_capacity = params.in_capacity;
@@ -300,26 +273,16 @@ class PieceQueue {
       piece.log2_stride = std::countr_zero(static_cast<uint32_t>(geometry.stride[0]));
       return Add(piece);
     }
-    piece.kind = Mirrors(params) ? PieceKind::kMirror : PieceKind::kLookUp;
     piece.table = params.table;
     for (int axis = 0; axis < kDimension; ++axis) {
       piece.stride[axis] = geometry.stride[axis];
       piece.is_strided |= geometry.stride[axis] != 1;
     }
-    const int32_t num_searched = Mirrors(params) ? piece.num_offsets / 2 : piece.num_offsets;
-    // Once even where there is only a centre, which needs no search.
-    do {
-      piece.num_cells = std::min(kCellsAPiece, num_searched - piece.first_cell);
-      piece.num_chunks = std::max(1, (piece.num_cells + kCellsAThread - 1) / kCellsAThread);
-      piece.cells_a_thread = (piece.num_cells + piece.num_chunks - 1) / piece.num_chunks;
-      for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
-        const Axes delta = geometry.Delta(piece.first_cell + cell);
-        piece.translation[cell] = MortonKey<kDimension>::Translation(delta);
-        for (int axis = 0; axis < kDimension; ++axis) piece.delta[cell][axis] = static_cast<int16_t>(delta[axis]);
-      }
+    for (; piece.first_cell < piece.num_offsets; piece.first_cell += piece.num_cells) {
+      piece.num_cells = std::min(kCellsAPiece, piece.num_offsets - piece.first_cell);
+      SetCells(geometry, piece);
       VOXSERVE_RETURN_IF_CUDA(Add(piece));
-      piece.first_cell += piece.num_cells;
-    } while (piece.first_cell < num_searched);
+    }
     return cudaSuccess;
   }
 
@@ -333,10 +296,34 @@ class PieceQueue {
   }
 
  private:
+  static void SetCells(const ConvGeometry& geometry, Piece& piece) {
+    Axes least = geometry.Delta(piece.first_cell), most = least;
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
+      const Axes delta = geometry.Delta(piece.first_cell + cell);
+      for (int axis = 0; axis < kDimension; ++axis) {
+        least[axis] = std::min(least[axis], delta[axis]);
+        most[axis] = std::max(most[axis], delta[axis]);
+      }
+    }
+    piece.kind = PieceKind::kNearCells;
+    for (int axis = 0; axis < kDimension; ++axis) {
+      piece.reach[axis] = most[axis] - least[axis];
+      // From the last cell of a brick on, so many lie in it and the next one.
+      if (piece.reach[axis] > BrickPlaces<kDimension>::kSide) piece.kind = PieceKind::kCells;
+    }
+    piece.lowest = MortonKey<kDimension>::Translation(least);
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
+      const Axes delta = geometry.Delta(piece.first_cell + cell);
+      for (int axis = 0; axis < kDimension; ++axis) {
+        piece.delta[cell][axis] = static_cast<int16_t>(delta[axis] - least[axis]);
+      }
+    }
+  }
+
   cudaError_t Add(const Piece& piece) {
     if (batch_.num_pieces == kMaxPiecesALaunch) VOXSERVE_RETURN_IF_CUDA(Launch());
     batch_.pieces[batch_.num_pieces++] = piece;
-    max_tiles_ += int64_t{NumBlocks(piece.out_capacity, kSearchThreads)} * piece.num_chunks;
+    max_tiles_ += NumBlocks(piece.out_capacity, kSearchThreads);
     return cudaSuccess;
   }
 
@@ -353,8 +340,9 @@ cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cuda
   for (const NeighbourSearchParams& search : params) {
     if (!IsOfDimension(search, params[0].dimension)) return cudaErrorInvalidValue;
     if (search.row_offsets != nullptr && search.geometry.NumOffsets() > kMostRowOffsets) return cudaErrorInvalidValue;
+    const bool can_list = search.row_offsets != nullptr && search.first_in_rows == nullptr;
+    if (search.row_inputs != nullptr && search.out_capacity > 0 && !can_list) return cudaErrorInvalidValue;
   }
-  VOXSERVE_RETURN_IF_CUDA(FillMirrored(params, stream));
   return VisitDimension(params[0].dimension, [&](auto dimension) {
     PieceQueue<dimension()> pieces(stream);
     for (const NeighbourSearchParams& search : params) {

@@ -2,11 +2,10 @@
 
 // Map search on the GPU: for every output row and every cell of the kernel, the input row that it reads.
 //
-// Output o reads input i through cell k where in[i] = stride * out[o] + Delta(k). A thread takes one output row and a
-// few cells: rows are in Morton order, so a warp's lookups are near each other. Where input and output sites are the
-// same and the geometry is symmetric the centre is the identity, the first half of the cells is searched, and what it
-// finds is written to both halves (TorchSparse, Tang et al., MLSys 2022, section 4.4). Where the cells of an output are
-// the block of sites that it was divided from, its inputs are consecutive rows, and nothing is looked up.
+// Output o reads input i through cell k where in[i] = stride * out[o] + Delta(k). A thread takes one output row and up
+// to 32 cells: rows are in Morton order, so a warp's look-ups are near each other, and cells that lie near each other
+// are read from the same few bricks (brick_table.h). Where the cells of an output are the block of sites that it was
+// divided from, its inputs are consecutive rows, and nothing is looked up.
 //
 // All rulebooks of a network are searched together: small levels do not fill a GPU.
 
@@ -15,22 +14,24 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/coordinates/brick_table.h"
 #include "kernels/coordinates/conv_geometry.h"
-#include "kernels/coordinates/coordinate_table.h"
 #include "kernels/core/cuda_stream.h"
 
 namespace voxserve::kernels {
 
 inline constexpr int32_t kMostRowOffsets = 32;  // bits of a row's offsets
 
+// Values from a row of row_inputs to the next: 16 bytes are written at once.
+constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offsets} + 3) / 4 * 4; }
+
 struct NeighbourSearchParams {
-  ConvGeometry geometry;        // |Delta| <= kCoordinateMargin
-  cuda::CoordinateTable table;  // over the input keys; not read where first_in_rows is there
+  ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
+  cuda::BrickTable table;  // over the input keys; not read where first_in_rows is there
   int32_t dimension = 3;
   const uint64_t* out_keys = nullptr;  // [out_capacity] MortonKeys
   int64_t out_capacity = 0;            // below 2^31
   const int64_t* num_out = nullptr;
-  bool same_sites = false;  // out_keys are the table's keys: a submanifold convolution
 
   // Null, or for CellsAreBlocks(geometry) as OutputCoordinates made it together with out_keys, by this stride; then the
   // inputs too.
@@ -39,10 +40,14 @@ struct NeighbourSearchParams {
   int64_t in_capacity = 0;
   const int64_t* num_in = nullptr;
 
-  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised.
+  // [K, out_capacity] input row, or -1. Of rows past num_out nothing is promised. Null where row_inputs are there.
   int32_t* neighbours = nullptr;
-  // Null, or for K <= kMostRowOffsets: [out_capacity] zeros, to which bit k of each row that has input row k is added.
+  // Null, or for K <= kMostRowOffsets: [out_capacity] bit k of a row says that it has input row k.
   uint32_t* row_offsets = nullptr;
+  // Null, or for K <= kMostRowOffsets where row_offsets are there and first_in_rows are not: [out_capacity,
+  // RowInputsPitch(K)] a row's input rows one behind the other, ascending by their offsets; 16-byte aligned. Few rows
+  // have many of them, so that who reads rows in any order reads less than of neighbours.
+  int32_t* row_inputs = nullptr;
 };
 static_assert(std::is_trivially_copyable_v<NeighbourSearchParams>);
 
@@ -61,7 +66,7 @@ constexpr bool CellsAreBlocks(const ConvGeometry& geometry) {
 namespace cuda {
 
 // cudaErrorInvalidValue unless all params, their geometries, and their tables where those are read, are of one
-// dimension, and row_offsets are null where K > kMostRowOffsets.
+// dimension, and row_offsets are null where K > kMostRowOffsets; and where row_inputs are there without what they need.
 cudaError_t SearchNeighbours(std::span<const NeighbourSearchParams> params, cudaStream_t stream);
 inline cudaError_t SearchNeighbours(const NeighbourSearchParams& params, cudaStream_t stream) {
   return SearchNeighbours({&params, 1}, stream);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/rows.h"
 
 namespace voxserve::kernels::cuda {
@@ -41,19 +42,21 @@ __device__ Pack<T, kCount> LoadConstantPack(const T* from) {
 }
 
 struct RowChunks {
-  int64_t num_rows;
-  int32_t chunks;        // of a row
-  int32_t lanes;         // threads of a row; each takes every lanes-th chunk
-  int32_t rows_a_block;  // rows_a_block * lanes <= kBlockThreads; threads beyond have no row
+  int64_t capacity;         // rows at most
+  const int64_t* num_rows;  // as Rows has it
+  int32_t chunks;           // of a row
+  int32_t lanes;            // threads of a row; each takes every lanes-th chunk
+  int32_t rows_a_block;     // rows_a_block * lanes <= kBlockThreads; threads beyond have no row
 
-  RowChunks(int64_t rows, int64_t chunks_a_row)
-      : num_rows(rows),
+  RowChunks(int64_t rows, int64_t chunks_a_row, const int64_t* rows_there = nullptr)
+      : capacity(rows),
+        num_rows(rows_there),
         chunks(static_cast<int32_t>(chunks_a_row)),
         lanes(std::min(chunks, int32_t{kBlockThreads})),
         rows_a_block(kBlockThreads / lanes) {}
 
   // Of kBlockThreads. Rows are at most 2^31, so that these are too.
-  unsigned NumBlocks() const { return static_cast<unsigned>((num_rows + rows_a_block - 1) / rows_a_block); }
+  unsigned NumBlocks() const { return static_cast<unsigned>((capacity + rows_a_block - 1) / rows_a_block); }
 
   // Calls visit(row, chunk) for the calling thread's chunks.
   template <typename Visitor>
@@ -61,7 +64,7 @@ struct RowChunks {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t row_in_block = thread / lanes;
     const int64_t row = int64_t{blockIdx.x} * rows_a_block + row_in_block;
-    if (row_in_block >= rows_a_block || row >= num_rows) return;
+    if (row_in_block >= rows_a_block || row >= NumRows(capacity, num_rows)) return;
     for (int32_t chunk = thread - row_in_block * lanes; chunk < chunks; chunk += lanes) visit(row, chunk);
   }
 };

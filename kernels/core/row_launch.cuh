@@ -36,7 +36,7 @@ template <typename T, typename Out, int kCount>
 struct RowsOf {
   RowChunks chunks;
 
-  explicit RowsOf(const Rows& out) : chunks(out.capacity, out.channels / kCount) {}
+  explicit RowsOf(const Rows& out) : chunks(out.capacity, out.channels / kCount, out.num_rows) {}
 
   unsigned NumBlocks() const { return chunks.NumBlocks(); }
 

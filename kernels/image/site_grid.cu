@@ -25,9 +25,10 @@ __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
 // A thread has one site. site_of: [cells] -1 before.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
-    NumberCellsKernel(const SiteGrid grid, const uint64_t* keys, int64_t num_sites, int32_t* site_of) {
+    NumberCellsKernel(const SiteGrid grid, const uint64_t* keys, int64_t capacity, const int64_t* num_sites,
+                      int32_t* site_of) {
   const int64_t site = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (site >= num_sites) return;
+  if (site >= NumRows(capacity, num_sites)) return;
   const int64_t cell = CellOf<kDimension>(grid, keys[site]);
   if (cell != kNoCell) site_of[cell] = static_cast<int32_t>(site);
 }
@@ -82,11 +83,11 @@ cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream) 
   auto* const site_of = static_cast<int32_t*>(params.workspace);
   VOXSERVE_RETURN_IF_CUDA(
       cudaMemsetAsync(site_of, 0xFF, SitesToCellsWorkspaceBytes(params.grid, params.num_samples), stream));
-  const int64_t num_sites = params.in.capacity;
-  if (num_sites > 0) {
+  const int64_t capacity = params.in.capacity;
+  if (capacity > 0) {
     VOXSERVE_RETURN_IF_CUDA(VisitDimension(params.grid.dimension, [&](auto dimension) {
-      NumberCellsKernel<dimension()>
-          <<<NumBlocks(num_sites), kBlockThreads, 0, stream>>>(params.grid, params.keys, num_sites, site_of);
+      NumberCellsKernel<dimension()><<<NumBlocks(capacity), kBlockThreads, 0, stream>>>(
+          params.grid, params.keys, capacity, params.in.num_rows, site_of);
       return LaunchStatus(stream);
     }));
   }

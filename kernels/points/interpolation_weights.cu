@@ -1,6 +1,8 @@
 #include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/morton_key.h"
 #include "kernels/core/epilogue.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/interpolation_place.h"
 #include "kernels/points/interpolation_weights.h"
@@ -9,7 +11,10 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 CoordinateTableBuildParams TableOf(const InterpolationWeightsParams& params) {
-  return {.dimension = params.dimension, .keys = params.keys, .capacity = params.num_sites, .memory = params.workspace};
+  return {.keys = params.keys,
+          .capacity = params.num_sites,
+          .num_keys = params.device_num_sites,
+          .memory = params.workspace};
 }
 
 // A thread has one position.
@@ -56,7 +61,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
   int32_t found[kNeighbours];
   // An empty slot is found for those without a key, and its row is -1.
-  HashTable(level.slots, level.capacity).Find(keys, kNeighbours, found);
+  HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, kNeighbours, found);
   Pack<int32_t, kNeighbours> neighbours;
   float sum = 0;
 #pragma unroll

@@ -2,8 +2,10 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/coordinates/coordinate_table.cuh"
+#include "kernels/coordinates/morton_key.h"
 #include "kernels/core/binary_search.cuh"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/core/visit_dimension.cuh"
 #include "kernels/points/point_groups.h"
 
@@ -13,7 +15,7 @@ namespace voxserve::kernels::cuda {
 namespace {
 
 CoordinateTableBuildParams TableOf(const PointGroupsParams& params) {
-  return {.dimension = params.dimension, .keys = params.keys, .capacity = params.num_sites};
+  return {.keys = params.keys, .capacity = params.num_sites, .num_keys = params.device_num_sites};
 }
 
 // ---- Kernels -----------------------------------------------------------------------------------------------------
@@ -28,7 +30,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (point >= params.num_points) return;
   int32_t found[1] = {-1};
-  const int32_t voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+  int32_t voxel = -1;
+  if (point < NumRows(params.num_points, params.device_num_points)) {
+    voxel = params.point_to_voxel == nullptr ? static_cast<int32_t>(point) : params.point_to_voxel[point];
+  }
   if (voxel >= 0) {
     const uint64_t key = params.voxel_keys[voxel];
     bool is_within = true;
@@ -40,7 +45,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       coordinate[axis] = static_cast<int32_t>(site);
     }
     const uint64_t keys[1] = {is_within ? Key::Pack(Key::Sample(key), coordinate) : kNoKey};
-    HashTable(level.slots, level.capacity).Find(keys, 1, found);
+    HashTable(level.slots, NumRows(level.capacity, level.num_keys)).Find(keys, 1, found);
   }
   sites[point] = static_cast<uint32_t>(found[0] < 0 ? params.num_sites : found[0]);
   points[point] = static_cast<int32_t>(point);

@@ -26,6 +26,9 @@ struct PointGroupsParams {
   const uint64_t* voxel_keys = nullptr;
   const uint64_t* keys = nullptr;  // [num_sites] of the level
   int64_t num_sites = 0;           // below 2^30
+  // CUDA: where not null, [1] how many of the points and of the sites there are. Points behind belong to no site.
+  const int64_t* device_num_points = nullptr;
+  const int64_t* device_num_sites = nullptr;
 
   int32_t* sorted_points = nullptr;  // output: [at most num_points] points grouped by site, in input order within one
   int64_t* site_begin = nullptr;     // output: [num_sites + 1] first entry of each site in sorted_points

@@ -3,6 +3,7 @@
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/row_chunks.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "kernels/points/voxel_features.h"
 
 namespace voxserve::kernels::cuda {
@@ -13,7 +14,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     VoxelFeaturesKernel(const __grid_constant__ VoxelFeaturesParams params) {
   const int64_t vectors_a_row = params.out.pitch / kWidth;
-  const int64_t num_vectors = params.out.capacity * vectors_a_row;
+  const int64_t num_vectors = NumRows(params.out.capacity, params.out.num_rows) * vectors_a_row;
   const int64_t stride = int64_t{gridDim.x} * kBlockThreads;
   for (int64_t i = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < num_vectors; i += stride) {
     const int64_t voxel = i / vectors_a_row;

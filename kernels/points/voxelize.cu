@@ -96,7 +96,9 @@ SortKeys<kDimension> SortKeysOf(const VoxelizeParams& params, const IndexBounds&
     const bool is_cut = params.origin == VoxelOrigin::kMinimum && params.has_range;
     max_coordinate = std::max(max_coordinate, is_cut ? RangeSpan(params, bounds, axis) : widest);
   }
-  keys.coordinate_bits = kDimension * static_cast<int>(std::bit_width(static_cast<uint64_t>(max_coordinate)));
+  auto axis_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(max_coordinate)));
+  if (params.origin == VoxelOrigin::kMinimum && params.axis_bits > 0) axis_bits = std::min(axis_bits, params.axis_bits);
+  keys.coordinate_bits = kDimension * axis_bits;
   keys.constant_bits = Key::Pack(0, {0, 0, 0, 0});
   return keys;
 }
@@ -211,18 +213,32 @@ __global__ void __launch_bounds__(kBlockThreads)
     // A sample without voxels; nobody else reads or writes its origin here.
     for (int axis = 0; axis < kMaxDimension; ++axis) params.sample_origin[point][axis] = 0;
   }
-  if (point >= params.num_points) return;
   uint64_t key = layout.none();
-  if (params.point_to_voxel[point] == 0) {
+  int32_t largest = 0;
+  if (point < params.num_points && params.point_to_voxel[point] == 0) {
     const int32_t sample = RunOf(params.point_begin, params.num_samples, point);
     Axes coordinate = {0, 0, 0, 0};
     IndexPoint<kDimension>(params, bounds, point, coordinate);
 #pragma unroll
-    for (int axis = 0; axis < kDimension; ++axis) coordinate[axis] -= params.sample_origin[sample][axis];
+    for (int axis = 0; axis < kDimension; ++axis) {
+      coordinate[axis] -= params.sample_origin[sample][axis];
+      largest = max(largest, coordinate[axis]);
+    }
     key = layout.Pack(sample, coordinate);
   }
-  keys[point] = key;
-  points[point] = static_cast<int32_t>(point);
+  if (point < params.num_points) {
+    keys[point] = key;
+    points[point] = static_cast<int32_t>(point);
+  }
+  if (params.max_coordinate == nullptr) return;
+#pragma unroll
+  for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
+    largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
+  }
+  // Few warps have more than all before them.
+  if (threadIdx.x % kWarpThreads == 0 && largest > *static_cast<volatile int64_t*>(params.max_coordinate)) {
+    atomicMax(reinterpret_cast<long long*>(params.max_coordinate), static_cast<long long>(largest));
+  }
 }
 
 template <int kDimension>

@@ -64,6 +64,11 @@ struct VoxelizeParams {
   int64_t* num_out_of_range = nullptr;  // [B]
   Axes* sample_origin = nullptr;        // [B] the index that coordinate 0 stands for; 0 except for kMinimum
 
+  // CUDA alone, for kMinimum. Coordinates are expected below 2^axis_bits on every axis: fewer bits are sorted. Whether
+  // that was right max_coordinate says; where it was not the voxels are wrong.
+  int32_t axis_bits = 0;              // 0: nothing is expected
+  int64_t* max_coordinate = nullptr;  // [1] 0 before; output: the largest of all axes; may be null
+
   void* workspace =
       nullptr;  // the device's VoxelizeWorkspaceBytes(*this), contents free; aligned to 16 bytes, on CUDA 256
 };

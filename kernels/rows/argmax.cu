@@ -16,16 +16,18 @@ static_assert(kWarpThreads % kLanes == 0 && kBlockThreads % kWarpThreads == 0);
 
 // All threads of a warp stay to the end, for its shuffles.
 template <typename T, typename Label>
-__global__ void __launch_bounds__(kBlockThreads) ArgmaxKernel(int64_t num_rows, int32_t channels, const T* in,
-                                                              int64_t in_pitch, Label not_finite_label, Label* labels) {
+__global__ void __launch_bounds__(kBlockThreads)
+    ArgmaxKernel(const __grid_constant__ ArgmaxParams params, Label not_finite_label, Label* labels) {
+  const auto* const in = static_cast<const T*>(params.in.data);
+  const int64_t num_rows = NumRows(params.in.capacity, params.in.num_rows);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kLanes;
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kLanes;
   float best_value = -::cuda::std::numeric_limits<float>::infinity();
   int32_t best = 0;
   bool is_finite = true;
   if (row < num_rows) {
-    for (int32_t c = lane; c < channels; c += kLanes) {
-      const float value = ToFloat(in[row * in_pitch + c]);
+    for (int32_t c = lane; c < params.in.channels; c += kLanes) {
+      const float value = ToFloat(in[row * params.in.pitch + c]);
       is_finite = is_finite && IsFinite(value);
       if (value > best_value) {
         best_value = value;
@@ -55,12 +57,10 @@ cudaError_t Argmax(const ArgmaxParams& params, cudaStream_t stream) {
   return VisitFeatureType(params.in.dtype, [&](auto value) {
     using T = decltype(value);
     const auto num_blocks = static_cast<unsigned>((params.in.capacity + kRowsPerBlock - 1) / kRowsPerBlock);
-    const auto* in = static_cast<const T*>(params.in.data);
     const auto launch = [&](auto* labels) {
       using Label = std::remove_pointer_t<decltype(labels)>;
-      ArgmaxKernel<<<num_blocks, kBlockThreads, 0, stream>>>(params.in.capacity, params.in.channels, in,
-                                                             params.in.pitch,
-                                                             static_cast<Label>(params.not_finite_label), labels);
+      ArgmaxKernel<T>
+          <<<num_blocks, kBlockThreads, 0, stream>>>(params, static_cast<Label>(params.not_finite_label), labels);
     };
     if (params.labels.dtype == DType::kUint8) {
       launch(static_cast<uint8_t*>(params.labels.data));

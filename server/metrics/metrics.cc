@@ -103,6 +103,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Name("voxserve_grid_fallbacks_total")
                                 .Help("Coordinate grids beyond max_grid_bytes that a hash table replaced")
                                 .Register(registry_)),
+      batch_reruns_total_(BuildCounter()
+                              .Name("voxserve_batch_reruns_total")
+                              .Help("Batches of a GPU that had more sites than there was room for, and ran again")
+                              .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
                                     .Name("voxserve_geometry_fallbacks_total")
                                     .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")
@@ -173,6 +177,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                       .Help("Always 1; the version and what it computes on (cpu, cuda)")
                       .Register(registry_)),
       grid_fallbacks_(grid_fallbacks_total_.Add({})),
+      batch_reruns_(batch_reruns_total_.Add({})),
       geometry_fallbacks_(geometry_fallbacks_total_.Add({})),
       plan_cache_hits_(plan_cache_hits_total_.Add({})),
       plan_cache_misses_(plan_cache_misses_total_.Add({})) {}
@@ -333,6 +338,8 @@ void Metrics::OnModelRemoved(std::string_view model, int64_t version) {
 }
 
 void Metrics::OnGridFallback() { grid_fallbacks_.Increment(); }
+
+void Metrics::OnRerun() { batch_reruns_.Increment(); }
 
 void Metrics::OnGeometryFallback() { geometry_fallbacks_.Increment(); }
 

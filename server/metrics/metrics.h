@@ -88,6 +88,7 @@ class Metrics : public EngineObserver {
   void OnModelState(std::string_view model, int64_t version, bool ready) override;
   void OnModelRemoved(std::string_view model, int64_t version) override;
   void OnGridFallback() override;
+  void OnRerun() override;
   void OnGeometryFallback() override;
   void OnPlanLookup(bool found) override;
   void OnPlan(std::string_view model, int64_t version, std::string_view device, std::string_view source) override;
@@ -133,6 +134,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Counter>& negative_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& stale_frame_ages_total_;
   prometheus::Family<prometheus::Counter>& grid_fallbacks_total_;
+  prometheus::Family<prometheus::Counter>& batch_reruns_total_;
   prometheus::Family<prometheus::Counter>& geometry_fallbacks_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_hits_total_;
   prometheus::Family<prometheus::Counter>& plan_cache_misses_total_;
@@ -155,6 +157,7 @@ class Metrics : public EngineObserver {
   prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Gauge>& build_info_;
   prometheus::Counter& grid_fallbacks_;
+  prometheus::Counter& batch_reruns_;
   prometheus::Counter& geometry_fallbacks_;
   prometheus::Counter& plan_cache_hits_;
   prometheus::Counter& plan_cache_misses_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "tests/bench/plain_mapping.h"
@@ -12,12 +13,9 @@
 namespace voxserve::bench {
 namespace {
 
-using kernels::MapSearch;
 using support::Device;
 using support::ExpectCudaSuccess;
 using support::TestStream;
-
-constexpr int64_t kMaxGridBytes = int64_t{512} << 20;
 
 // The same sites in the GPU's order.
 std::vector<uint64_t> ToMorton(std::vector<uint64_t> keys) {
@@ -36,18 +34,15 @@ std::vector<T> ToHost(const T* data, int64_t count) {
 
 }  // namespace
 
-SharedGrid::SharedGrid() : cells_(Device::kCuda, static_cast<size_t>(kMaxGridBytes) / sizeof(int32_t)) {
-  ExpectCudaSuccess(cudaMemset(cells_.data(), 0xFF, cells_.size() * sizeof(int32_t)));
-  ExpectCudaSuccess(cudaDeviceSynchronize());
-}
-
 struct DeviceMapping::Level {
   uint64_t* keys = nullptr;
   int64_t capacity = 0;  // that kernels are told
   int64_t* num_sites = nullptr;
   bool has_table = false;
-  kernels::cuda::CoordinateTableBuildParams build;
-  kernels::cuda::CoordinateTable table;
+  kernels::cuda::BrickTableParams build;
+  kernels::cuda::BrickTable table;
+  kernels::cuda::CoordinateTableBuildParams plain_build;
+  kernels::cuda::CoordinateTable plain_table;
   PlainOutputCoordinatesParams coordinates;  // how it comes from the level before
 };
 
@@ -58,8 +53,7 @@ struct DeviceMapping::Map {
   kernels::PairTablesParams pairs;
 };
 
-DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, SharedGrid& grid,
-                             const MappingOptions& options)
+DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, const MappingOptions& options)
     : workload_(workload), expected_(expected), options_(options) {
   size_t scratch_bytes = 0;
   const auto reserve_scratch = [&](size_t bytes) { scratch_bytes = std::max(scratch_bytes, bytes); };
@@ -125,14 +119,13 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     const Level& out = levels_[static_cast<size_t>(of.out_level)];
     if (!in.has_table) {
       in.has_table = true;
-      in.build = {.search = options.search,
-                  .num_samples = 1,
-                  .keys = in.keys,
-                  .capacity = in.capacity,
-                  .num_keys = in.num_sites,
-                  .grid_cells = options.search == MapSearch::kGrid ? grid.cells() : nullptr,
-                  .max_grid_cells = options.search == MapSearch::kGrid ? grid.num_cells() : 0};
-      in.build.memory = Take<char>(static_cast<int64_t>(kernels::cuda::CoordinateTableBytes(in.build)));
+      in.build = {.keys = in.keys, .capacity = in.capacity, .num_keys = in.num_sites};
+      in.plain_build = {.keys = in.keys, .capacity = in.capacity, .num_keys = in.num_sites};
+      if (options.looks_up_bricks) {
+        in.build.memory = Take<char>(static_cast<int64_t>(kernels::cuda::BrickTableBytes(in.build)));
+      } else {
+        in.plain_build.memory = Take<char>(static_cast<int64_t>(kernels::cuda::CoordinateTableBytes(in.plain_build)));
+      }
     }
     const int32_t num_offsets = of.geometry.NumOffsets();
     Map map{.of = &of, .expected_offset_begin = &expected.offset_begin[i], .search = {}, .pairs = {}};
@@ -140,7 +133,6 @@ DeviceMapping::DeviceMapping(const MapWorkload& workload, const CpuMaps& expecte
     map.search.out_keys = out.keys;
     map.search.out_capacity = out.capacity;
     map.search.num_out = out.num_sites;
-    map.search.same_sites = of.is_submanifold() && options.uses_symmetry;
     map.search.neighbours = Take<int32_t>(num_offsets * out.capacity);
     const kernels::OutputCoordinatesParams& made_by = out.coordinates.definition;
     if (!of.is_submanifold() && made_by.first_in_rows != nullptr && kernels::CellsAreBlocks(of.geometry) &&
@@ -200,10 +192,11 @@ void DeviceMapping::MakeCoordinates(int level) {
 }
 
 void DeviceMapping::Search(const Map& map) {
+  const Level& in = levels_[static_cast<size_t>(map.of->in_level)];
   kernels::NeighbourSearchParams params = map.search;
-  params.table = levels_[static_cast<size_t>(map.of->in_level)].table;
-  ExpectCudaSuccess(options_.unrolls_search ? kernels::cuda::SearchNeighbours(params, TestStream())
-                                            : PlainSearchNeighbours(params, TestStream()));
+  params.table = in.table;
+  ExpectCudaSuccess(options_.looks_up_bricks ? kernels::cuda::SearchNeighbours(params, TestStream())
+                                             : PlainSearchNeighbours(params, in.plain_table, TestStream()));
 }
 
 void DeviceMapping::Launch(const MarkStep& mark) {
@@ -219,7 +212,9 @@ void DeviceMapping::Launch(const MarkStep& mark) {
       mark(StepOf(i + 1, MappingStep::kCoordinates));
     }
     if (!level.has_table) continue;
-    ExpectCudaSuccess(kernels::cuda::BuildCoordinateTable(level.build, &level.table, TestStream()));
+    ExpectCudaSuccess(options_.looks_up_bricks
+                          ? kernels::cuda::BuildBrickTables({&level.build, 1}, {&level.table, 1}, TestStream())
+                          : kernels::cuda::BuildCoordinateTable(level.plain_build, &level.plain_table, TestStream()));
     mark(StepOf(i, MappingStep::kTable));
     for (const Map& map : maps_) {
       if (map.of->in_level != i) continue;
@@ -230,9 +225,6 @@ void DeviceMapping::Launch(const MarkStep& mark) {
       ExpectCudaSuccess(kernels::cuda::PairTables(map.pairs, TestStream()));
       mark(StepOf(i, is_submanifold ? MappingStep::kSubmanifoldPairs : MappingStep::kStridedPairs));
     }
-    if (options_.search != MapSearch::kGrid) continue;
-    ExpectCudaSuccess(kernels::cuda::ResetGrid(level.table, level.keys, level.capacity, level.num_sites, TestStream()));
-    mark(StepOf(i, MappingStep::kReset));
   }
 }
 
@@ -289,11 +281,6 @@ std::string DeviceMapping::DifferenceFrom(const DeviceMapping& ours) const {
     }
   }
   return "";
-}
-
-bool DeviceMapping::UsesGrid(int level) const {
-  const Level& of = levels_[static_cast<size_t>(level)];
-  return of.has_table && ToHost(of.table.uses_grid, 1)[0] != 0;
 }
 
 }  // namespace voxserve::bench

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kernels/conv/pair_tables.h"
-#include "kernels/coordinates/coordinate_table.h"
 #include "tests/bench/event_timer.h"
 #include "tests/bench/map_workloads.h"
 #include "tests/support/test_device.h"
@@ -25,40 +24,26 @@ enum class MappingStep {
   kSubmanifoldPairs,
   kStridedSearch,
   kStridedPairs,
-  kReset,  // of a grid
 };
-inline constexpr int kNumMappingSteps = 7;
+inline constexpr int kNumMappingSteps = 6;
 constexpr int StepOf(int level, MappingStep step) { return level * kNumMappingSteps + static_cast<int>(step); }
 
 struct MappingOptions {
-  kernels::MapSearch search = kernels::MapSearch::kHash;
   bool fuses_coordinates = true;  // else plain_mapping.h's stages; they need sizes and spconv's rule
-  bool unrolls_search = true;     // else plain_mapping.h's loop
-  bool uses_symmetry = true;      // of unrolled searches
+  bool looks_up_bricks = true;    // else plain_mapping.h's loop over cells
   // The host knows every level's size, as after a copy back; else, as in the server, capacities alone.
   bool knows_sizes = true;
   bool voxelizes = false;    // else level 0 is there
   bool makes_pairs = false;  // pair tables, in the memory of the neighbours
   // Where the cells of an output are the block of sites that it was divided from, its inputs are read as consecutive
-  // rows; needs fused coordinates and unrolled searches. Else they are looked up like all others.
+  // rows; needs fused coordinates and bricks. Else they are looked up like all others.
   bool reads_blocks = false;
-};
-
-// Cells of the one grid that all levels of all mappings share, one at a time: 512 MiB, all -1 between runs.
-class SharedGrid {
- public:
-  SharedGrid();
-  int32_t* cells() const { return cells_.data(); }
-  int64_t num_cells() const { return static_cast<int64_t>(cells_.size()); }
-
- private:
-  support::DeviceArray<int32_t> cells_;
 };
 
 class DeviceMapping {
  public:
-  // The three outlive it.
-  DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, SharedGrid& grid, const MappingOptions& options);
+  // Both outlive it.
+  DeviceMapping(const MapWorkload& workload, const CpuMaps& expected, const MappingOptions& options);
   ~DeviceMapping();
 
   // Launches everything on TestStream().
@@ -67,7 +52,6 @@ class DeviceMapping {
   // Of what the last Launch made; they wait for it. Empty, or what is wrong.
   std::string Flaw() const;                                     // against the CPU: all sites, and the size of every map
   std::string DifferenceFrom(const DeviceMapping& ours) const;  // all sites, all neighbours; not with pairs
-  bool UsesGrid(int level) const;
 
  private:
   struct Level;

@@ -1,5 +1,5 @@
-// Mapping on a GPU: what TorchSparse's measures bring one after the other (Tang et al., MLSys 2022, Figure 13), grids
-// against hash tables, and each step of MinkUNet's geometry beside the engine's few launches for all of it.
+// Mapping on a GPU: what fused output coordinates (Tang et al., MLSys 2022, Figure 13) and tables of bricks bring one
+// after the other, level by level, and each step of MinkUNet's geometry beside the engine's few launches for all of it.
 //
 //   mapping_cuda_bench
 //
@@ -29,8 +29,6 @@
 
 namespace voxserve::bench {
 namespace {
-
-using kernels::MapSearch;
 
 constexpr float kMinkUNetVoxelSize = 0.05F;  // m
 
@@ -78,47 +76,32 @@ double SumOver(const Case& c, const GpuTimes& times, const std::vector<MappingSt
 
 std::string Gain(double gain) { return gain == 0 ? "" : absl::StrFormat("%.2fx", gain); }
 
-// --- Figure 13 -------------------------------------------------------------------------------------------------------
+// --- Variants --------------------------------------------------------------------------------------------------------
 
 struct Variant {
   const char* name;
   MappingOptions options;
-  double paper_gain = 0;        // over the row before; 0: not the paper's
-  double paper_total_gain = 0;  // over the first row
 };
 
-void PrintFigure13(const Case& c, SharedGrid& grid) {
-  const MappingOptions plain{.fuses_coordinates = false, .unrolls_search = false, .uses_symmetry = false};
-  std::vector<Variant> variants = {{"baseline: hash table, a kernel a stage, loops", plain}};
-  const auto add = [&](const char* name, double paper_gain, const std::function<void(MappingOptions&)>& change) {
-    const Variant& last = variants.back();
-    Variant next{name, last.options, paper_gain, paper_gain * (variants.size() == 1 ? 1 : last.paper_total_gain)};
-    change(next.options);
-    variants.push_back(next);
-  };
-  add("+ grid", 1.6, [](MappingOptions& options) { options.search = MapSearch::kGrid; });
-  add("+ fused output coordinates", 1.5, [](MappingOptions& options) { options.fuses_coordinates = true; });
-  add("+ simplified control, full unrolling", 1.8, [](MappingOptions& options) { options.unrolls_search = true; });
-  add("+ symmetry (ours)", 1.1, [](MappingOptions& options) { options.uses_symmetry = true; });
-  const size_t ours_at = variants.size() - 1;
-  // Not in the figure.
-  variants.push_back({"ours, hash table", {.search = MapSearch::kHash}});
-  variants.push_back({"ours, hash table, capacities in place of sizes (the server's default)",
-                      {.search = MapSearch::kHash, .knows_sizes = false}});
-
-  std::printf("\n#### Figure 13, cumulative: %s\n\n", c.workload.name.c_str());
+void PrintVariants(const Case& c) {
+  const std::vector<Variant> variants = {
+      {"baseline: a key a slot, a kernel a stage, loops", {.fuses_coordinates = false, .looks_up_bricks = false}},
+      {"+ fused output coordinates", {.looks_up_bricks = false}},
+      {"+ bricks (ours)", {}},
+      {"ours, capacities in place of sizes", {.knows_sizes = false}}};
+  constexpr size_t kOursAt = 2;
+  std::printf("\n#### One measure after the other: %s\n\n", c.workload.name.c_str());
   std::puts(
       "All levels and maps of the network; GPU time, and beside it with the host's launches. Pair tables, the same "
       "in all, are left out.\n");
   std::puts(
-      "| mapping | output coordinates ms | tables ms | searches ms | GPU ms | gain | paper | total gain | paper | "
-      "with launches ms |");
-  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
-  DeviceMapping ours(c.workload, c.expected, grid, variants[ours_at].options);
-  Check(ours, variants[ours_at].name);
+      "| mapping | output coordinates ms | tables ms | searches ms | GPU ms | gain | total gain | with launches ms |");
+  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|");
+  DeviceMapping ours(c.workload, c.expected, variants[kOursAt].options);
+  Check(ours, variants[kOursAt].name);
   std::vector<GpuTimes> times;
   for (const Variant& variant : variants) {
-    DeviceMapping mapping(c.workload, c.expected, grid, variant.options);
+    DeviceMapping mapping(c.workload, c.expected, variant.options);
     Check(mapping, variant.name);
     if (const std::string difference = mapping.DifferenceFrom(ours); !difference.empty()) {
       Fail(absl::StrFormat("%s: %s from ours", variant.name, difference));
@@ -127,42 +110,33 @@ void PrintFigure13(const Case& c, SharedGrid& grid) {
   }
   for (size_t i = 0; i < variants.size(); ++i) {
     const double ms = times[i].back_to_back_ms;
-    const bool is_step = i > 0 && i <= ours_at;
-    std::puts(absl::StrFormat("| %s | %.3f | %.3f | %.3f | %.3f | %s | %s | %s | %s | %.3f |", variants[i].name,
+    const bool is_step = i > 0 && i <= kOursAt;
+    std::puts(absl::StrFormat("| %s | %.3f | %.3f | %.3f | %.3f | %s | %s | %.3f |", variants[i].name,
                               SumOver(c, times[i], {MappingStep::kCoordinates}),
-                              SumOver(c, times[i], {MappingStep::kTable, MappingStep::kReset}),
+                              SumOver(c, times[i], {MappingStep::kTable}),
                               SumOver(c, times[i], {MappingStep::kSubmanifoldSearch, MappingStep::kStridedSearch}), ms,
-                              is_step ? Gain(times[i - 1].back_to_back_ms / ms) : "", Gain(variants[i].paper_gain),
-                              Gain(i == 0 ? 0 : times[0].back_to_back_ms / ms), Gain(variants[i].paper_total_gain),
-                              times[i].as_launched_ms)
+                              is_step ? Gain(times[i - 1].back_to_back_ms / ms) : "",
+                              Gain(i == 0 ? 0 : times[0].back_to_back_ms / ms), times[i].as_launched_ms)
                   .c_str());
   }
-  std::puts(
-      "\nThe grid's build prepares the hash table too, which the levels need whose grid would be too large; that is "
-      "part of the tables' time. The step to simplified control and full unrolling also changes the work of a thread: "
-      "up to 7 cells are looked up at once, in place of all cells one after the other.");
 }
 
 // --- Tables ----------------------------------------------------------------------------------------------------------
 
-void PrintTables(const std::vector<const Case*>& cases, SharedGrid& grid) {
-  std::puts("\n#### HASH and GRID, microseconds\n");
-  std::puts(
-      "The search is that of all maps that read the level. The GRID build prepares the hash table too, which is part "
-      "of its time: only the device knows whether a grid is above 512 MiB, and then the build ends with that table.\n");
-  std::puts(
-      "| network | level | sites | HASH build | search | sum | GRID build | search | reset | sum | HASH / GRID | "
-      "grid taken |");
-  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|");
+void PrintTables(const std::vector<const Case*>& cases) {
+  std::puts("\n#### A slot a key against a slot a brick, microseconds\n");
+  std::puts("The search is that of all maps that read the level.\n");
+  std::puts("| network | level | sites | keys: build | search | sum | bricks: build | search | sum | keys / bricks |");
+  std::puts("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
   for (const Case* c : cases) {
-    DeviceMapping hash(c->workload, c->expected, grid, {.search = MapSearch::kHash});
-    DeviceMapping grids(c->workload, c->expected, grid, {.search = MapSearch::kGrid});
-    Check(hash, "HASH");
-    Check(grids, "GRID");
-    if (const std::string difference = grids.DifferenceFrom(hash); !difference.empty()) {
-      Fail("GRID: " + difference + " from HASH");
+    DeviceMapping keys(c->workload, c->expected, {.looks_up_bricks = false});
+    DeviceMapping bricks(c->workload, c->expected, {});
+    Check(keys, "keys");
+    Check(bricks, "bricks");
+    if (const std::string difference = bricks.DifferenceFrom(keys); !difference.empty()) {
+      Fail("bricks: " + difference + " from keys");
     }
-    const GpuTimes hash_times = Time(*c, hash), grid_times = Time(*c, grids);
+    const GpuTimes key_times = Time(*c, keys), brick_times = Time(*c, bricks);
     for (int level = 0; level < c->workload.num_levels(); ++level) {
       const auto us = [&](const GpuTimes& times, MappingStep step) {
         return 1e3 * times.step_ms[static_cast<size_t>(StepOf(level, step))];
@@ -170,16 +144,13 @@ void PrintTables(const std::vector<const Case*>& cases, SharedGrid& grid) {
       const auto search_us = [&](const GpuTimes& times) {
         return us(times, MappingStep::kSubmanifoldSearch) + us(times, MappingStep::kStridedSearch);
       };
-      const double hash_us = us(hash_times, MappingStep::kTable) + search_us(hash_times);
-      const double grid_us =
-          us(grid_times, MappingStep::kTable) + search_us(grid_times) + us(grid_times, MappingStep::kReset);
-      if (hash_us == 0) continue;  // no map reads the last level
-      std::puts(absl::StrFormat("| %s | %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %s | %s |",
-                                c->workload.name, level, c->expected.num_sites(level),
-                                us(hash_times, MappingStep::kTable), search_us(hash_times), hash_us,
-                                us(grid_times, MappingStep::kTable), search_us(grid_times),
-                                us(grid_times, MappingStep::kReset), grid_us, Gain(hash_us / grid_us),
-                                grids.UsesGrid(level) ? "yes" : "no: too large")
+      const double key_us = us(key_times, MappingStep::kTable) + search_us(key_times);
+      const double brick_us = us(brick_times, MappingStep::kTable) + search_us(brick_times);
+      if (key_us == 0) continue;  // no map reads the last level
+      std::puts(absl::StrFormat("| %s | %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %s |", c->workload.name,
+                                level, c->expected.num_sites(level), us(key_times, MappingStep::kTable),
+                                search_us(key_times), key_us, us(brick_times, MappingStep::kTable),
+                                search_us(brick_times), brick_us, Gain(key_us / brick_us))
                     .c_str());
     }
   }
@@ -224,10 +195,10 @@ double ServedGeometryMs(const Case& c) {
   return Percentile(ms, 0.5);
 }
 
-void PrintSteps(const Case& c, SharedGrid& grid) {
+void PrintSteps(const Case& c) {
   std::printf("\n#### Geometry step by step, microseconds: %s\n\n", c.workload.name.c_str());
   std::puts(
-      "One step after the other, level by level, which the server does not do. As in the server: hash tables, "
+      "One step after the other, level by level, which the server does not do. As in the server: tables of bricks, "
       "capacities in place of sizes, strided maps read from consecutive rows, pair tables that know of symmetry. An "
       "event after each step costs it about a microsecond.\n");
   const std::pair<const char*, MappingStep> columns[] = {
@@ -244,8 +215,8 @@ void PrintSteps(const Case& c, SharedGrid& grid) {
   const MappingOptions as_served{.knows_sizes = false, .voxelizes = true, .makes_pairs = true, .reads_blocks = true};
   MappingOptions with_sizes = as_served;
   with_sizes.knows_sizes = true;
-  DeviceMapping mapping(c.workload, c.expected, grid, as_served);
-  DeviceMapping sized(c.workload, c.expected, grid, with_sizes);
+  DeviceMapping mapping(c.workload, c.expected, as_served);
+  DeviceMapping sized(c.workload, c.expected, with_sizes);
   Check(mapping, "geometry");
   Check(sized, "geometry with sizes");
   const GpuTimes times = Time(c, mapping);
@@ -294,10 +265,9 @@ int Main() {
   kernels::ThreadPool pool(kernels::ThreadPool::AvailableCpus());
   const Case center_point = Prepare(CenterPointMaps(support::kWaymoFrame), pool);
   const Case minkunet = Prepare(MinkUNetMaps(support::kSemanticKittiScan, kMinkUNetVoxelSize), pool);
-  SharedGrid grid;
-  PrintFigure13(center_point, grid);
-  PrintTables({&center_point, &minkunet}, grid);
-  PrintSteps(minkunet, grid);
+  PrintVariants(center_point);
+  PrintTables({&center_point, &minkunet});
+  PrintSteps(minkunet);
   return 0;
 }
 

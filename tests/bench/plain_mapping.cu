@@ -4,6 +4,7 @@
 #include "kernels/coordinates/coordinate_table.cuh"
 #include "kernels/coordinates/morton_key.h"
 #include "kernels/core/launch.cuh"
+#include "kernels/core/row_tiles.cuh"
 #include "tests/bench/plain_mapping.h"
 
 namespace voxserve::bench {
@@ -114,33 +115,21 @@ struct Workspace {
 
 // --- Search ----------------------------------------------------------------------------------------------------------
 
-__device__ int32_t Find(const kernels::cuda::CoordinateTable& table, int32_t sample, const Axes& site) {
-  if (table.search == kernels::MapSearch::kGrid && *table.uses_grid != 0) {
-    const kernels::cuda::GridBox& box = table.boxes[sample];
-    int32_t distance[3];
-    for (int axis = 0; axis < 3; ++axis) {
-      distance[axis] = site[axis] + static_cast<int32_t>(Key::kBias) - static_cast<int32_t>(box.lowest[axis]);
-    }
-    const int64_t cell = kernels::cuda::GridCell<3>(box, distance);
-    return cell < 0 ? -1 : table.grid_cells[cell];
-  }
-  const kernels::cuda::HashTable hash(table.slots, kernels::cuda::NumRows(table.capacity, table.num_keys));
-  const uint64_t key = Key::Pack(sample, site);
-  int64_t slot = hash.FirstSlot(key);
-  while (table.slots[slot].key != key && table.slots[slot].key != kNoKey) slot = hash.NextSlot(slot);
-  return table.slots[slot].row;  // an empty slot's is -1
-}
-
-__global__ void __launch_bounds__(kBlockThreads) PlainSearchKernel(const kernels::NeighbourSearchParams params) {
+__global__ void __launch_bounds__(kBlockThreads)
+    PlainSearchKernel(const kernels::NeighbourSearchParams params, const kernels::cuda::CoordinateTable table) {
   const int64_t row = ThreadIndex();
   if (row >= kernels::cuda::NumRows(params.out_capacity, params.num_out)) return;
   const uint64_t key = params.out_keys[row];
   const int32_t num_offsets = params.geometry.NumOffsets();
+  const kernels::cuda::HashTable hash(table.slots, kernels::cuda::NumRows(table.capacity, table.num_keys));
 #pragma unroll 1
   for (int32_t k = 0; k < num_offsets; ++k) {
     Axes site = params.geometry.Delta(k);
     for (int axis = 0; axis < 3; ++axis) site[axis] += params.geometry.stride[axis] * Key::Coordinate(key, axis);
-    params.neighbours[k * params.out_capacity + row] = Find(params.table, Key::Sample(key), site);
+    const uint64_t keys[1] = {Key::Pack(Key::Sample(key), site)};
+    int32_t found[1];
+    hash.Find(keys, /*count=*/1, found);
+    params.neighbours[k * params.out_capacity + row] = found[0];
   }
 }
 
@@ -188,11 +177,12 @@ cudaError_t PlainOutputCoordinates(const PlainOutputCoordinatesParams& params, c
   return LaunchStatus(stream);
 }
 
-cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params, cudaStream_t stream) {
+cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params,
+                                  const kernels::cuda::CoordinateTable& table, cudaStream_t stream) {
   const kernels::cuda::NvtxRange range("PlainSearchNeighbours");
   if (params.dimension != 3) return cudaErrorInvalidValue;
   if (params.out_capacity == 0) return cudaSuccess;
-  PlainSearchKernel<<<NumBlocks(params.out_capacity), kBlockThreads, 0, stream>>>(params);
+  PlainSearchKernel<<<NumBlocks(params.out_capacity), kBlockThreads, 0, stream>>>(params, table);
   return LaunchStatus(stream);
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/coordinates/coordinate_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "kernels/core/cuda_stream.h"
@@ -32,8 +33,8 @@ size_t PlainOutputCoordinatesWorkspaceBytes(const PlainOutputCoordinatesParams& 
 // check, the boundary check, keys; then what passed is compacted, sorted by all bits and made unique.
 cudaError_t PlainOutputCoordinates(const PlainOutputCoordinatesParams& params, cudaStream_t stream);
 
-// A thread an output row: one loop over the cells, whose number and sizes it learns at run time, and in which it asks
-// what kind of table there is. Nothing is mirrored; params.same_sites is ignored.
-cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params, cudaStream_t stream);
+// A thread an output row: one loop over the cells, each looked up by its own key. params.table is not read.
+cudaError_t PlainSearchNeighbours(const kernels::NeighbourSearchParams& params,
+                                  const kernels::cuda::CoordinateTable& table, cudaStream_t stream);
 
 }  // namespace voxserve::bench

@@ -36,12 +36,10 @@ const Variant kCudaFloat16 = {.name = "CudaFloat16",
 
 std::vector<GoldenVariant> AllVariants() {
   const auto on_cuda = [](const std::string& name, ModelConfig::Precision precision,
-                          kernels::GroupingOptions grouping = {},
-                          kernels::MapSearch search = kernels::MapSearch::kHash) {
+                          kernels::GroupingOptions grouping = {}) {
     Variant variant{
         .name = name, .device = support::Device::kCuda, .precision = precision, .plan = kDefaultCudaConvPlan};
     variant.plan.grouping = grouping;
-    variant.plan.map_search = search;
     return variant;
   };
   const auto gathered = [&](const std::string& name, ModelConfig::Precision precision) {
@@ -58,7 +56,6 @@ std::vector<GoldenVariant> AllVariants() {
       {on_cuda("CudaFloat32Symmetric", Precision::kFloat32, {.grouping = Grouping::kSymmetric})},
       {on_cuda("CudaFloat32Fixed", Precision::kFloat32, {.grouping = Grouping::kFixed})},
       {on_cuda("CudaFloat32Dense", Precision::kFloat32, {.epsilon = 1, .bmm_max_rows = kernels::kNoLimit})},
-      {on_cuda("CudaFloat32Grid", Precision::kFloat32, {}, kernels::MapSearch::kGrid)},
       {on_cuda("CudaTfloat32", Precision::kTfloat32), 0.2f, 0.4f},
       {kCudaFloat16, 0.4f, 0.8f},
       {on_cuda("CudaBfloat16", Precision::kBfloat16), 1.0f, 2.0f},

@@ -65,6 +65,10 @@ absl::Status SparseConvStep::Run(const StepContext& context) const {
   return DataflowOf(run.plan.dataflow).Launch(run);
 }
 
+bool SparseConvStep::NeedsSizes(const std::vector<ConvPlan>& plans) const {
+  return !DataflowOf(plans[static_cast<size_t>(options_.conv)].dataflow).is_capturable();
+}
+
 absl::Status SparseConvStep::Upload(WeightUploader& uploader) {
   const ConvShape& shape = options_.shape;
   if (shape.num_offsets > kernels::kMaxKernelVolume) {

@@ -19,6 +19,7 @@ kernels::InterpolationWeightsParams InterpolationWeightsStep::ParamsIn(const Ste
       .rounding = options_.rounding,
       .keys = context.Keys(options_.level),
       .num_sites = (*context.num_sites)[static_cast<size_t>(options_.level)],
+      .device_num_sites = context.DeviceNumSites(options_.level),
       .neighbours = static_cast<int32_t*>(out.data),
       .weights = out.data == nullptr ? nullptr : out.floats() + (1 << options_.dimension),
       .pitch = out.pitch,

@@ -28,8 +28,9 @@ absl::Status Queue(absl::Span<const float> points, absl::Span<const int64_t> poi
   params.axes = kernels::ConstRows::Packed(axes, kernels::DType::kFloat32, params.num_points, 3);
   ASSIGN_OR_RETURN(params.point_begin, CopyIn(point_begin, context));
   ASSIGN_OR_RETURN(const int64_t* const words, CopyIn(sampling.words(), context));
-  RETURN_IF_ERROR(geometry.Begin(
-      {.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()}, context));
+  RETURN_IF_ERROR(
+      geometry.Begin({.num_samples = params.num_samples, .num_levels = 1, .num_selected = sampling.num_selected()},
+                     /*rooms=*/{}, context));
   RETURN_IF_ERROR(geometry.SamplePoints(sampling, words, MostPoints(point_begin), &params));
   return geometry.QueueSizes();
 }

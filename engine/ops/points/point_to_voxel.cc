@@ -22,13 +22,16 @@ struct GroupArrays {
 
 kernels::PointGroupsParams PointToVoxelStep::GroupsOf(const StepContext& context) const {
   const bool is_of_points = options_.position_level == kPointLevel;
+  const kernels::Rows in = context.At(options_.in), out = context.At(options_.out);
   return {.dimension = options_.dimension,
-          .num_points = context.At(options_.in).capacity,
+          .num_points = in.capacity,
           .point_to_voxel = is_of_points ? context.PointToVoxel() : nullptr,
           .ratio = options_.ratio,
           .voxel_keys = context.Keys(is_of_points ? 0 : options_.position_level),
           .keys = context.Keys(options_.level),
-          .num_sites = context.At(options_.out).capacity};
+          .num_sites = out.capacity,
+          .device_num_points = in.num_rows,
+          .device_num_sites = out.num_rows};
 }
 
 absl::Status PointToVoxelStep::Run(const StepContext& context) const {

@@ -15,7 +15,7 @@ absl::Status LinearStep::Run(const StepContext& context) const {
   if constexpr (kernels::kHasCuda) {
     if (is_implicit_gemm_) {
       RETURN_IF_CUDA_ERROR(kernels::cuda::ImplicitGemm(
-          {.tiles = {.num_offsets = 1, .out_capacity = params.in.capacity},
+          {.tiles = {.num_offsets = 1, .num_out = params.in.num_rows, .out_capacity = params.in.capacity},
            .operands = {.in = params.in, .out = params.out, .weights = params.weights, .epilogue = params.epilogue}},
           context.stream()));
       return absl::OkStatus();

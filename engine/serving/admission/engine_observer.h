@@ -41,6 +41,8 @@ class EngineObserver {
   virtual void OnModelRemoved(std::string_view model, int64_t version) = 0;
   // A coordinate table was to be a grid and did not fit max_grid_bytes.
   virtual void OnGridFallback() = 0;
+  // A GPU's batch had more sites than there was room for, and ran again.
+  virtual void OnRerun() = 0;
   // A batch's maps did not fit a GPU's memory and were made on the CPU.
   virtual void OnGeometryFallback() = 0;
   // A model that was loaded looked for its tuned plan.

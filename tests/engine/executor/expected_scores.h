@@ -45,14 +45,13 @@ inline std::vector<Variant> VariantsOf(support::Device device) {
             {.name = "Grid", .plan = {.map_search = MapSearch::kGrid}}};
   }
   Variant hash{.name = "Hash", .device = device, .plan = kDefaultCudaConvPlan};
-  Variant grid = hash;
-  grid.name = "Grid";
-  grid.plan.map_search = MapSearch::kGrid;
-  grid.plan.grouping.grouping = kernels::Grouping::kSymmetric;
+  Variant symmetric = hash;
+  symmetric.name = "Symmetric";
+  symmetric.plan.grouping.grouping = kernels::Grouping::kSymmetric;
   Variant half = hash;
   half.name = "Half";
   half.precision = ModelConfig::Precision::kFloat16;
-  return {hash, grid, half};
+  return {hash, symmetric, half};
 }
 
 // A cloud and the scores of its points, point after point.

@@ -1,4 +1,4 @@
-// Coordinate tables and map search on the GPU: against the stored definition, and against the CPU, whose own tests hold
+// Brick tables and map search on the GPU: against the stored definition, and against the CPU, whose own tests hold
 // it to loops over all sites. Pairs are compared as sites: the GPU has its rows in another order.
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/coordinates/coordinate_table.h"
+#include "kernels/coordinates/brick_table.h"
 #include "kernels/coordinates/neighbour_search.h"
 #include "kernels/coordinates/output_coordinates.h"
 #include "tests/kernels/conv/rulebook_sites.h"
@@ -33,46 +33,22 @@ using testing::Sorted;
 using testing::ToMorton;
 using testing::VisitMorton;
 
-constexpr int64_t kMaxGridCells = 1 << 20;
-
-// A table over a level in memory of its own, and the grid's cells.
+// A table over a level in memory of its own.
 class Table {
  public:
-  Table(const Level& in, int32_t dimension, int32_t num_samples, MapSearch search,
-        int64_t max_grid_cells = kMaxGridCells)
-      : in_(in), cells_(Device::kCuda, std::vector<int32_t>(static_cast<size_t>(kMaxGridCells), -1)) {
-    cuda::CoordinateTableBuildParams params{.dimension = dimension,
-                                            .search = search,
-                                            .num_samples = num_samples,
-                                            .keys = in.keys.data(),
-                                            .capacity = in.capacity,
-                                            .num_keys = in.count.data(),
-                                            .grid_cells = search == MapSearch::kGrid ? cells_.data() : nullptr,
-                                            .max_grid_cells = search == MapSearch::kGrid ? max_grid_cells : 0};
-    memory_ = std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::CoordinateTableBytes(params));
+  Table(const Level& in, int32_t dimension) {
+    cuda::BrickTableParams params{
+        .dimension = dimension, .keys = in.keys.data(), .capacity = in.capacity, .num_keys = in.count.data()};
+    memory_ = std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::BrickTableBytes(params));
     params.memory = memory_->data();
-    ExpectCudaSuccess(cuda::BuildCoordinateTable(params, &view_, TestStream()));
+    ExpectCudaSuccess(cuda::BuildBrickTables({&params, 1}, {&view_, 1}, TestStream()));
   }
 
-  const cuda::CoordinateTable& view() const { return view_; }
-  bool UsesGrid() const {
-    int32_t uses_grid = -1;
-    support::CopyFromDevice(Device::kCuda, &uses_grid, view_.uses_grid, sizeof(uses_grid));
-    EXPECT_TRUE(uses_grid == 0 || uses_grid == 1);
-    return uses_grid == 1;
-  }
-  // Whether ResetGrid leaves the cells as they were.
-  void Reset() const {
-    ExpectCudaSuccess(cuda::ResetGrid(view_, in_.keys.data(), in_.capacity, in_.count.data(), TestStream()));
-    const std::vector<int32_t> cells = cells_.ToHost();
-    EXPECT_EQ(std::count(cells.begin(), cells.end(), -1), static_cast<int64_t>(cells.size()));
-  }
+  const cuda::BrickTable& view() const { return view_; }
 
  private:
-  const Level& in_;
-  DeviceArray<int32_t> cells_;
   std::unique_ptr<DeviceArray<char>> memory_;
-  cuda::CoordinateTable view_;
+  cuda::BrickTable view_;
 };
 
 class NeighbourSearchCudaTest : public ::testing::Test {
@@ -80,7 +56,7 @@ class NeighbourSearchCudaTest : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT(Device::kCuda); }
 
   // [K, num_out]
-  std::vector<int32_t> Search(const ConvGeometry& geometry, const Table& table, const Level& out, bool same_sites) {
+  std::vector<int32_t> Search(const ConvGeometry& geometry, const Table& table, const Level& out) {
     const auto num_offsets = static_cast<size_t>(geometry.NumOffsets());
     const auto capacity = static_cast<size_t>(out.capacity);
     const DeviceArray<int32_t> neighbours(Device::kCuda, num_offsets * capacity);
@@ -90,7 +66,6 @@ class NeighbourSearchCudaTest : public ::testing::Test {
                                               .out_keys = out.keys.data(),
                                               .out_capacity = out.capacity,
                                               .num_out = out.count.data(),
-                                              .same_sites = same_sites,
                                               .neighbours = neighbours.data()},
                                              TestStream()));
     const std::vector<int32_t> all = neighbours.ToHost();
@@ -102,12 +77,9 @@ class NeighbourSearchCudaTest : public ::testing::Test {
     return found;
   }
 
-  // With a hash table, with a grid, and with a grid that does not fit: all the same, and these pairs.
-  void ExpectPairs(const ConvGeometry& geometry, int32_t num_samples, const Level& in, const Level& out,
-                   bool same_sites, std::vector<PairSites> expected) {
+  void ExpectPairs(const ConvGeometry& geometry, const Level& in, const Level& out, std::vector<PairSites> expected) {
     const int32_t dimension = geometry.dimension;
-    const Table hash(in, dimension, num_samples, MapSearch::kHash);
-    const std::vector<int32_t> neighbours = Search(geometry, hash, out, same_sites);
+    const std::vector<int32_t> neighbours = Search(geometry, Table(in, dimension), out);
     std::vector<PairSites> pairs;
     VisitMorton(dimension, [&](auto morton) {
       for (size_t i = 0; i < neighbours.size(); ++i) {
@@ -120,22 +92,11 @@ class NeighbourSearchCudaTest : public ::testing::Test {
       }
     });
     EXPECT_EQ(Sorted(pairs), Sorted(expected));
-    EXPECT_FALSE(hash.UsesGrid());
-
-    const Table grid(in, dimension, num_samples, MapSearch::kGrid);
-    EXPECT_EQ(Search(geometry, grid, out, same_sites), neighbours);
-    EXPECT_EQ(grid.UsesGrid(), grid_fits_);
-    grid.Reset();
-    const Table too_large(in, dimension, num_samples, MapSearch::kGrid, 0);
-    EXPECT_EQ(Search(geometry, too_large, out, same_sites), neighbours);
-    EXPECT_EQ(too_large.UsesGrid(), in.host.empty());
-    too_large.Reset();
   }
 
   // in: CoordinateKeys, ascending; out likewise, `in` itself for a submanifold convolution.
-  void ExpectTheCpusPairs(const ConvGeometry& geometry, int32_t num_samples, const std::vector<uint64_t>& in,
+  void ExpectTheCpusPairs(const ConvGeometry& geometry, const std::vector<uint64_t>& in,
                           const std::vector<uint64_t>& out) {
-    const bool same_sites = &in == &out;
     ThreadPool pool(2);
     const RulebookSearchParams params{.geometry = geometry,
                                       .in_keys = in.data(),
@@ -146,11 +107,8 @@ class NeighbourSearchCudaTest : public ::testing::Test {
     cpu::SearchRulebook(params, pool, rulebook);
     const Level in_level(ToMorton(in, geometry.dimension));
     const Level out_level(ToMorton(out, geometry.dimension));
-    ExpectPairs(geometry, num_samples, in_level, same_sites ? in_level : out_level, same_sites,
-                SitesOf(rulebook.View(), in, out, geometry.dimension));
+    ExpectPairs(geometry, in_level, out_level, SitesOf(rulebook.View(), in, out, geometry.dimension));
   }
-
-  bool grid_fits_ = true;  // in kMaxGridCells
 };
 
 TEST_F(NeighbourSearchCudaTest, AgreesWithTheDefinition) {
@@ -158,7 +116,7 @@ TEST_F(NeighbourSearchCudaTest, AgreesWithTheDefinition) {
     SCOPED_TRACE(c.name);
     const Level in(ToMorton(c.in_keys, c.geometry.dimension));
     const Level strided_out(ToMorton(c.out_keys, c.geometry.dimension));
-    ExpectPairs(c.geometry, c.num_samples, in, c.is_submanifold ? in : strided_out, c.is_submanifold, c.pairs);
+    ExpectPairs(c.geometry, in, c.is_submanifold ? in : strided_out, c.pairs);
   }
 }
 
@@ -177,20 +135,41 @@ TEST_F(NeighbourSearchCudaTest, OfALargeCloudAgreesWithTheCpu) {
     for (const int32_t stride : {1, 2, 3}) {
       SCOPED_TRACE(::testing::Message() << size << " " << stride);
       const ConvGeometry geometry = Cube(size, stride);
-      if (stride == 1) ExpectTheCpusPairs(geometry, 3, in, in);
+      if (stride == 1) ExpectTheCpusPairs(geometry, in, in);
       OutputCoordinatesParams params;
       params.geometry = geometry;
       params.num_samples = 3;
       params.in_keys = in.data();
       params.num_in = static_cast<int64_t>(in.size());
       const std::vector<uint64_t> out = RunOutputCoordinates(params, pool);
-      ExpectTheCpusPairs(geometry, 3, in, out);
+      ExpectTheCpusPairs(geometry, in, out);
+    }
+  }
+}
+
+// Cells that lie in one brick, in two on an axis, and too far apart for that.
+TEST_F(NeighbourSearchCudaTest, KernelsOfEveryDimensionAndReachAgreeWithTheCpu) {
+  for (const int32_t dimension : {1, 2, 3, 4}) {
+    const int32_t extent = std::vector<int32_t>{9000, 60, 14, 8}[static_cast<size_t>(dimension) - 1];
+    const std::vector<uint64_t> in = RandomSites(dimension, 3, 4000, extent);
+    for (const int32_t size : {2, 3, 5}) {
+      for (const int32_t dilation : {1, 2, 3, 40}) {
+        SCOPED_TRACE(::testing::Message() << dimension << " " << size << " " << dilation);
+        ConvGeometry geometry;
+        geometry.dimension = dimension;
+        for (int axis = 0; axis < dimension; ++axis) {
+          const auto at = static_cast<size_t>(axis);
+          geometry.kernel_size[at] = size;
+          geometry.dilation[at] = axis == 0 ? dilation : 1;
+          geometry.padding[at] = geometry.dilation[at] * (size / 2);
+        }
+        ExpectTheCpusPairs(geometry, in, in);
+      }
     }
   }
 }
 
 TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
-  grid_fits_ = false;
   const CoordinateKey layout(3);
   const int32_t low = layout.min_coordinate(), high = layout.max_coordinate();
   const std::vector<uint64_t> in = Sorted(std::vector<uint64_t>{
@@ -198,25 +177,25 @@ TEST_F(NeighbourSearchCudaTest, NothingIsFoundAcrossAFieldsEdge) {
       layout.Pack(1, {low, low, low, 0}), layout.Pack(1023, {high, high, high, 0})});
   ExpectTheCpusPairs(
       {.kernel_size = {1, 3, 3, 1}, .dilation = {1, 1, kCoordinateMargin, 1}, .padding = {0, 1, kCoordinateMargin, 0}},
-      kMaxSamples, in, in);
+      in, in);
   // Outputs whose inputs no key can hold, and one whose inputs it can.
   const std::vector<uint64_t> out = Sorted(std::vector<uint64_t>{
       layout.Pack(0, {high, high, high, 0}), layout.Pack(0, {0, 0, high / 2 + 1, 0}),
       layout.Pack(1, {low / 2, low / 2, low / 2, 0}), layout.Pack(1023, {high / 2, high / 2, high / 2, 0})});
-  ExpectTheCpusPairs(Cube(3, 2), kMaxSamples, in, out);
+  ExpectTheCpusPairs(Cube(3, 2), in, out);
 }
 
 TEST_F(NeighbourSearchCudaTest, ZeroRowsHaveNoNeighbours) {
   const CoordinateKey layout(3);
   const std::vector<uint64_t> none;
   const std::vector<uint64_t> one = {layout.Pack(1, {-5, 0, 7, 0})};
-  ExpectTheCpusPairs(Cube(3, 1), 2, none, none);
-  ExpectTheCpusPairs(Cube(3, 2), 2, none, one);
-  ExpectTheCpusPairs(Cube(3, 2), 2, one, none);
-  ExpectTheCpusPairs(Cube(3, 1), 2, one, one);
+  ExpectTheCpusPairs(Cube(3, 1), none, none);
+  ExpectTheCpusPairs(Cube(3, 2), none, one);
+  ExpectTheCpusPairs(Cube(3, 2), one, none);
+  ExpectTheCpusPairs(Cube(3, 1), one, one);
 }
 
-// Many keys in few cells of memory: long runs of taken slots.
+// Many keys in few bricks.
 TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
   const CoordinateKey layout(1);
   std::vector<uint64_t> in;
@@ -224,7 +203,7 @@ TEST_F(NeighbourSearchCudaTest, SitesInALineAndInEverySampleAreFound) {
     for (int32_t i = -8; i < 8; ++i) in.push_back(layout.Pack(sample, {i}));
   }
   const ConvGeometry geometry{.dimension = 1, .kernel_size = {5, 1, 1, 1}, .padding = {2, 0, 0, 0}};
-  ExpectTheCpusPairs(geometry, kMaxSamples, in, in);
+  ExpectTheCpusPairs(geometry, in, in);
 }
 
 // Expects of each row the bits of the offsets at which it has a neighbour. neighbours: [K, num_rows].
@@ -256,21 +235,18 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
     for (const int32_t size : {2, 3, 4}) rulebooks.push_back({i, (i + 1) % levels.size(), Cube(size, 2)});
   }
 
-  std::vector<cuda::CoordinateTableBuildParams> builds;
+  std::vector<cuda::BrickTableParams> builds;
   std::vector<std::unique_ptr<DeviceArray<char>>> memory;
   const size_t num_tables = 35;  // each level has several
   for (size_t i = 0; i < num_tables; ++i) {
     const Level& level = *levels[i % levels.size()];
-    builds.push_back({.dimension = 3,
-                      .num_samples = 3,
-                      .keys = level.keys.data(),
-                      .capacity = level.capacity,
-                      .num_keys = level.count.data()});
-    memory.push_back(std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::CoordinateTableBytes(builds.back())));
+    builds.push_back(
+        {.dimension = 3, .keys = level.keys.data(), .capacity = level.capacity, .num_keys = level.count.data()});
+    memory.push_back(std::make_unique<DeviceArray<char>>(Device::kCuda, cuda::BrickTableBytes(builds.back())));
     builds.back().memory = memory.back()->data();
   }
-  std::vector<cuda::CoordinateTable> tables(num_tables);
-  ExpectCudaSuccess(cuda::BuildCoordinateTables(builds, tables, TestStream()));
+  std::vector<cuda::BrickTable> tables(num_tables);
+  ExpectCudaSuccess(cuda::BuildBrickTables(builds, tables, TestStream()));
 
   std::vector<NeighbourSearchParams> searches;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> neighbours;
@@ -288,7 +264,6 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
                         .out_keys = out.keys.data(),
                         .out_capacity = out.capacity,
                         .num_out = out.count.data(),
-                        .same_sites = rulebook.in == rulebook.out,
                         .neighbours = neighbours.back()->data(),
                         .row_offsets = is_small ? row_offsets.back()->data() : nullptr});
   }
@@ -297,14 +272,50 @@ TEST_F(NeighbourSearchCudaTest, OfManyRulebooksIsThatOfEach) {
     SCOPED_TRACE(i);
     const Rulebook& rulebook = rulebooks[i];
     const Level& out = *levels[rulebook.out];
-    const Table table(*levels[rulebook.in], 3, 3, MapSearch::kHash);
-    const std::vector<int32_t> expected = Search(rulebook.geometry, table, out, rulebook.in == rulebook.out);
+    const Table table(*levels[rulebook.in], 3);
+    const std::vector<int32_t> expected = Search(rulebook.geometry, table, out);
     const std::vector<int32_t> all = neighbours[i]->ToHost();
     for (size_t at = 0; at < expected.size(); ++at) {
       const size_t offset = at / out.host.size();
       ASSERT_EQ(all[offset * static_cast<size_t>(out.capacity) + at % out.host.size()], expected[at]) << at;
     }
     if (searches[i].row_offsets != nullptr) ExpectRowOffsets(*row_offsets[i], expected, out.host.size());
+  }
+}
+
+// Input rows one behind the other are those of the neighbours.
+TEST_F(NeighbourSearchCudaTest, RowsInputsAreTheNeighboursInOrder) {
+  for (const int32_t size : {1, 2, 3}) {
+    for (const int32_t dilation : {1, 40}) {
+      SCOPED_TRACE(::testing::Message() << size << " " << dilation);
+      const Level level(ToMorton(RandomSites(3, 3, 5000, 24), 3));
+      ConvGeometry geometry = Cube(size, 1);
+      geometry.dilation = {dilation, 1, 1, 1};
+      const Table table(level, 3);
+      const std::vector<int32_t> neighbours = Search(geometry, table, level);
+      const auto num_offsets = static_cast<size_t>(geometry.NumOffsets()), num_rows = level.host.size();
+      const auto pitch = static_cast<size_t>(RowInputsPitch(geometry.NumOffsets()));
+      const DeviceArray<uint32_t> row_offsets(Device::kCuda, static_cast<size_t>(level.capacity));
+      const DeviceArray<int32_t> row_inputs(Device::kCuda, pitch * static_cast<size_t>(level.capacity));
+      ExpectCudaSuccess(cuda::SearchNeighbours({.geometry = geometry,
+                                                .table = table.view(),
+                                                .out_keys = level.keys.data(),
+                                                .out_capacity = level.capacity,
+                                                .num_out = level.count.data(),
+                                                .row_offsets = row_offsets.data(),
+                                                .row_inputs = row_inputs.data()},
+                                               TestStream()));
+      ExpectRowOffsets(row_offsets, neighbours, num_rows);
+      const std::vector<int32_t> inputs = row_inputs.ToHost();
+      for (size_t row = 0; row < num_rows; ++row) {
+        size_t next = row * pitch;
+        for (size_t k = 0; k < num_offsets; ++k) {
+          const int32_t in_row = neighbours[k * num_rows + row];
+          if (in_row < 0) continue;
+          ASSERT_EQ(inputs[next++], in_row) << row << " " << k;
+        }
+      }
+    }
   }
 }
 
@@ -338,8 +349,8 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
         std::vector<uint64_t> out_host = out_keys.ToHost();
         out_host.resize(static_cast<size_t>(num_out.ToHost()[0]));
         const Level out(out_host);
-        const Table table(in, dimension, 3, MapSearch::kHash);
-        const std::vector<int32_t> expected = Search(made.geometry, table, out, false);
+        const Table table(in, dimension);
+        const std::vector<int32_t> expected = Search(made.geometry, table, out);
         const auto capacity = static_cast<size_t>(in.capacity);
         const DeviceArray<int32_t> neighbours(Device::kCuda,
                                               static_cast<size_t>(made.geometry.NumOffsets()) * capacity);
@@ -369,24 +380,24 @@ TEST_F(NeighbourSearchCudaTest, BlocksOfConsecutiveRowsAreWhatALookupFinds) {
 }
 
 // What is refused is refused on the host: these need no device, and their params point to no memory.
-TEST(CoordinateTableRefusalCudaTest, TablesOfTwoGridsOrTwoDimensionsAreRefused) {
+TEST(BrickTableRefusalCudaTest, TablesOfTwoDimensionsOrOfTooManyKeysAreRefused) {
   constexpr size_t kNumTables = 35;  // the last ones in a launch of their own
-  const std::vector<cuda::CoordinateTableBuildParams> building(kNumTables, {.num_samples = 2, .capacity = 10});
-  std::vector<cuda::CoordinateTable> tables(kNumTables);
+  const std::vector<cuda::BrickTableParams> building(kNumTables, {.capacity = 10});
+  std::vector<cuda::BrickTable> tables(kNumTables);
   for (const size_t other : {size_t{1}, kNumTables - 1}) {
     SCOPED_TRACE(other);
-    std::vector<cuda::CoordinateTableBuildParams> two_grids = building;
-    two_grids.front().search = two_grids[other].search = MapSearch::kGrid;
-    EXPECT_EQ(cuda::BuildCoordinateTables(two_grids, tables, TestStream()), cudaErrorInvalidValue);
-    std::vector<cuda::CoordinateTableBuildParams> two_dimensions = building;
+    std::vector<cuda::BrickTableParams> two_dimensions = building;
     two_dimensions[other].dimension = 2;
-    EXPECT_EQ(cuda::BuildCoordinateTables(two_dimensions, tables, TestStream()), cudaErrorInvalidValue);
+    EXPECT_EQ(cuda::BuildBrickTables(two_dimensions, tables, TestStream()), cudaErrorInvalidValue);
     support::Synchronize();
   }
+  const cuda::BrickTableParams too_many{.capacity = int64_t{1} << 33};
+  EXPECT_EQ(cuda::BuildBrickTables({&too_many, 1}, {tables.data(), 1}, TestStream()), cudaErrorInvalidValue);
+  support::Synchronize();
 }
 
 TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
-  const NeighbourSearchParams agreeing{.geometry = Cube(3, 1), .same_sites = true};
+  const NeighbourSearchParams agreeing{.geometry = Cube(3, 1)};
   NeighbourSearchParams of_geometry = agreeing, of_params = agreeing, of_table = agreeing;
   of_geometry.geometry.dimension = 2;
   of_params.dimension = 2;
@@ -408,8 +419,15 @@ TEST(NeighbourSearchRefusalCudaTest, ParamsThatDisagreeInDimensionAreRefused) {
   EXPECT_EQ(search({agreeing, of_all}, 10), cudaErrorInvalidValue);
 
   uint32_t offsets = 0;
-  NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .same_sites = true, .row_offsets = &offsets};
+  NeighbourSearchParams of_large_kernel{.geometry = Cube(5, 1), .row_offsets = &offsets};
   EXPECT_EQ(search({of_large_kernel}, 10), cudaErrorInvalidValue);
+
+  int32_t input = 0;
+  const NeighbourSearchParams without_offsets{.geometry = Cube(3, 1), .row_inputs = &input};
+  EXPECT_EQ(search({without_offsets}, 10), cudaErrorInvalidValue);
+  const NeighbourSearchParams of_blocks{
+      .geometry = Cube(2, 2), .first_in_rows = &input, .row_offsets = &offsets, .row_inputs = &input};
+  EXPECT_EQ(search({of_blocks}, 10), cudaErrorInvalidValue);
 
   // Without rows nothing is launched, and what is not refused can be told.
   EXPECT_EQ(search({agreeing, agreeing}, 0), cudaSuccess);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/coordinates/neighbour_search.h"
 #include "tests/kernels/conv/tiles_testing.h"
 
 namespace voxserve::kernels {
@@ -94,7 +95,7 @@ struct TilesCase {
   NeighbourTable table;
   int64_t capacity;
   SortOrder order;
-  DeviceArray<int32_t> neighbours, out_rows, in_rows, counters, by_weight;
+  DeviceArray<int32_t> neighbours, row_inputs, out_rows, in_rows, counters, by_weight;
   DeviceArray<uint32_t> masks, row_offsets;
   DeviceArray<int64_t> num_out;
 
@@ -104,6 +105,7 @@ struct TilesCase {
         capacity(rows_at_most),
         order(by),
         neighbours(Device::kCuda, table.in_rows),
+        row_inputs(Device::kCuda, RowInputs()),
         out_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity)) + kGuard),
         in_rows(Device::kCuda, static_cast<size_t>(NumTilePlaces(capacity) * table.num_offsets) + kGuard),
         counters(Device::kCuda, static_cast<size_t>(NumTileCounters(capacity)) + kGuard),
@@ -115,9 +117,10 @@ struct TilesCase {
 
   TilesParams Params() const {
     return {.num_offsets = table.num_offsets,
-            .neighbours = neighbours.data(),
+            .neighbours = HasRowInputs() ? nullptr : neighbours.data(),
             .pitch = table.pitch,
             .row_offsets = HasRowOffsets() ? row_offsets.data() : nullptr,
+            .row_inputs = HasRowInputs() ? row_inputs.data() : nullptr,
             .out_capacity = capacity,
             .num_out = num_out.data(),
             .order = order,
@@ -128,8 +131,21 @@ struct TilesCase {
             .by_weight = by_weight.data()};
   }
 
-  // Half of the cases have them.
+  // Half of the cases have them, and half of those the inputs in place of neighbours.
   bool HasRowOffsets() const { return table.num_offsets <= kSortBits && table.num_rows % 2 == 0; }
+  bool HasRowInputs() const { return HasRowOffsets() && table.num_rows % 4 == 0; }
+  std::vector<int32_t> RowInputs() const {
+    const auto pitch = static_cast<size_t>(RowInputsPitch(table.num_offsets));
+    std::vector<int32_t> inputs(pitch * static_cast<size_t>(capacity), -7);
+    for (int64_t row = 0; HasRowInputs() && row < table.num_rows; ++row) {
+      auto next = inputs.begin() + static_cast<int64_t>(pitch) * row;
+      for (int32_t k = 0; k < table.num_offsets; ++k) {
+        const int32_t in_row = table.at(k, row);
+        if (in_row >= 0) *next++ = in_row;
+      }
+    }
+    return inputs;
+  }
   std::vector<uint32_t> RowOffsets() const {
     std::vector<uint32_t> offsets(static_cast<size_t>(capacity), ~0u);
     for (int64_t row = 0; HasRowOffsets() && row < table.num_rows; ++row) {
@@ -275,6 +291,12 @@ TEST_F(TilesTest, NothingToDo) {
 TEST_F(TilesTest, RowsOffsetsOfLargeKernelsAreRefused) {
   const uint32_t offsets = 0;
   TilesParams params{.num_offsets = kSortBits + 1, .row_offsets = &offsets, .out_capacity = 1};
+  EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
+}
+
+TEST_F(TilesTest, RowsInputsWithoutOffsetsAreRefused) {
+  const int32_t input = 0;
+  const TilesParams params{.num_offsets = 1, .row_inputs = &input, .out_capacity = 1};
   EXPECT_EQ(cuda::MakeTiles({&params, 1}, nullptr, TestStream()), cudaErrorInvalidValue);
 }
 

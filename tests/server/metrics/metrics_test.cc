@@ -47,6 +47,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
   metrics_.OnQueueDepth("net", 4);
   metrics_.OnStreamOpened("net");
   metrics_.OnGridFallback();
+  metrics_.OnRerun();
   metrics_.OnGeometryFallback();
   metrics_.OnDeviceBusy("cpu", "compute", absl::Milliseconds(500));
   metrics_.OnDeviceMemory("cpu", "arena", 1024);
@@ -82,6 +83,7 @@ TEST_F(MetricsTest, NamesAndLabelsAreThePublishedOnes) {
            R"(voxserve_queue_depth{model="net"} 4)",
            R"(voxserve_streams{model="net"} 1)",
            R"(voxserve_grid_fallbacks_total 1)",
+           R"(voxserve_batch_reruns_total 1)",
            R"(voxserve_geometry_fallbacks_total 1)",
            R"(voxserve_plan_cache_hits_total 1)",
            R"(voxserve_plan_cache_misses_total 2)",
@@ -190,6 +192,7 @@ TEST_F(MetricsTest, SeriesStandAtZeroBeforeTheFirstEvent) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_queue_depth{model=\"net\"} 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_streams{model=\"net\"} 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_grid_fallbacks_total 0\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_batch_reruns_total 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_hits_total 0\n"));
   EXPECT_THAT(metrics_.Text(), HasSubstr("voxserve_plan_cache_misses_total 0\n"));
 }

@@ -1,0 +1,16 @@
+#pragma once
+
+// What a batch on a GPU is given before anybody knows its sizes. One that needs more is told so by its geometry
+// (DeviceGeometry::overflowed) and makes nothing.
+
+#include <cstdint>
+#include <vector>
+
+namespace voxserve {
+
+struct SiteRooms {
+  std::vector<int64_t> capacities;  // sites, by level; none: there are no rooms, and the host waits for the sizes
+  int32_t axis_bits = 0;            // of the voxels' coordinates, from each sample's least on; 0: as many as a key has
+};
+
+}  // namespace voxserve

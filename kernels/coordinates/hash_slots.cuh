@@ -1,0 +1,53 @@
+#pragma once
+
+// The slots of a hash table on a GPU: open addressing with linear probing over a power of two of them, hashed by
+// Fibonacci multiplication. Included by .cu files alone.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace voxserve::kernels::cuda {
+
+inline constexpr int64_t kMinHashSlots = 16;
+inline constexpr int64_t kMaxHashSlots = int64_t{1} << 32;  // numbered with 32 bits
+
+// Keys that differ in so many bits at the bottom alone lie next to each other, in one line of memory: neighbours in
+// space, which the look-ups of a warp ask for together. It halves the sectors that they touch.
+inline constexpr int kHashGroupBits = 2;
+static_assert(int64_t{1} << kHashGroupBits <= kMinHashSlots);
+
+// A table's slots, at least `wanted`.
+inline int64_t NumHashSlots(int64_t wanted) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(kMinHashSlots, wanted))));
+}
+
+// The same on the device, where the number of keys is known: a small level's table is small, and stays in cache.
+class HashSlots {
+ public:
+  __device__ explicit HashSlots(int64_t wanted) { shift_ = __clzll(max(wanted, kMinHashSlots) - 1); }
+
+  // A power of two.
+  __device__ int64_t size() const { return int64_t{1} << (64 - shift_); }
+  __device__ uint32_t First(uint64_t key) const {
+    constexpr uint64_t kInGroup = (uint64_t{1} << kHashGroupBits) - 1;
+    const uint64_t group = (key >> kHashGroupBits) * 0x9E3779B97F4A7C15u >> (shift_ + kHashGroupBits);
+    return static_cast<uint32_t>(group << kHashGroupBits | (key & kInGroup));
+  }
+  __device__ uint32_t Next(uint32_t slot) const { return (slot + 1) & static_cast<uint32_t>(size() - 1); }
+  // Takes an empty slot of keys[0, size()) for a key that has none, and returns it. Which of two colliding keys comes
+  // first is left to chance, and nobody who looks up can tell.
+  __device__ uint32_t Take(uint64_t key, uint64_t empty, uint64_t* keys, int64_t stride = 1) const {
+    uint32_t slot = First(key);
+    while (atomicCAS(reinterpret_cast<unsigned long long*>(keys + slot * stride),
+                     static_cast<unsigned long long>(empty), static_cast<unsigned long long>(key)) != empty) {
+      slot = Next(slot);
+    }
+    return slot;
+  }
+
+ private:
+  int shift_;  // 64 - log2(size())
+};
+
+}  // namespace voxserve::kernels::cuda

@@ -1,0 +1,43 @@
+#include <algorithm>
+
+#include "kernels/coordinates/hold_sites.h"
+#include "kernels/core/launch.cuh"
+
+namespace voxserve::kernels::cuda {
+namespace {
+
+constexpr unsigned kMostBlocks = 264;
+constexpr int32_t kNoVoxel = -1;
+
+// Every block finds out by itself whether there is room; the first one writes the numbers.
+__global__ void __launch_bounds__(kBlockThreads) HoldSitesKernel(const __grid_constant__ HoldSitesParams params) {
+  static_assert(kMostHeldLevels <= kBlockThreads);
+  const auto level = static_cast<int32_t>(threadIdx.x);
+  int64_t sites = 0;
+  bool has_room = true;
+  if (level < params.num_levels) {
+    sites = level == 0 ? *params.num_voxels : params.num_sites[level];
+    has_room = sites <= params.capacities[level];
+  }
+  if (level == 0 && params.max_coordinate != nullptr) {
+    has_room = has_room && (*params.max_coordinate >> params.axis_bits) == 0;
+  }
+  const bool have_room = __syncthreads_and(has_room) != 0;
+  if (blockIdx.x == 0 && level < params.num_levels) params.held[level] = have_room ? sites : 0;
+  if (have_room) return;
+  for (int64_t point = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; point < params.num_points;
+       point += int64_t{gridDim.x} * kBlockThreads) {
+    params.point_to_voxel[point] = kNoVoxel;
+  }
+}
+
+}  // namespace
+
+cudaError_t HoldSites(const HoldSitesParams& params, cudaStream_t stream) {
+  const NvtxRange range("HoldSites");
+  if (params.num_levels < 1 || params.num_levels > kMostHeldLevels) return cudaErrorInvalidValue;
+  HoldSitesKernel<<<std::min(kMostBlocks, NumBlocks(params.num_points)), kBlockThreads, 0, stream>>>(params);
+  return LaunchStatus(stream);
+}
+
+}  // namespace voxserve::kernels::cuda

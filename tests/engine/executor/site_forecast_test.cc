@@ -1,0 +1,65 @@
+#include "engine/executor/site_forecast.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace voxserve {
+namespace {
+
+TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
+  SiteForecast forecast;
+  EXPECT_FALSE(forecast.has_learned());
+  const std::vector<int64_t> sites = {80'000, 40'000, 7, 0};
+  forecast.Learn(100'000, sites, 3000);
+  ASSERT_TRUE(forecast.has_learned());
+  EXPECT_DOUBLE_EQ(forecast.Voxels(200'000), 160'000);
+  const std::vector<int64_t> rooms = forecast.Rooms(100'000).capacities;
+  ASSERT_EQ(rooms.size(), sites.size());
+  for (size_t level = 0; level < sites.size(); ++level) {
+    const auto expected = static_cast<double>(sites[level]);
+    EXPECT_GE(static_cast<double>(rooms[level]), 1.125 * expected) << level;
+    EXPECT_LE(static_cast<double>(rooms[level]), 1.25 * expected + 64) << level;
+  }
+}
+
+TEST(SiteForecastTest, FollowsMoreSitesAtOnceAndFewerSlowly) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100}, 0);
+  forecast.Learn(1000, {900}, 0);
+  EXPECT_DOUBLE_EQ(forecast.Voxels(1000), 900);
+  forecast.Learn(1000, {100}, 0);
+  EXPECT_GT(forecast.Voxels(1000), 800);
+  EXPECT_LT(forecast.Voxels(1000), 900);
+  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {100}, 0);
+  EXPECT_NEAR(forecast.Voxels(1000), 100, 1);
+}
+
+TEST(SiteForecastTest, BatchesOfAKindLieInTheSameRooms) {
+  SiteForecast forecast;
+  forecast.Learn(100'000, {80'000, 5'000}, 0);
+  EXPECT_EQ(forecast.Rooms(100'000).capacities, forecast.Rooms(100'100).capacities);
+  EXPECT_NE(forecast.Rooms(100'000).capacities, forecast.Rooms(120'000).capacities);
+}
+
+TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100}, 0);
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 0) << "nothing is known of them";
+  forecast.Learn(1000, {100}, 3000);
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 12);  // 4095
+  forecast.Learn(1000, {100}, 4000);
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
+  forecast.Learn(1000, {100}, 1);
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
+}
+
+TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100, 50}, 0);
+  forecast.Learn(1000, {100, 50, 25}, 0);
+  EXPECT_EQ(forecast.Rooms(1000).capacities.size(), 3u);
+}
+
+}  // namespace
+}  // namespace voxserve

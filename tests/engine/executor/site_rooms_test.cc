@@ -1,0 +1,142 @@
+// Batches of a GPU in rooms for as many sites as the batches before had: the same bytes as where the host waits for the
+// sizes, and a batch that does not fit runs again.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/executor/cuda_executor.h"
+#include "tests/engine/device_runner.h"
+#include "tests/support/minkunet.h"
+
+namespace voxserve {
+namespace {
+
+constexpr float kVoxelSize = 0.2f;  // m
+
+// Points all over a box of this size in metres.
+PointCloud BoxOfPoints(int64_t num_points, float size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
+  std::vector<float> points;
+  for (int64_t i = 0; i < num_points; ++i) {
+    points.insert(points.end(), {size * unit(random), size * unit(random), 0.1f * size * unit(random), unit(random)});
+  }
+  return *PointCloud::FromFloats({"x", "y", "z", "intensity"}, points.data(), static_cast<uint64_t>(num_points));
+}
+
+class SiteRoomsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT(support::Device::kCuda);
+    auto runner = DeviceRunner::Create({.device = support::Device::kCuda});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+    const auto graph = support::LoadNetwork(support::MinkUNet(
+        {.width = 0.25, .num_classes = 7, .features = {"x", "y", "z", "intensity"}, .voxel_size_m = kVoxelSize}));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto program = runner_->Compile(*graph, {.device = support::Device::kCuda,
+                                             .precision = ModelConfig::Precision::kFloat16,
+                                             .plan = kDefaultCudaConvPlan,
+                                             .is_deterministic = true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+  }
+
+  BatchOutput Run(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+    return runner_->Run(program_, clouds, /*return_scores=*/true, limits);
+  }
+  // Whoever times convolutions waits for the sizes.
+  BatchOutput RunWithSizes(const std::vector<const PointCloud*>& clouds, const RunLimits& limits = {}) {
+    BatchOutput output = runner_->Run(program_, clouds, /*return_scores=*/true, limits, {.times_convs = true});
+    EXPECT_FALSE(RanInRooms());
+    return output;
+  }
+  // The batch that ran last.
+  bool RanInRooms() const { return static_cast<const CudaExecutor&>(runner_->executor()).geometry().has_rooms(); }
+
+  static void ExpectSame(const BatchOutput& output, const BatchOutput& expected) {
+    ASSERT_EQ(output.status, expected.status);
+    ASSERT_EQ(output.samples.size(), expected.samples.size());
+    for (size_t i = 0; i < expected.samples.size(); ++i) {
+      const InferResult& sample = output.samples[i];
+      EXPECT_EQ(sample.status, expected.samples[i].status) << i;
+      EXPECT_EQ(sample.counts.voxels, expected.samples[i].counts.voxels) << i;
+      EXPECT_EQ(sample.counts.used, expected.samples[i].counts.used) << i;
+      EXPECT_EQ(sample.labels(), expected.samples[i].labels()) << i;
+      EXPECT_EQ(sample.scores(), expected.samples[i].scores()) << i;
+    }
+  }
+
+  std::unique_ptr<DeviceRunner> runner_;
+  Program program_;  // ends before the runner, which has its weights
+};
+
+TEST_F(SiteRoomsTest, ABatchThatDoesNotFitRunsAgain) {
+  const PointCloud dense = BoxOfPoints(5000, 1, 1), scattered = BoxOfPoints(5000, 40, 2);
+  EXPECT_FALSE(Run({&dense}).ran_again);
+  EXPECT_FALSE(RanInRooms()) << "nothing is known of the first";
+  const BatchOutput in_rooms = Run({&dense});
+  EXPECT_TRUE(RanInRooms());
+  EXPECT_FALSE(in_rooms.ran_again);
+  const BatchOutput overflown = Run({&scattered});
+  EXPECT_TRUE(overflown.ran_again);
+  EXPECT_FALSE(RanInRooms());
+  const BatchOutput again = Run({&scattered});
+  EXPECT_TRUE(RanInRooms());
+  EXPECT_FALSE(again.ran_again);
+  ExpectSame(in_rooms, RunWithSizes({&dense}));
+  const BatchOutput expected = RunWithSizes({&scattered});
+  ASSERT_GT(expected.samples[0].counts.voxels, 4 * in_rooms.samples[0].counts.voxels);
+  ExpectSame(overflown, expected);
+  ExpectSame(again, expected);
+}
+
+TEST_F(SiteRoomsTest, BatchesOfAllDensitiesAreWhatTheyAreWithSizes) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int64_t> size(1, 4);
+  std::uniform_real_distribution<double> log_points(0, 4.3), log_metres(-0.5, 2);
+  int num_again = 0, num_in_rooms = 0;
+  for (uint32_t batch = 0; batch < 120; ++batch) {
+    SCOPED_TRACE(batch);
+    const double metres = std::pow(10, log_metres(random));
+    std::vector<PointCloud> clouds;
+    for (int64_t i = size(random); i > 0; --i) {
+      const auto num_points = static_cast<int64_t>(std::pow(10, log_points(random)));
+      clouds.push_back(BoxOfPoints(num_points, static_cast<float>(metres), 10 * batch + static_cast<uint32_t>(i)));
+    }
+    std::vector<const PointCloud*> together;
+    for (const PointCloud& cloud : clouds) together.push_back(&cloud);
+    const BatchOutput output = Run(together);
+    num_again += output.ran_again ? 1 : 0;
+    num_in_rooms += RanInRooms() ? 1 : 0;
+    ASSERT_NO_FATAL_FAILURE(ExpectSame(output, RunWithSizes(together)));
+  }
+  EXPECT_GT(num_again, 3);
+  EXPECT_GT(num_in_rooms, 40);
+}
+
+TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
+  const PointCloud few = BoxOfPoints(2000, 2, 1), many = BoxOfPoints(2000, 30, 2);
+  EXPECT_TRUE(Run({&few, &many}).status.ok());
+  const RunLimits samples{.max_voxels = 1000};
+  const BatchOutput refused = Run({&few, &many}, samples);
+  EXPECT_TRUE(RanInRooms());
+  EXPECT_TRUE(refused.samples[0].status.ok()) << refused.samples[0].status;
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.samples[1].status)) << refused.samples[1].status;
+  ExpectSame(refused, RunWithSizes({&few, &many}, samples));
+  const BatchOutput only = Run({&many}, samples);
+  EXPECT_FALSE(only.samples[0].status.ok());
+  ExpectSame(only, RunWithSizes({&many}, samples));
+  const RunLimits batches{.max_batch_voxels = 1000};
+  const BatchOutput too_large = Run({&few, &many}, batches);
+  EXPECT_TRUE(absl::IsOutOfRange(too_large.status)) << too_large.status;
+  EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
+}
+
+}  // namespace
+}  // namespace voxserve
