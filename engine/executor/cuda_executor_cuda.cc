@@ -308,7 +308,7 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     }
   }
   RETURN_IF_ERROR(EndStage(Stage::kHead));
-  RETURN_IF_ERROR(cuda.stream.view().Synchronize());
+  RETURN_IF_ERROR(geometry_.has_rooms() ? geometry_.WaitForSizes() : cuda.stream.view().Synchronize());
   if (options.times_convs) {
     output.conv_times.resize(program.convs.size());
     output.rulebook_sizes.resize(program.rulebooks.size());
@@ -325,7 +325,6 @@ absl::Status CudaExecutor::RunSteps(const Program& program, BatchTasks tasks, co
     }
   }
   if (geometry_.has_rooms()) {
-    RETURN_IF_ERROR(geometry_.WaitForSizes());
     const int64_t num_voxels = geometry_.num_sites()[0];
     if (geometry_.overflowed() || &PlansOf(program, options).ForVoxels(num_voxels) != &plans) {
       return absl::OutOfRangeError("a forecast was wrong");

@@ -20,6 +20,7 @@ constexpr int kMaxPiecesALaunch = 24;
 constexpr int64_t kMaxSearchBlocks = 1056;  // what is resident at once: 8 on each of 132 SMs
 
 enum class PieceKind : int32_t {
+  kCube,       // as the next, of all cells of a box of three on each axis
   kNearCells,  // all within two bricks on each axis: those are looked up, and the cells read from them
   kCells,      // looked up one by one
   kBlocks,     // the inputs' consecutive rows
@@ -35,7 +36,7 @@ struct Piece {
   int32_t* row_inputs;
   int32_t num_offsets;  // K
 
-  // kNearCells, kCells
+  // kCube, kNearCells, kCells
   BrickTable table;
   bool is_strided;
   int32_t stride[kMaxDimension];
@@ -43,6 +44,7 @@ struct Piece {
   int32_t num_cells;
   uint64_t lowest;                             // as a translation: the least Delta of the piece on each axis
   int32_t reach[kMaxDimension];                // the largest Delta less the least
+  int32_t cube_step;                           // of kCube: from a cell to the next one on an axis
   int16_t delta[kCellsAPiece][kMaxDimension];  // less the least
 
   // kBlocks
@@ -120,52 +122,124 @@ __device__ void FindNearBricks(const Piece& piece, uint64_t lowest, const int32_
   }
 }
 
+// What a thread finds for an output row, cell by cell in the order of their numbers.
+template <int kDimension>
+class RowWriter {
+ public:
+  __device__ RowWriter(const Piece& piece, int64_t row, NearBricks<kDimension>& near)
+      : piece_(piece), row_(row), near_(near), lists_(piece.row_inputs != nullptr) {
+    if (!lists_) to_ = piece.neighbours + piece.first_cell * piece.out_capacity + row;
+  }
+
+  __device__ void Add(int32_t cell, int32_t found) {
+    if (!lists_) {
+      *to_ = found;
+      to_ += piece_.out_capacity;
+    } else if (found >= 0) {
+      near_.inputs[num_inputs_++][threadIdx.x] = found;
+    }
+    offsets_ |= static_cast<uint32_t>(found >= 0) << cell;
+  }
+
+  // After the last cell.
+  __device__ void Finish() const {
+    if (piece_.row_offsets != nullptr) piece_.row_offsets[row_] = offsets_;
+    // The last of four may be what an earlier row has left there.
+    auto* const inputs = reinterpret_cast<int4*>(piece_.row_inputs + row_ * RowInputsPitch(piece_.num_offsets));
+    for (int32_t i = 0; i < num_inputs_; i += 4) {
+      inputs[i / 4] = {near_.inputs[i][threadIdx.x], near_.inputs[i + 1][threadIdx.x], near_.inputs[i + 2][threadIdx.x],
+                       near_.inputs[i + 3][threadIdx.x]};
+    }
+  }
+
+ private:
+  const Piece& piece_;
+  const int64_t row_;
+  NearBricks<kDimension>& near_;
+  const bool lists_;
+  int32_t* to_ = nullptr;
+  int32_t num_inputs_ = 0;
+  uint32_t offsets_ = 0;
+};
+
+// Where a coordinate that is `at` cells from the near bricks' lowest lies: the brick's number on this axis, and below
+// it the place's bits. Those of all axes or-ed are a cell's.
+constexpr int kPlaceBits = 6;
+template <int kDimension>
+__device__ uint32_t NearPlace(int32_t at, int axis) {
+  using Places = BrickPlaces<kDimension>;
+  static_assert(Places::kBits <= kPlaceBits);
+  return static_cast<uint32_t>(at >> Places::kLog2Side) << (kPlaceBits + axis) | Places::OnAxis(at, axis);
+}
+
+template <int kDimension>
+__device__ int32_t RowAt(uint32_t near_place, const NearBricks<kDimension>& near) {
+  const uint32_t brick = near_place >> kPlaceBits;
+  const uint32_t place = near_place & ((1u << kPlaceBits) - 1);
+  const uint64_t mask = near.masks[brick][threadIdx.x];
+  return RowInBrick(mask, near.first_rows[brick][threadIdx.x], place);
+}
+
+// An output row and the cells of a piece whose least corner `lowest` is.
+template <int kDimension>
+__device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kDimension>& near,
+                              RowWriter<kDimension>& writer) {
+  using Places = BrickPlaces<kDimension>;
+  int32_t place[kDimension];
+#pragma unroll
+  for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
+  FindNearBricks(piece, lowest, place, near);
+  if (piece.kind == PieceKind::kCube) {
+    // Three axes have 27 cells, more would have more than a piece.
+    if constexpr (kDimension <= 3) {
+      uint32_t on_axis[kDimension][3];
+#pragma unroll
+      for (int axis = 0; axis < kDimension; ++axis) {
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+          on_axis[axis][i] = NearPlace<kDimension>(place[axis] + i * piece.cube_step, axis);
+        }
+      }
+      constexpr int kCells = kDimension == 1 ? 3 : kDimension == 2 ? 9 : 27;
+#pragma unroll
+      for (int cell = 0; cell < kCells; ++cell) {
+        uint32_t at = 0;
+        int rest = cell;
+#pragma unroll
+        for (int axis = kDimension - 1; axis >= 0; --axis, rest /= 3) at |= on_axis[axis][rest % 3];
+        writer.Add(cell, RowAt(at, near));
+      }
+    }
+    return;
+  }
+#pragma unroll 3
+  for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
+    uint32_t at = 0;
+#pragma unroll
+    for (int axis = 0; axis < kDimension; ++axis) {
+      at |= NearPlace<kDimension>(place[axis] + piece.delta[cell][axis], axis);
+    }
+    writer.Add(cell, RowAt(at, near));
+  }
+}
+
 // An output row and the piece's cells.
 template <int kDimension>
 __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
   using Key = MortonKey<kDimension>;
   using Places = BrickPlaces<kDimension>;
-  const bool lists = piece.row_inputs != nullptr;
-  int32_t* const neighbours = lists ? nullptr : piece.neighbours + piece.first_cell * piece.out_capacity + row;
-  int32_t num_inputs = 0;
-  uint32_t offsets = 0;
-  const auto visit = [&](const auto& find) {
-#pragma unroll 3
-    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
-      const int32_t found = find(cell);
-      if (!lists) {
-        neighbours[cell * piece.out_capacity] = found;
-      } else if (found >= 0) {
-        near.inputs[num_inputs++][threadIdx.x] = found;
-      }
-      offsets |= static_cast<uint32_t>(found >= 0) << cell;
-    }
-  };
+  RowWriter<kDimension> writer(piece, row, near);
   const uint64_t base = ScaledKey<kDimension>(piece, piece.out_keys[row]);
+  const uint64_t lowest = Key::Translate(base, piece.lowest);
   if (base == kNoKey) {
-    visit([](int32_t) { return -1; });
-  } else if (piece.kind == PieceKind::kNearCells) {
-    const uint64_t lowest = Key::Translate(base, piece.lowest);
-    int32_t place[kDimension];
-#pragma unroll
-    for (int axis = 0; axis < kDimension; ++axis) place[axis] = Places::Coordinate(Places::PlaceOf(lowest), axis);
-    FindNearBricks(piece, lowest, place, near);
-    visit([&](int32_t cell) {
-      uint32_t brick = 0, in_brick = 0;
-#pragma unroll
-      for (int axis = 0; axis < kDimension; ++axis) {
-        const int32_t at = place[axis] + piece.delta[cell][axis];
-        brick |= static_cast<uint32_t>(at >> Places::kLog2Side) << axis;
-        in_brick |= Places::OnAxis(at, axis);
-      }
-      return RowInBrick(near.masks[brick][threadIdx.x], near.first_rows[brick][threadIdx.x], in_brick);
-    });
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) writer.Add(cell, -1);
+  } else if (piece.kind != PieceKind::kCells) {
+    ReadNearCells(piece, lowest, near, writer);
   } else {
-    const uint64_t lowest = Key::Translate(base, piece.lowest);
     const BrickSlots slots(piece.table);
     uint64_t last = kNoKey;
     Brick brick[1];
-    visit([&](int32_t cell) {
+    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
       Axes delta = {0, 0, 0, 0};
 #pragma unroll
       for (int axis = 0; axis < kDimension; ++axis) delta[axis] = piece.delta[cell][axis];
@@ -173,16 +247,10 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension
       const uint64_t keys[1] = {Places::BrickOf(key)};
       if (keys[0] != last) slots.Find(keys, /*wanted=*/1, brick);
       last = keys[0];
-      return RowInBrick(brick[0].mask, brick[0].first_row, Places::PlaceOf(key));
-    });
+      writer.Add(cell, RowInBrick(brick[0].mask, brick[0].first_row, Places::PlaceOf(key)));
+    }
   }
-  if (piece.row_offsets != nullptr) piece.row_offsets[row] = offsets;
-  // The last of four may be what an earlier row has left there.
-  auto* const inputs = reinterpret_cast<int4*>(piece.row_inputs + row * RowInputsPitch(piece.num_offsets));
-  for (int32_t i = 0; i < num_inputs; i += 4) {
-    inputs[i / 4] = {near.inputs[i][threadIdx.x], near.inputs[i + 1][threadIdx.x], near.inputs[i + 2][threadIdx.x],
-                     near.inputs[i + 3][threadIdx.x]};
-  }
+  writer.Finish();
 }
 
 // The kernel's cell at the place `block_place` of its block in Morton order.
@@ -296,6 +364,15 @@ class PieceQueue {
   }
 
  private:
+  // All cells of a box of three on each axis, one piece, equally far apart on all.
+  static bool IsCube(const ConvGeometry& geometry) {
+    if (geometry.num_listed_cells > 0 || geometry.NumOffsets() > kCellsAPiece) return false;
+    for (int axis = 0; axis < kDimension; ++axis) {
+      if (geometry.kernel_size[axis] != 3 || geometry.dilation[axis] != geometry.dilation[0]) return false;
+    }
+    return true;
+  }
+
   static void SetCells(const ConvGeometry& geometry, Piece& piece) {
     Axes least = geometry.Delta(piece.first_cell), most = least;
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
@@ -310,6 +387,10 @@ class PieceQueue {
       piece.reach[axis] = most[axis] - least[axis];
       // From the last cell of a brick on, so many lie in it and the next one.
       if (piece.reach[axis] > BrickPlaces<kDimension>::kSide) piece.kind = PieceKind::kCells;
+    }
+    if (piece.kind == PieceKind::kNearCells && IsCube(geometry)) {
+      piece.kind = PieceKind::kCube;
+      piece.cube_step = geometry.dilation[0];
     }
     piece.lowest = MortonKey<kDimension>::Translation(least);
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
