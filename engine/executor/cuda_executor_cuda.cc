@@ -89,7 +89,7 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
 SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& limits, const RunOptions& options) {
   const int64_t num_points = point_begin_.back();
   const auto found = forecasts_.find(&program);
-  if (found == forecasts_.end() || !found->second.has_learned() || num_points == 0) return {};
+  if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
   const PlanTable& plans = PlansOf(program, options);
   for (const RulebookForms& forms : plans.forms()) {

@@ -23,12 +23,18 @@ void Follow(double seen, double& expected) { expected = std::max(seen, expected 
 
 }  // namespace
 
+size_t SiteForecast::IndexOf(int64_t num_points) {
+  return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_points, 0))));
+}
+
 SiteRooms SiteForecast::Rooms(int64_t num_points) const {
+  const Bucket& bucket = BucketOf(num_points);
   SiteRooms rooms;
-  if (max_coordinate_ > 0) {
-    rooms.axis_bits = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(std::ceil(max_coordinate_ * kRoom))));
+  if (bucket.max_coordinate > 0) {
+    const double farthest = std::ceil(bucket.max_coordinate * kRoom);
+    rooms.axis_bits = static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(farthest)));
   }
-  for (const double ratio : sites_per_point_) {
+  for (const double ratio : bucket.sites_per_point) {
     const double expected = std::ceil(ratio * static_cast<double>(num_points) * kRoom);
     rooms.capacities.push_back(RoundUp(static_cast<int64_t>(expected)));
   }
@@ -36,15 +42,16 @@ SiteRooms SiteForecast::Rooms(int64_t num_points) const {
 }
 
 double SiteForecast::Voxels(int64_t num_points) const {
-  return sites_per_point_.front() * static_cast<double>(num_points);
+  return BucketOf(num_points).sites_per_point.front() * static_cast<double>(num_points);
 }
 
 void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate) {
-  sites_per_point_.resize(num_sites.size());
+  Bucket& bucket = buckets_[IndexOf(num_points)];
+  bucket.sites_per_point.resize(num_sites.size());
   for (size_t level = 0; level < num_sites.size(); ++level) {
-    Follow(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), sites_per_point_[level]);
+    Follow(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level]);
   }
-  Follow(static_cast<double>(max_coordinate), max_coordinate_);
+  Follow(static_cast<double>(max_coordinate), bucket.max_coordinate);
 }
 
 }  // namespace voxserve

@@ -9,11 +9,11 @@ namespace {
 
 TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
   SiteForecast forecast;
-  EXPECT_FALSE(forecast.has_learned());
+  EXPECT_FALSE(forecast.has_learned(100'000));
   const std::vector<int64_t> sites = {80'000, 40'000, 7, 0};
   forecast.Learn(100'000, sites, 3000);
-  ASSERT_TRUE(forecast.has_learned());
-  EXPECT_DOUBLE_EQ(forecast.Voxels(200'000), 160'000);
+  ASSERT_TRUE(forecast.has_learned(100'000));
+  EXPECT_DOUBLE_EQ(forecast.Voxels(110'000), 88'000);
   const std::vector<int64_t> rooms = forecast.Rooms(100'000).capacities;
   ASSERT_EQ(rooms.size(), sites.size());
   for (size_t level = 0; level < sites.size(); ++level) {
@@ -52,6 +52,19 @@ TEST(SiteForecastTest, CoordinatesGetTheBitsThatTheyHadAndALittleMore) {
   EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
   forecast.Learn(1000, {100}, 1);
   EXPECT_EQ(forecast.Rooms(1000).axis_bits, 13);
+}
+
+// Clouds of several sweeps have more points a voxel, and batches of four scans have four times as many.
+TEST(SiteForecastTest, BatchesOfOtherSizesAreLearnedApart) {
+  SiteForecast forecast;
+  forecast.Learn(70'000, {60'000}, 0);
+  EXPECT_TRUE(forecast.has_learned(131'071));
+  EXPECT_FALSE(forecast.has_learned(131'072));
+  EXPECT_FALSE(forecast.has_learned(65'535));
+  EXPECT_FALSE(forecast.has_learned(0));
+  forecast.Learn(280'000, {30'000}, 0);
+  EXPECT_DOUBLE_EQ(forecast.Voxels(70'000), 60'000);
+  EXPECT_DOUBLE_EQ(forecast.Voxels(280'000), 30'000);
 }
 
 TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {

@@ -274,18 +274,9 @@ TEST_F(PlanSearchTest, MixedDataflowsMustPayForBothForms) {
   EXPECT_EQ(SearchOne(), Defaults());
 }
 
-TEST_F(PlanSearchTest, FindsHowEachLevelIsSearched) {
-  device_.geometry_us = [](const NetworkPlan& plans) {
-    double us = 100;
-    us += plans[0].map_search == MapSearch::kGrid ? 20 : 0;   // level 0
-    us -= plans[2].map_search == MapSearch::kGrid ? 10 : 0;   // level 1
-    us -= plans[1].map_search == MapSearch::kGrid ? 0.5 : 0;  // level 0 again
-    return us;
-  };
-  const NetworkPlan plan = SearchOne();
-  for (const size_t level0 : {0, 1, 4, 5}) EXPECT_EQ(plan[level0].map_search, MapSearch::kHash) << level0;
-  for (const size_t level1 : {2, 3}) EXPECT_EQ(plan[level1].map_search, MapSearch::kGrid) << level1;
-  EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(10));
+TEST_F(PlanSearchTest, AGpuHasOneMapSearch) {
+  device_.geometry_us = [](const NetworkPlan& plans) { return plans[0].map_search == MapSearch::kHash ? 100 : 10; };
+  for (const ConvPlan& plan : SearchOne()) EXPECT_EQ(plan.map_search, MapSearch::kHash);
 }
 
 // Every convolution looks faster; the whole network is slower.
@@ -406,6 +397,20 @@ class CpuPlanSearchTest : public PlanSearchTest {
  protected:
   CpuPlanSearchTest() { program_ = FakeProgram(/*is_on_cuda=*/false); }
 };
+
+TEST_F(CpuPlanSearchTest, FindsHowEachLevelIsSearched) {
+  device_.geometry_us = [](const NetworkPlan& plans) {
+    double us = 100;
+    us += plans[0].map_search == MapSearch::kGrid ? 20 : 0;   // level 0
+    us -= plans[2].map_search == MapSearch::kGrid ? 10 : 0;   // level 1
+    us -= plans[1].map_search == MapSearch::kGrid ? 0.5 : 0;  // level 0 again
+    return us;
+  };
+  const NetworkPlan plan = SearchOne();
+  for (const size_t level0 : {0, 1, 4, 5}) EXPECT_EQ(plan[level0].map_search, MapSearch::kMerge) << level0;
+  for (const size_t level1 : {2, 3}) EXPECT_EQ(plan[level1].map_search, MapSearch::kGrid) << level1;
+  EXPECT_EQ(result_.buckets[0].default_time - result_.buckets[0].tuned_time, absl::Microseconds(10));
+}
 
 TEST_F(CpuPlanSearchTest, FindsBlocksAndMapSearches) {
   device_.conv_us = [](size_t conv, const ConvPlan& plan, int64_t) {
