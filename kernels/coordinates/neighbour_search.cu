@@ -22,7 +22,7 @@ constexpr int64_t kMaxSearchBlocks = 1056;  // what is resident at once: 8 on ea
 enum class PieceKind : int32_t {
   kCube,       // as the next, of all cells of a box of three on each axis
   kNearCells,  // all within two bricks on each axis: those are looked up, and the cells read from them
-  kCells,      // looked up one by one
+  kCells,      // fewer than those bricks, or farther apart: each looks up its own
   kBlocks,     // the inputs' consecutive rows
 };
 
@@ -45,6 +45,7 @@ struct Piece {
   uint64_t lowest;                             // as a translation: the least Delta of the piece on each axis
   int32_t reach[kMaxDimension];                // the largest Delta less the least
   int32_t cube_step;                           // of kCube: from a cell to the next one on an axis
+  uint64_t translation[kCellsAPiece];          // of a cell's Delta less the least
   int16_t delta[kCellsAPiece][kMaxDimension];  // less the least
 
   // kBlocks
@@ -223,6 +224,32 @@ __device__ void ReadNearCells(const Piece& piece, uint64_t lowest, NearBricks<kD
   }
 }
 
+// An output row and cells that lie anywhere: each looks up its own brick, a few of them side by side.
+template <int kDimension>
+__device__ void LookUpCells(const Piece& piece, uint64_t lowest, RowWriter<kDimension>& writer) {
+  using Key = MortonKey<kDimension>;
+  using Places = BrickPlaces<kDimension>;
+  constexpr int kCellsAtOnce = 8;
+  const BrickSlots slots(piece.table);
+  for (int32_t first = 0; first < piece.num_cells; first += kCellsAtOnce) {
+    uint64_t keys[kCellsAtOnce];
+    uint32_t places[kCellsAtOnce];
+    Brick bricks[kCellsAtOnce];
+    const int32_t count = min(kCellsAtOnce, piece.num_cells - first);
+#pragma unroll
+    for (int i = 0; i < kCellsAtOnce; ++i) {
+      const uint64_t key = i < count ? Key::Translate(lowest, piece.translation[first + i]) : lowest;
+      keys[i] = Places::BrickOf(key);
+      places[i] = Places::PlaceOf(key);
+    }
+    slots.Find(keys, (1u << count) - 1, bricks);
+#pragma unroll
+    for (int i = 0; i < kCellsAtOnce; ++i) {
+      if (i < count) writer.Add(first + i, RowInBrick(bricks[i].mask, bricks[i].first_row, places[i]));
+    }
+  }
+}
+
 // An output row and the piece's cells.
 template <int kDimension>
 __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension>& near) {
@@ -236,19 +263,7 @@ __device__ void LookUpRow(const Piece& piece, int64_t row, NearBricks<kDimension
   } else if (piece.kind != PieceKind::kCells) {
     ReadNearCells(piece, lowest, near, writer);
   } else {
-    const BrickSlots slots(piece.table);
-    uint64_t last = kNoKey;
-    Brick brick[1];
-    for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
-      Axes delta = {0, 0, 0, 0};
-#pragma unroll
-      for (int axis = 0; axis < kDimension; ++axis) delta[axis] = piece.delta[cell][axis];
-      const uint64_t key = Key::Translate(lowest, Key::Translation(delta));
-      const uint64_t keys[1] = {Places::BrickOf(key)};
-      if (keys[0] != last) slots.Find(keys, /*wanted=*/1, brick);
-      last = keys[0];
-      writer.Add(cell, RowInBrick(brick[0].mask, brick[0].first_row, Places::PlaceOf(key)));
-    }
+    LookUpCells(piece, lowest, writer);
   }
   writer.Finish();
 }
@@ -382,7 +397,7 @@ class PieceQueue {
         most[axis] = std::max(most[axis], delta[axis]);
       }
     }
-    piece.kind = PieceKind::kNearCells;
+    piece.kind = piece.num_cells < NearBricks<kDimension>::kCount ? PieceKind::kCells : PieceKind::kNearCells;
     for (int axis = 0; axis < kDimension; ++axis) {
       piece.reach[axis] = most[axis] - least[axis];
       // From the last cell of a brick on, so many lie in it and the next one.
@@ -394,10 +409,12 @@ class PieceQueue {
     }
     piece.lowest = MortonKey<kDimension>::Translation(least);
     for (int32_t cell = 0; cell < piece.num_cells; ++cell) {
-      const Axes delta = geometry.Delta(piece.first_cell + cell);
+      Axes delta = geometry.Delta(piece.first_cell + cell);
       for (int axis = 0; axis < kDimension; ++axis) {
-        piece.delta[cell][axis] = static_cast<int16_t>(delta[axis] - least[axis]);
+        delta[axis] -= least[axis];
+        piece.delta[cell][axis] = static_cast<int16_t>(delta[axis]);
       }
+      piece.translation[cell] = MortonKey<kDimension>::Translation(delta);
     }
   }
 
