@@ -86,10 +86,12 @@ SMALL_LIMITS = ("--max_message_bytes=1MiB", "--grpc_memory_bytes=8MiB")
 
 def test_a_fleets_uploads_fit(serve, figure):
     """64 calls of one connection that are nearly whole at the same time hold more than a client's share of what gRPC
-    may hold, and less than there is: all are answered.
+    may hold, a quarter, and far less than there is: all are answered. (From three fifths on gRPC, which counts its
+    buffers too, has been seen to reset some.)
     """
     server = serve(*SMALL_LIMITS)
-    message = infer_request(scan(5000))
+    num_points = 2800
+    message = infer_request(scan(num_points))
     body = b"\0" + len(message).to_bytes(4, "big") + message
     with Connection(server.grpc_port) as connection:
         connection.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, MEBIBYTE.to_bytes(4, "big")))  # for the answers
@@ -110,7 +112,7 @@ def test_a_fleets_uploads_fit(serve, figure):
     assert sent > 2 * MEBIBYTE
     assert not is_closed
     assert has_ended
-    assert answers >= 64 * 5000
+    assert answers >= 64 * num_points
 
 
 def test_cancelled_uploads_are_not_held(serve, figure):
