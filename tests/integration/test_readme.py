@@ -2,8 +2,8 @@
 
 They run in a folder that looks like the repository's root (links to everything in it), so that what they write does not
 land in the repository. What differs from the words of a README: localhost:8500, the clients' default, and :8080 are
-the test server's ports, and ports that a block gives to a server of its own are free ones; build/release is the build
-that is tested, and has code for one kind of GPU, as that build has.
+the test server's ports, and ports that a block gives to a server of its own are free ones; build/release and build/dev
+are the build that is tested, and have code for one kind of GPU, as that build has.
 """
 
 import contextlib
@@ -170,7 +170,7 @@ def as_tested(text, ports):
     text = text.replace("localhost:8500", f"localhost:{grpc_port}").replace("localhost:8080", f"localhost:{http_port}")
     if "--address" not in text:
         text = re.sub(r"(voxserve-client|-m voxserve) (infer|models|health)", rf"\1 \2 --address localhost:{grpc_port}", text)
-    return text.replace("build/release/", f"{binary().parents[1]}/")
+    return re.sub(r"\bbuild/(release|dev)/", f"{binary().parents[1]}/", text)
 
 
 @pytest.mark.parametrize(("name", "block"), TESTED, ids=[f"{name}:{block.name}" for name, block in TESTED])
