@@ -85,7 +85,7 @@ def test_the_server_documents_every_flag():
     help_text = subprocess.run([binary(), "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
     flags = set(re.findall(r"^  (--\w+)", help_text, re.MULTILINE))
     assert len(flags) > 25
-    assert flags - names_in("server/README.md", r"`(--\w+)") == set()
+    assert flags - names_in("server/README.md", r"`(--\w+)") == {"--help"}, "which the help itself lists"
 
 
 def test_every_table_of_results_is_listed():
