@@ -11,7 +11,7 @@ from typing import Any
 
 from voxserve.export import from_torch_command, model_folder
 from voxserve.export.arguments import add_folder, names, point_features, voxel_size
-from voxserve.export.input_files import read_classes, read_state_dict
+from voxserve.export.input_files import narrowed, read_classes, read_state_dict
 from voxserve.export.model_folder import ClassEntry, Network, PointFeature
 from voxserve.export.networks import (
     center_point,
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{name.replace('_', '-')} is of random weights, which {options.weights} are not")
     options.name = options.name or Path(options.output).name
     try:
-        state = read_state_dict(options.weights) if options.weights else None
+        state, texts = narrowed(read_state_dict(options.weights)) if options.weights else (None, [])
         made: _Made = options.make(options, state)
         classes, ignore_label = read_classes(options.classes) if options.classes else (made.classes, None)
         if classes and sorted(c.id for c in classes) != list(range(made.num_classes)):
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ExportError, OSError, ValueError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 1
-    for text in made.warnings:
+    for text in (*texts, *made.warnings):
         print(f"warning: {text}", file=sys.stderr)
     tensors = made.network.tensors
     values = sum(t.size for t in tensors.values())
