@@ -405,6 +405,20 @@ def test_random_segmentation_networks_are_written(
     assert safetensors_file.read(folder / "1" / "weights.safetensors")
 
 
+@pytest.mark.parametrize(("data_set", "count", "some"), [("semantic-kitti", 19, "road"), ("nuscenes", 16, "car")])
+def test_classes_of_data_sets_have_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data_set: str, count: int, some: str
+) -> None:
+    arguments = ["pointcept-spunet", "--width", "0.125", "--classes", data_set, "--output", str(tmp_path / "model")]
+    assert main([*arguments, "--num-classes", str(count)]) == 0
+    config = text_format.Parse((tmp_path / "model" / "config.textproto").read_text(), wire.ModelConfig())
+    names = [entry.name for entry in config.classes]
+    assert len(set(names)) == count
+    assert some in names
+    assert main([*arguments, "--num-classes", str(count + 1)]) == 1
+    assert f"the classifier has {count + 1} outputs" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_values")
 @pytest.mark.parametrize(
     ("arguments", "classes", "max_voxels"),

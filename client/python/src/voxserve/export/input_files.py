@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxserve.export import safetensors_file
+from voxserve.export.class_lists import CLASS_LISTS
 from voxserve.export.model_folder import ClassEntry
 
 _DATA_PARALLEL = "module."
@@ -92,7 +93,12 @@ def _to_numpy(path: str, name: str, tensor: Any) -> npt.NDArray[Any]:
 
 
 def read_classes(path: str) -> tuple[tuple[ClassEntry, ...], int | None]:
-    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}."""
+    """Classes and ignore label of a JSON file {"classes": [{"id", "name", "color": [r, g, b]}], "ignore_label"}.
+
+    path can be the name of a data set, whose classes are known.
+    """
+    if path in CLASS_LISTS:
+        return CLASS_LISTS[path], None
     card = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         classes = tuple(ClassEntry(int(c["id"]), str(c["name"]), _rgb(c["color"])) for c in card["classes"])
