@@ -32,7 +32,7 @@ CLASS_LISTS = {
         ("pole", (255, 240, 150)),
         ("traffic-sign", (255, 0, 0)),
     ),
-    # nuScenes' 16 classes of points, as Pointcept and mmdetection3d count them from 0.
+    # nuScenes' 16 classes of points, as Pointcept counts them from 0.
     "nuscenes": _listed(
         ("barrier", (112, 128, 144)),
         ("bicycle", (220, 20, 60)),
