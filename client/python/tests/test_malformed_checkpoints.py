@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,14 @@ MALFORMED = (
     *(missing, misshaped, beyond_float32, cut_zip, cut_safetensors, text, unnamed_text, code_in_a_zip),
     *(code_in_a_pickle, module, program, tensor_alone, no_tensors, no_numbers, another_network, no_file, folder),
 )
+
+
+def test_every_command_is_among_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = re.search(r"\{([\w,\s-]+)\}", capsys.readouterr().out)
+    assert commands
+    assert set(commands[1].split(",")) == set(COMMANDS)
 
 
 def contents(path: Path) -> dict[str, bytes]:
