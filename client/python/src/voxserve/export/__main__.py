@@ -106,7 +106,7 @@ def _unet_warnings(state: dict[str, Tensor]) -> tuple[str, ...]:
     if keys is minkunet_keys.SPVNAS and minkunet.is_spvcnn(state):
         return (
             "the point_transforms are left out: spvnas' MinkUNet has them and does not use them. Its SPVCNN has the "
-            "same names and uses them: is this one, spvcnn exports it",
+            "same names and uses them: if the checkpoint is an SPVCNN's, export it with the command spvcnn",
         )
     if keys is minkunet_keys.MMDET3D_SPCONV:
         return (
