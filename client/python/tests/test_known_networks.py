@@ -18,12 +18,13 @@ from conftest import serving
 from voxserve.client import Client
 from voxserve.export import ExportError, Network, model_folder, safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.networks import minkowski_unet, minkunet, sp_unet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sp_unet
 from voxserve.export.networks.tensors import RandomTensors
 from voxserve.verify.compare import Model
 from voxserve.verify.interpreter import Interpreter
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+import known_detectors as detectors  # noqa: E402
 import known_networks as known  # noqa: E402
 from traced_networks import randomize  # noqa: E402
 
@@ -236,6 +237,31 @@ def test_published_sizes_have_the_modules_tensors(recorded: dict[str, tuple[int,
     recorded.clear()
     minkunet.random_spvcnn(name="n", num_classes=known.CLASSES)
     assert recorded == shapes_of(lambda: known.SpvnasMinkUnet((32, 32, 64, 128, 256, 256, 128, 96, 96)))
+
+
+@pytest.mark.usefixtures("stand_in_libraries")
+def test_detectors_have_the_modules_tensors(recorded: dict[str, tuple[int, ...]]) -> None:
+    for dataset, tasks in (
+        ("nuscenes-0.075", (1, 2, 2, 1, 2, 2)),
+        ("nuscenes-0.1", (1, 2, 2, 1, 2, 2)),
+        ("waymo", (3,)),
+    ):
+        recorded.clear()
+        center_point.random_network(center_point.config_of(dataset), name="n")
+        has_velocity = dataset != "waymo"
+        assert recorded == shapes_of(lambda t=tasks, v=has_velocity: detectors.CenterPoint(t, has_velocity=v)), dataset
+    recorded.clear()
+    second.random_network(second.Config(), name="n")
+    assert recorded == shapes_of(detectors.Second)
+
+
+@pytest.mark.usefixtures("stand_in_libraries")
+def test_a_center_point_without_residual_blocks_is_exported() -> None:
+    shapes = shapes_of(lambda: detectors.CenterPoint((3,), has_velocity=False, is_residual=False))
+    state = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
+    network = center_point.build({**state, "global_step": np.zeros(1)}, center_point.config_of("waymo"), name="n")
+    assert len([n for n in network.names if n.endswith(".down")]) == 3
+    assert network.tensors["conv4.1.weight"].shape == (27, 64, 64)
 
 
 # Variants of a checkpoint, and what is refused
