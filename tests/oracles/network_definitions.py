@@ -20,7 +20,7 @@ from segmentation_definitions import MinkowskiUnet, SparseResnet
 from spvcnn_definition import VOXEL_SIZE, Spvcnn
 
 from voxserve.export import model_folder
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet, voxelnext
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
@@ -73,6 +73,39 @@ SECOND = replace(
     sparse_out_width=8,
     bev=_BEV,
 )
+# Of what stands high above the ground, so that some cells have no sites.
+VOXELNEXT = voxelnext.Config(
+    voxels=Voxels((0, -25.6, 1), (51.2, 25.6, 7), (0.4, 0.4, 0.15), 3, 0, _FEATURES),
+    classes=CENTER_POINT.classes,
+    tasks=CENTER_POINT.tasks,
+    has_velocity=True,
+    center_min=(1, -24, -10),
+    center_max=(50, 24, 10),
+    nms_iou=0.2,
+    nms_boxes_in=40,
+    nms_boxes_out=20,
+    max_boxes=50,
+    score_threshold=0.07,
+    widths=(4, 6, 8, 8, 8),
+    kernel_sizes=(5, 3, 3, 3),
+    out_width=8,
+)
+# Four slots a pillar, of which many are full.
+_PILLARS = Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 6), 4, 0, _FEATURES)
+CENTER_POINT_PILLAR = replace(
+    CENTER_POINT,
+    voxels=_PILLARS,
+    pillar_widths=(8, 8),
+    bev=Bev((1, 1), (2, 2), (8, 10), (0.5, 1), (8, 8)),
+    stride=4,
+)
+POINT_PILLARS = replace(
+    SECOND,
+    voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features),
+    score_threshold=0.012,
+    pillar_widths=(8,),
+    bev=Bev((1, 1), (2, 2), (8, 10), (1, 2), (8, 8)),
+)
 NUM_CLASSES = 5
 # By the shape of its kernels, the voxels of MinkowskiEngine's MinkUNet: metres, and seconds of 4 axes.
 MINKOWSKI_VOXEL_SIZES = {
@@ -95,6 +128,32 @@ def second_state(seed: int = 7) -> dict[str, np.ndarray]:
     recorder = Recorder(seed)
     second._build(recorder, SECOND, "", "")
     return recorder.state
+
+
+def voxelnext_state(seed: int = 9) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    voxelnext._build(recorder, VOXELNEXT, "", "")
+    return recorder.state
+
+
+def center_point_pillar_state(seed: int = 8) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    center_point._build(recorder, CENTER_POINT_PILLAR, "", "", "openpcdet")
+    return with_shifted_slots(recorder.state)
+
+
+def point_pillars_state(seed: int = 10) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    second._build(recorder, POINT_PILLARS, "", "")
+    return with_shifted_slots(recorder.state)
+
+
+def with_shifted_slots(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With batch norms behind which a pillar's empty slot is often its largest."""
+    shift = np.float32([1.5, -0.5] * 4)
+    for name in [name for name in state if name.startswith("vfe.") and name.endswith("norm.bias")]:
+        state[name] = state[name] + shift[: len(state[name])]
+    return state
 
 
 def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
@@ -289,33 +348,36 @@ def center_point_images(state, library, points):
     x = bev_backbone(state, x, library, config.bev)
     prefix = "bbox_head" if library == "det3d" else "dense_head"
     x = batch_norm(state, f"{prefix}.shared_conv.1", conv2d(state, f"{prefix}.shared_conv.0", x, padding=1), 1e-5).relu()
-    tasks = []
-    for task in range(len(config.tasks)):
-        images = {}
-        for name, theirs in (("heatmap", "hm"), ("center", "reg"), ("height", "height"), ("dim",) * 2, ("rot",) * 2, ("vel",) * 2):
-            if library == "det3d":
-                key = f"bbox_head.tasks.{task}.{theirs}"
-                first, norm, last = f"{key}.0", f"{key}.1", f"{key}.3"
-            else:
-                theirs = {"reg": "center", "height": "center_z"}.get(theirs, theirs)
-                key = f"dense_head.heads_list.{task}.{theirs}"
-                first, norm, last = f"{key}.0.0", f"{key}.0.1", f"{key}.1"
-            y = batch_norm(state, norm, conv2d(state, first, x, padding=1), 1e-5).relu()
-            images[name] = rows_first(conv2d(state, last, y, padding=1))
-        tasks.append(images)
-    return tasks
+    branches = det3d_branches if library == "det3d" else open_pcdet_branches
+    return [branches(state, task, x) for task in range(len(config.tasks))]
 
 
-def center_point_boxes(library, tasks):
+def open_pcdet_branches(state, task, x):
+    names = {"heatmap": "hm", "center": "center", "height": "center_z", "dim": "dim", "rot": "rot", "vel": "vel"}
+    keys = {name: f"dense_head.heads_list.{task}.{theirs}" for name, theirs in names.items()}
+    return {name: branch(state, f"{key}.0.0", f"{key}.0.1", f"{key}.1", x) for name, key in keys.items()}
+
+
+def det3d_branches(state, task, x):
+    names = {"heatmap": "hm", "center": "reg", "height": "height", "dim": "dim", "rot": "rot", "vel": "vel"}
+    keys = {name: f"bbox_head.tasks.{task}.{theirs}" for name, theirs in names.items()}
+    return {name: branch(state, f"{key}.0", f"{key}.1", f"{key}.3", x) for name, key in keys.items()}
+
+
+def branch(state, first, norm, last, x):
+    y = batch_norm(state, norm, conv2d(state, first, x, padding=1), 1e-5).relu()
+    return rows_first(conv2d(state, last, y, padding=1))
+
+
+def center_point_boxes(library, tasks, config=CENTER_POINT, stride=8):
     """The answer to these images. det3d's boxes are turned into voxserve's after the decoding, as its NMS does."""
     import detection_heads
 
-    config = CENTER_POINT
     decoded = []
     for class_ids, images in zip(config.tasks, tasks, strict=True):
         case = {
             "convention": detection_heads.DET3D if library == "det3d" else detection_heads.OPENPCDET,
-            "stride": 8,
+            "stride": stride,
             "voxel_size": np.float32(config.voxels.size),
             "range_min": np.float32(config.voxels.range_min),
             "score_threshold": np.float32(config.score_threshold),
@@ -338,15 +400,17 @@ def second_images(state, points):
     config = SECOND
     cells = mean_voxels(points, config.voxels, 4)
     x = SparseImage.of_voxels(state, cells, grid_zyx(config.voxels), 4)
-    x = bev_backbone(state, height_compression(voxel_backbone(x)), "openpcdet", config.bev)
+    return anchor_head_images(state, bev_backbone(state, height_compression(voxel_backbone(x)), "openpcdet", config.bev))
+
+
+def anchor_head_images(state, x):
     keys = {"scores": "conv_cls", "residuals": "conv_box", "directions": "conv_dir_cls"}
     return {name: rows_first(conv2d(state, f"dense_head.{key}", x)) for name, key in keys.items()}
 
 
-def second_boxes(images):
+def second_boxes(images, config=SECOND):
     import detection_heads
 
-    config = SECOND
     anchors = [(*a.size, a.bottom, rotation) for a in config.anchors for rotation in a.rotations]
     case = {
         "range_min": np.float32(config.voxels.range_min),
@@ -386,6 +450,11 @@ def folders() -> dict[str, model_folder.Network]:
         for library in ("openpcdet", "det3d")
     }
     networks["small-second"] = second.build(second_state(), SECOND, name="small SECOND")
+    networks["small-voxelnext"] = voxelnext.build(voxelnext_state(), VOXELNEXT, name="small VoxelNeXt")
+    networks["small-centerpoint-pillar"] = center_point.build(
+        center_point_pillar_state(), CENTER_POINT_PILLAR, name="small CenterPoint of pillars"
+    )
+    networks["small-pointpillars"] = second.build(point_pillars_state(), POINT_PILLARS, name="small PointPillars")
     networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
     for kernel, voxel_size in MINKOWSKI_VOXEL_SIZES.items():
         network, state = minkowski_network(kernel)
@@ -427,6 +496,31 @@ def resnet_scores(points: np.ndarray) -> np.ndarray:
     return SparseResnet(resnet_state(), RESNET_VOXEL_SIZE, columns).run(points[SEGMENTED_POINTS])
 
 
+def site_and_pillar_boxes(points: np.ndarray) -> dict[str, np.ndarray]:
+    import sites_and_pillars
+
+    boxes = {}
+    for name, images, config, stride in (
+        ("voxelnext", sites_and_pillars.voxelnext_images(voxelnext_state(), VOXELNEXT, points), VOXELNEXT, 8),
+        (
+            "centerpoint_pillar",
+            sites_and_pillars.center_point_pillar_images(center_point_pillar_state(), CENTER_POINT_PILLAR, points),
+            CENTER_POINT_PILLAR,
+            4,
+        ),
+    ):
+
+        def of(tasks, config=config, stride=stride):
+            return center_point_boxes("openpcdet", tasks, config, stride)
+
+        boxes[f"{name}_boxes"] = of(images)
+        assert is_stable(of, boxes[f"{name}_boxes"], images), name
+    images = sites_and_pillars.point_pillars_images(point_pillars_state(), POINT_PILLARS, points)
+    boxes["pointpillars_boxes"] = second_boxes(images, POINT_PILLARS)
+    assert is_stable(lambda shaken: second_boxes(shaken[0], POINT_PILLARS), boxes["pointpillars_boxes"], [images])
+    return boxes
+
+
 def outputs() -> dict[str, np.ndarray]:
     points = scan()
     arrays = {}
@@ -438,6 +532,7 @@ def outputs() -> dict[str, np.ndarray]:
     images = second_images(second_state(), points)
     arrays["second_boxes"] = second_boxes(images)
     assert is_stable(lambda shaken: second_boxes(shaken[0]), arrays["second_boxes"], [images])
+    arrays |= site_and_pillar_boxes(points)
     arrays["spvcnn_scores"] = Spvcnn(spvcnn_state()).run(points[SPVCNN_POINTS])
     for kernel in MINKOWSKI_VOXEL_SIZES:
         arrays[f"minkowski_{kernel}_scores"] = minkowski_scores(kernel, points)
