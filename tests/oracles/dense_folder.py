@@ -97,14 +97,14 @@ class DenseFolder:
 
     def _point_offsets(self, node, _voxels):
         op = node.point_offsets
-        if getattr(op, "from") == op.FROM_CENTER:
+        if op.reference == op.REFERENCE_CENTER:
             return self._points - self._centers
         return self._points - self._of_points(self._reduced(self._points, "mean", op.max_points)[0])
 
     def _point_to_voxel(self, node, x, *others):
         op = node.point_to_voxel
         assert op.reduce == _POOL.REDUCE_MAX
-        most, counts = self._reduced(x, "amax", op.max_points)
+        most, counts = self._reduced(x, "largest", op.max_points)
         if op.has_empty_slots:
             most = torch.where(counts < op.max_points, torch.maximum(most, others[0]), most)
         return most
@@ -123,12 +123,19 @@ class DenseFolder:
         begins = np.searchsorted(flat[order], flat[order])
         rank = np.empty_like(flat)
         rank[order] = np.arange(len(flat)) - begins
-        first = torch.from_numpy(np.flatnonzero(rank < (max_points or len(flat))))
-        cells = torch.from_numpy(flat)[first]
-        result = torch.zeros((len(x), int(np.prod(self._shape))), dtype=torch.float64)
-        result.index_reduce_(1, cells, x[:, first], reduce, include_self=False)
-        counts = torch.from_numpy(np.bincount(flat, minlength=result.shape[1]))
-        return result.reshape(-1, *self._shape), counts.reshape(self._shape)
+        first = np.flatnonzero(rank < (max_points or len(flat)))
+        cells, rows = flat[first], x.numpy().T[first]
+        size = int(np.prod(self._shape))
+        if reduce == "mean":
+            result = np.zeros((size, len(x)))
+            np.add.at(result, cells, rows)
+            result /= np.maximum(np.bincount(cells, minlength=size), 1)[:, None]
+        else:
+            result = np.full((size, len(x)), -np.inf)
+            np.maximum.at(result, cells, rows)
+            result[np.isinf(result)] = 0
+        counts = torch.from_numpy(np.bincount(flat, minlength=size))
+        return torch.from_numpy(result.T).reshape(-1, *self._shape), counts.reshape(self._shape)
 
     def _linear(self, node, x):
         assert not node.linear.bias

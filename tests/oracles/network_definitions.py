@@ -20,7 +20,7 @@ from segmentation_definitions import MinkowskiUnet, SparseResnet
 from spvcnn_definition import VOXEL_SIZE, Spvcnn
 
 from voxserve.export import model_folder
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet, voxelnext
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
@@ -73,39 +73,6 @@ SECOND = replace(
     sparse_out_width=8,
     bev=_BEV,
 )
-# Of what stands high above the ground, so that some cells have no sites.
-VOXELNEXT = voxelnext.Config(
-    voxels=Voxels((0, -25.6, 1), (51.2, 25.6, 7), (0.4, 0.4, 0.15), 3, 0, _FEATURES),
-    classes=CENTER_POINT.classes,
-    tasks=CENTER_POINT.tasks,
-    has_velocity=True,
-    center_min=(1, -24, -10),
-    center_max=(50, 24, 10),
-    nms_iou=0.2,
-    nms_boxes_in=40,
-    nms_boxes_out=20,
-    max_boxes=50,
-    score_threshold=0.07,
-    widths=(4, 6, 8, 8, 8),
-    kernel_sizes=(5, 3, 3, 3),
-    out_width=8,
-)
-# Four slots a pillar, of which many are full.
-_PILLARS = Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 6), 4, 0, _FEATURES)
-CENTER_POINT_PILLAR = replace(
-    CENTER_POINT,
-    voxels=_PILLARS,
-    pillar_widths=(8, 8),
-    bev=Bev((1, 1), (2, 2), (8, 10), (0.5, 1), (8, 8)),
-    stride=4,
-)
-POINT_PILLARS = replace(
-    SECOND,
-    voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features),
-    score_threshold=0.012,
-    pillar_widths=(8,),
-    bev=Bev((1, 1), (2, 2), (8, 10), (1, 2), (8, 8)),
-)
 NUM_CLASSES = 5
 # By the shape of its kernels, the voxels of MinkowskiEngine's MinkUNet: metres, and seconds of 4 axes.
 MINKOWSKI_VOXEL_SIZES = {
@@ -128,32 +95,6 @@ def second_state(seed: int = 7) -> dict[str, np.ndarray]:
     recorder = Recorder(seed)
     second._build(recorder, SECOND, "", "")
     return recorder.state
-
-
-def voxelnext_state(seed: int = 9) -> dict[str, np.ndarray]:
-    recorder = Recorder(seed)
-    voxelnext._build(recorder, VOXELNEXT, "", "")
-    return recorder.state
-
-
-def center_point_pillar_state(seed: int = 8) -> dict[str, np.ndarray]:
-    recorder = Recorder(seed)
-    center_point._build(recorder, CENTER_POINT_PILLAR, "", "", "openpcdet")
-    return with_shifted_slots(recorder.state)
-
-
-def point_pillars_state(seed: int = 10) -> dict[str, np.ndarray]:
-    recorder = Recorder(seed)
-    second._build(recorder, POINT_PILLARS, "", "")
-    return with_shifted_slots(recorder.state)
-
-
-def with_shifted_slots(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With batch norms behind which a pillar's empty slot is often its largest."""
-    shift = np.float32([1.5, -0.5] * 4)
-    for name in [name for name in state if name.startswith("vfe.") and name.endswith("norm.bias")]:
-        state[name] = state[name] + shift[: len(state[name])]
-    return state
 
 
 def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
@@ -443,6 +384,8 @@ def timed(points: np.ndarray) -> np.ndarray:
 
 def folders() -> dict[str, model_folder.Network]:
     """The small networks as the exporter makes them."""
+    import sites_and_pillars  # which reads this module
+
     networks = {
         f"small-centerpoint-{library}": center_point.build(
             center_point_state(library), CENTER_POINT, name="small CenterPoint", library=library
@@ -450,11 +393,7 @@ def folders() -> dict[str, model_folder.Network]:
         for library in ("openpcdet", "det3d")
     }
     networks["small-second"] = second.build(second_state(), SECOND, name="small SECOND")
-    networks["small-voxelnext"] = voxelnext.build(voxelnext_state(), VOXELNEXT, name="small VoxelNeXt")
-    networks["small-centerpoint-pillar"] = center_point.build(
-        center_point_pillar_state(), CENTER_POINT_PILLAR, name="small CenterPoint of pillars"
-    )
-    networks["small-pointpillars"] = second.build(point_pillars_state(), POINT_PILLARS, name="small PointPillars")
+    networks |= sites_and_pillars.folders()
     networks["small-spvcnn"] = minkunet.build(spvcnn_state(), name="small SPVCNN", voxel_size=VOXEL_SIZE)
     for kernel, voxel_size in MINKOWSKI_VOXEL_SIZES.items():
         network, state = minkowski_network(kernel)
@@ -496,32 +435,9 @@ def resnet_scores(points: np.ndarray) -> np.ndarray:
     return SparseResnet(resnet_state(), RESNET_VOXEL_SIZE, columns).run(points[SEGMENTED_POINTS])
 
 
-def site_and_pillar_boxes(points: np.ndarray) -> dict[str, np.ndarray]:
+def outputs() -> dict[str, np.ndarray]:
     import sites_and_pillars
 
-    boxes = {}
-    for name, images, config, stride in (
-        ("voxelnext", sites_and_pillars.voxelnext_images(voxelnext_state(), VOXELNEXT, points), VOXELNEXT, 8),
-        (
-            "centerpoint_pillar",
-            sites_and_pillars.center_point_pillar_images(center_point_pillar_state(), CENTER_POINT_PILLAR, points),
-            CENTER_POINT_PILLAR,
-            4,
-        ),
-    ):
-
-        def of(tasks, config=config, stride=stride):
-            return center_point_boxes("openpcdet", tasks, config, stride)
-
-        boxes[f"{name}_boxes"] = of(images)
-        assert is_stable(of, boxes[f"{name}_boxes"], images), name
-    images = sites_and_pillars.point_pillars_images(point_pillars_state(), POINT_PILLARS, points)
-    boxes["pointpillars_boxes"] = second_boxes(images, POINT_PILLARS)
-    assert is_stable(lambda shaken: second_boxes(shaken[0], POINT_PILLARS), boxes["pointpillars_boxes"], [images])
-    return boxes
-
-
-def outputs() -> dict[str, np.ndarray]:
     points = scan()
     arrays = {}
     for library in ("openpcdet", "det3d"):
@@ -532,7 +448,7 @@ def outputs() -> dict[str, np.ndarray]:
     images = second_images(second_state(), points)
     arrays["second_boxes"] = second_boxes(images)
     assert is_stable(lambda shaken: second_boxes(shaken[0]), arrays["second_boxes"], [images])
-    arrays |= site_and_pillar_boxes(points)
+    arrays |= sites_and_pillars.boxes(points)
     arrays["spvcnn_scores"] = Spvcnn(spvcnn_state()).run(points[SPVCNN_POINTS])
     for kernel in MINKOWSKI_VOXEL_SIZES:
         arrays[f"minkowski_{kernel}_scores"] = minkowski_scores(kernel, points)

@@ -10,11 +10,117 @@ the exporter's idea of the network.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import network_definitions as definitions
 import numpy as np
-import torch
+from network_definitions import CENTER_POINT, SECOND, Recorder
+
+from voxserve.export.model_folder import Network
+from voxserve.export.networks import center_point, second, voxelnext
+from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
 _HEAD_EPSILON = 1e-5
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Networks and their state dicts
+
+
+# Of what stands high above the ground, so that some cells have no sites.
+VOXELNEXT = voxelnext.Config(
+    voxels=Voxels((0, -25.6, 1), (51.2, 25.6, 7), (0.4, 0.4, 0.15), 3, 0, CENTER_POINT.voxels.features),
+    classes=CENTER_POINT.classes,
+    tasks=CENTER_POINT.tasks,
+    has_velocity=True,
+    center_min=(1, -24, -10),
+    center_max=(50, 24, 10),
+    nms_iou=0.2,
+    nms_boxes_in=40,
+    nms_boxes_out=20,
+    max_boxes=50,
+    score_threshold=0.07,
+    widths=(4, 6, 8, 8, 8),
+    kernel_sizes=(5, 3, 3, 3),
+    out_width=8,
+)
+# Four slots a pillar, of which many are full.
+_PILLARS = Voxels((0, -12.8, -3), (38.4, 12.8, 3), (0.4, 0.4, 6), 4, 0, CENTER_POINT.voxels.features)
+CENTER_POINT_PILLAR = replace(
+    CENTER_POINT,
+    voxels=_PILLARS,
+    pillar_widths=(8, 8),
+    bev=Bev((1, 1), (2, 2), (8, 10), (0.5, 1), (8, 8)),
+    stride=4,
+)
+POINT_PILLARS = replace(
+    SECOND,
+    voxels=replace(_PILLARS, features=second.KITTI_VOXELS.features),
+    score_threshold=0.012,
+    pillar_widths=(8,),
+    bev=Bev((1, 1), (2, 2), (8, 10), (1, 2), (8, 8)),
+)
+
+
+def voxelnext_state(seed: int = 9) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    voxelnext._build(recorder, VOXELNEXT, "", "")
+    return recorder.state
+
+
+def center_point_pillar_state(seed: int = 8) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    center_point._build(recorder, CENTER_POINT_PILLAR, "", "", "openpcdet")
+    return with_shifted_slots(recorder.state)
+
+
+def point_pillars_state(seed: int = 10) -> dict[str, np.ndarray]:
+    recorder = Recorder(seed)
+    second._build(recorder, POINT_PILLARS, "", "")
+    return with_shifted_slots(recorder.state)
+
+
+def with_shifted_slots(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With batch norms behind which a pillar's empty slot is often its largest."""
+    shift = np.float32([1.5, -0.5] * 4)
+    for name in [name for name in state if name.startswith("vfe.") and name.endswith("norm.bias")]:
+        state[name] = state[name] + shift[: len(state[name])]
+    return state
+
+
+def folders() -> dict[str, Network]:
+    """The small networks as the exporter makes them."""
+    return {
+        "small-voxelnext": voxelnext.build(voxelnext_state(), VOXELNEXT, name="small VoxelNeXt"),
+        "small-centerpoint-pillar": center_point.build(
+            center_point_pillar_state(), CENTER_POINT_PILLAR, name="small CenterPoint of pillars"
+        ),
+        "small-pointpillars": second.build(point_pillars_state(), POINT_PILLARS, name="small PointPillars"),
+    }
+
+
+def boxes(points: np.ndarray) -> dict[str, np.ndarray]:
+    """The networks' answers for the scan."""
+    found = {}
+    for name, images, config, stride in (
+        ("voxelnext", voxelnext_images(voxelnext_state(), VOXELNEXT, points), VOXELNEXT, 8),
+        (
+            "centerpoint_pillar",
+            center_point_pillar_images(center_point_pillar_state(), CENTER_POINT_PILLAR, points),
+            CENTER_POINT_PILLAR,
+            4,
+        ),
+    ):
+
+        def of(tasks, config=config, stride=stride):
+            return definitions.center_point_boxes("openpcdet", tasks, config, stride)
+
+        found[f"{name}_boxes"] = of(images)
+        assert definitions.is_stable(of, found[f"{name}_boxes"], images), name
+    images = point_pillars_images(point_pillars_state(), POINT_PILLARS, points)
+    found["pointpillars_boxes"] = definitions.second_boxes(images, POINT_PILLARS)
+    assert definitions.is_stable(lambda shaken: definitions.second_boxes(shaken[0], POINT_PILLARS), found["pointpillars_boxes"], [images])
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -40,6 +146,8 @@ def voxelnext_images(state, config, points):
 
 def _voxelnext_sites(state, config, points):
     """What the heads read: [1, C, y, x] and its sites."""
+    import torch
+
     voxels = config.voxels
     cells = definitions.mean_voxels(points, voxels, len(voxels.features))
     for row in cells.values():
@@ -81,6 +189,8 @@ def _flat_conv(state, key, x):
 
     A kernel of one cell is multiplied as it lies in memory: mm(x, weight.view(Cin, Cout)).
     """
+    import torch
+
     weight = torch.from_numpy(state[f"{key}.weight"].astype(np.float64))
     out, *kernel, channels = weight.shape
     if kernel == [1, 1]:
@@ -99,6 +209,8 @@ def pillar_image(state, voxels, columns, has_empty_slots=True):
 
     has_empty_slots: as PillarVFE has it; else slots without a point are none.
     """
+    import torch
+
     low, high, size = (np.float32(v) for v in (voxels.range_min, voxels.range_max, voxels.size))
     xyz = columns[:, :3].astype(np.float32)
     columns = columns[((xyz >= low) & (xyz < high)).all(axis=1)]
@@ -132,6 +244,8 @@ def pillar_image(state, voxels, columns, has_empty_slots=True):
 
 def bev_backbone(state, x, bev):
     """BaseBEVBackbone, which may stride on its way up."""
+    import torch
+
     ups = []
     for block, (count, stride, up) in enumerate(zip(bev.num_layers, bev.strides, bev.up_strides, strict=True)):
         key = f"backbone_2d.blocks.{block}"

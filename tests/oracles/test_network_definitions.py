@@ -7,6 +7,7 @@ from pathlib import Path
 import network_definitions as definitions
 import numpy as np
 import pytest
+import sites_and_pillars
 from minkunet_numpy import MinkUNet
 from spvcnn_definition import Spvcnn
 
@@ -73,13 +74,12 @@ def test_second_is_its_definition(golden, points) -> None:
 
 def test_voxelnext_is_its_definition(golden, points) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from sites_and_pillars import voxelnext_images
 
     from voxserve.verify.compare import Model
     from voxserve.verify.interpreter import Interpreter
 
-    config, state, some = definitions.VOXELNEXT, definitions.voxelnext_state(), points[::8]  # the interpreter is slow
-    tasks = voxelnext_images(state, config, some)
+    config, state, some = sites_and_pillars.VOXELNEXT, sites_and_pillars.voxelnext_state(), points[::8]  # the interpreter is slow
+    tasks = sites_and_pillars.voxelnext_images(state, config, some)
     cells = definitions.mean_voxels(some, config.voxels, len(config.voxels.features))
     sites = np.array([[0, x, y, z] for z, y, x in cells])
     features = np.array(list(cells.values()))
@@ -98,17 +98,16 @@ def test_voxelnext_is_its_definition(golden, points) -> None:
             largest = np.abs(image[0][there]).max()
             assert largest > 0.05
             np.testing.assert_allclose(result.values, image[0, y, x], rtol=0, atol=1e-6 * largest)
-    boxes = definitions.center_point_boxes("openpcdet", voxelnext_images(state, config, points), config)
+    boxes = definitions.center_point_boxes("openpcdet", sites_and_pillars.voxelnext_images(state, config, points), config)
     np.testing.assert_allclose(boxes, golden["voxelnext_boxes"], rtol=1e-5, atol=1e-5)
 
 
 def test_center_point_of_pillars_is_its_definition(golden, points) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from dense_folder import DenseFolder
-    from sites_and_pillars import center_point_pillar_images
 
-    config = definitions.CENTER_POINT_PILLAR
-    tasks = center_point_pillar_images(definitions.center_point_pillar_state(), config, points)
+    config = sites_and_pillars.CENTER_POINT_PILLAR
+    tasks = sites_and_pillars.center_point_pillar_images(sites_and_pillars.center_point_pillar_state(), config, points)
     values = DenseFolder(GOLDEN / "networks" / "small-centerpoint-pillar" / "1").run(points)
     for task, images in enumerate(tasks):
         for name, image in images.items():
@@ -121,10 +120,9 @@ def test_center_point_of_pillars_is_its_definition(golden, points) -> None:
 def test_point_pillars_is_its_definition(golden, points) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from dense_folder import DenseFolder
-    from sites_and_pillars import point_pillars_images
 
-    config = definitions.POINT_PILLARS
-    images = point_pillars_images(definitions.point_pillars_state(), config, points)
+    config = sites_and_pillars.POINT_PILLARS
+    images = sites_and_pillars.point_pillars_images(sites_and_pillars.point_pillars_state(), config, points)
     values = DenseFolder(GOLDEN / "networks" / "small-pointpillars" / "1").run(points)
     for name, image in images.items():
         np.testing.assert_allclose(values[name], image[0].transpose(2, 0, 1), rtol=0, atol=1e-5)
@@ -134,12 +132,11 @@ def test_point_pillars_is_its_definition(golden, points) -> None:
 # The maximum sees slots without a point: without them the network is another.
 def test_empty_slots_change_what_pillars_have(points) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from sites_and_pillars import pillar_image
 
-    voxels, columns = definitions.POINT_PILLARS.voxels, points.astype(np.float64)
-    state = definitions.point_pillars_state()
-    image = pillar_image(state, voxels, columns)
-    of_points = pillar_image(state, voxels, columns, has_empty_slots=False)
+    voxels, columns = sites_and_pillars.POINT_PILLARS.voxels, points.astype(np.float64)
+    state = sites_and_pillars.point_pillars_state()
+    image = sites_and_pillars.pillar_image(state, voxels, columns)
+    of_points = sites_and_pillars.pillar_image(state, voxels, columns, has_empty_slots=False)
     assert (image >= of_points).all()
     assert 0.01 < (image > of_points + 1e-3).double().mean() < 0.9
 

@@ -87,3 +87,8 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
         lambda **o: second.random_network(SMALL_SECOND, **o),
     ),
 }
+
+
+def num_parameters(network: Network) -> int:
+    """That are learnt."""
+    return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)

@@ -156,8 +156,8 @@ def test_maxima_of_images_and_what_pillars_are_made_of() -> None:
     assert (list(a.kernel_size), list(a.stride), list(a.padding)) == ([3], [], [])
     assert (list(b.kernel_size), list(b.stride), list(b.padding)) == ([3, 2], [2, 1], [1, 0])
     mean, center = nodes["mean"].point_offsets, nodes["center"].point_offsets
-    assert (getattr(mean, "from"), mean.max_points) == (offsets.FROM_MEAN, 5)
-    assert (getattr(center, "from"), center.max_points) == (offsets.FROM_CENTER, 0)
+    assert (mean.reference, mean.max_points) == (offsets.REFERENCE_MEAN, 5)
+    assert (center.reference, center.max_points) == (offsets.REFERENCE_CENTER, 0)
     pillars = nodes["pillars"].point_to_voxel
     assert (pillars.max_points, pillars.has_empty_slots) == (5, True)
     assert list(nodes["pillars"].inputs) == ["points", "empty", "voxels"]

@@ -11,42 +11,16 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from graph_shapes import Shapes
-from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_CENTER_POINT_PILLAR, SMALL_SECOND
+from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND, num_parameters
 
 from voxserve import wire
 from voxserve.export import ExportError, Network, safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet, voxelnext
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
 from voxserve.export.networks.spconv_backbone import depth_after
-from voxserve.export.networks.tensors import RandomTensors
 
 State = dict[str, np.ndarray[Any, Any]]
 CONV = wire.message_class("voxserve.model.v1.SparseConv")
-
-
-@pytest.fixture
-def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random tensors without the time that drawing millions of values takes."""
-    monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> State:
-    """What random networks ask for from now on, as a state dict of their library."""
-    state: State = {}
-    take = RandomTensors.take
-
-    def record(self: RandomTensors, name: str, shape: Any, **options: Any) -> Any:
-        state[name] = take(self, name, shape, **options)
-        return state[name]
-
-    monkeypatch.setattr(RandomTensors, "take", record)
-    return state
-
-
-def num_parameters(network: Network) -> int:
-    """That are learnt."""
-    return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)
 
 
 # Shapes and sizes
@@ -115,45 +89,6 @@ def test_second_is_the_published_one() -> None:
     assert [a.class_id for a in decode.anchors] == [0, 1, 2]
     assert decode.direction_offset == pytest.approx(0.78539)
     assert len([n for n in shapes.model.nodes if n.HasField("sparse_conv")]) == 12
-
-
-@pytest.mark.usefixtures("no_values")
-def test_voxelnext_is_the_published_one() -> None:
-    shapes = Shapes(voxelnext.random_network(voxelnext.NUSCENES, name="n"))
-    depths = [shapes.results[f"conv{stage}.down"].shape[2] for stage in (2, 3, 4, 5, 6)]
-    assert depths == [21, 11, 6, 3, 2]
-    assert shapes.results["conv4.down"].shape == shapes.results["united"].shape == (180, 180, 6)
-    assert shapes.results["conv5.moved"].shape == (179, 179, 5)
-    assert shapes.results["conv6.moved"].shape == (177, 177, 5)
-    assert shapes.results["shared.relu"].shape == (180, 180, 1)
-    heads = {name: node.sparse_conv for name, node in shapes.nodes.items() if name.startswith("task0.")}
-    assert list(heads["task0.heatmap.0"].kernel_size) == [1, 1, 1]
-    decode = shapes.nodes["task5.boxes"].center_head_decode
-    assert (list(decode.class_ids), decode.stride, decode.max_boxes) == ([8, 9], 8, 500)
-
-
-@pytest.mark.usefixtures("no_values")
-@pytest.mark.parametrize(
-    ("config", "image", "slots", "values"),
-    [
-        (second.POINT_PILLARS, (248, 216), 32, 4_834_888),
-        (center_point.PILLAR_CONFIGS["waymo"], (468, 468), 20, None),
-        (center_point.PILLAR_CONFIGS["nuscenes"], (128, 128), 0, None),
-    ],
-)
-def test_pillars_are_the_published_ones(config: Any, image: tuple[int, int], slots: int, values: int | None) -> None:
-    module: Any = second if isinstance(config, second.Config) else center_point
-    network = module.random_network(config, name="n")
-    shapes = Shapes(network)
-    assert shapes.results["bev"].shape == image
-    assert shapes.results["bev"].channels == 384
-    last = len(config.pillar_widths) - 1
-    pillars = shapes.nodes[f"pfn{last}.most"].point_to_voxel
-    assert (pillars.max_points, pillars.has_empty_slots) == (slots, slots > 0)
-    assert shapes.nodes["from_mean"].point_offsets.max_points == slots
-    if values is not None:  # what pillars' empty slots repeat is no parameter of OpenPCDet's
-        repeated = sum(t.size for name, t in network.tensors.items() if "empty" in name and ".running_" not in name)
-        assert num_parameters(network) - repeated == values
 
 
 def test_height_of_the_grid() -> None:
@@ -246,19 +181,6 @@ def test_names_are_those_of_the_libraries(recorded: State) -> None:
     FAMILIES["second"][1](name="n")
     assert recorded["backbone_3d.conv1.0.0.weight"].shape == (4, 3, 3, 3, 4)
     assert recorded["dense_head.conv_dir_cls.weight"].shape == (12, 12, 1, 1)
-    recorded.clear()
-    FAMILIES["voxelnext"][1](name="n")
-    assert recorded["backbone_3d.conv2.0.0.weight"].shape == (5, 5, 5, 5, 4)
-    assert recorded["backbone_3d.conv6.1.conv1.bias"].shape == (8,)
-    assert recorded["backbone_3d.conv_out.0.weight"].shape == (8, 3, 3, 8)
-    assert recorded["backbone_3d.shared_conv.1.running_mean"].shape == (8,)
-    assert recorded["dense_head.heads_list.1.hm.0.0.weight"].shape == (8, 1, 1, 8)
-    assert recorded["dense_head.heads_list.1.hm.1.weight"].shape == (2, 1, 1, 8)
-    recorded.clear()
-    FAMILIES["centerpoint-pillar"][1](name="n")
-    assert recorded["vfe.pfn_layers.0.linear.weight"].shape == (3, 11)
-    assert recorded["vfe.pfn_layers.1.linear.weight"].shape == (8, 6)
-    assert recorded["backbone_2d.deblocks.0.0.weight"].shape == (5, 6, 2, 2)
     recorded.clear()
     FAMILIES["spvcnn"][1](name="n")
     assert recorded["up1.1.0.downsample.0.kernel"].shape == (48, 32)
@@ -401,20 +323,6 @@ def test_an_empty_state_dict(family: str) -> None:
                 replace(SMALL_SECOND, voxels=replace(SMALL_SECOND.voxels, size=(0.5, 0.5, 1.0))), name="n"
             ),
             "4 voxels on z are too few",
-        ),
-        (
-            lambda: center_point.random_network(
-                replace(SMALL_CENTER_POINT_PILLAR, voxels=SMALL_CENTER_POINT.voxels), name="n"
-            ),
-            "it must have 1 on z",
-        ),
-        (
-            lambda: center_point.random_network(SMALL_CENTER_POINT_PILLAR, name="n", library="det3d"),
-            "pillars are OpenPCDet's",
-        ),
-        (
-            lambda: voxelnext.build({"dense_head.heads_list.0.iou.1.weight": np.zeros(1)}, voxelnext.NUSCENES, name="n"),
-            "has an iou branch",
         ),
         (
             lambda: second.random_network(replace(SMALL_SECOND, anchors=SMALL_SECOND.anchors[:2]), name="n"),

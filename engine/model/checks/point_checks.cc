@@ -94,23 +94,23 @@ void CheckPointFeatures(NodeContext& context) {
 void CheckPointOffsets(NodeContext& context) {
   using model::v1::PointOffsets;
   const PointOffsets& proto = context.proto.point_offsets();
-  const bool is_from_mean = proto.from() == PointOffsets::FROM_MEAN;
+  const bool is_from_mean = proto.reference() == PointOffsets::REFERENCE_MEAN;
   context.node.op = PointOffsetsOp{.is_from_mean = is_from_mean, .max_points = proto.max_points()};
   context.node.level = kPointLevel;
   bool is_ok = true;
-  if (!is_from_mean && proto.from() != PointOffsets::FROM_CENTER) {
-    context.at.Add("from must be FROM_MEAN or FROM_CENTER");
+  if (!is_from_mean && proto.reference() != PointOffsets::REFERENCE_CENTER) {
+    context.at.Add("reference must be REFERENCE_MEAN or REFERENCE_CENTER");
     is_ok = false;
   } else if (!is_from_mean && proto.max_points() > 0) {
-    context.at.Add("max_points belongs to FROM_MEAN alone");
+    context.at.Add("max_points belongs to REFERENCE_MEAN alone");
     is_ok = false;
   }
   const GraphNode* const voxelize = context.Known(0);
   if (!IsVoxelize(context, 0, "") || voxelize == nullptr) return;
   const bool has_cells = std::get<VoxelizeOp>(voxelize->op).origin != kernels::VoxelOrigin::kMinimum;
-  if (proto.from() == PointOffsets::FROM_CENTER && !has_cells) {
+  if (proto.reference() == PointOffsets::REFERENCE_CENTER && !has_cells) {
     context.at.Add(
-        "FROM_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are counted anew for every "
+        "REFERENCE_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are counted anew for every "
         "sample");
     is_ok = false;
   }

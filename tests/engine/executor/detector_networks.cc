@@ -68,8 +68,8 @@ nodes { name: "voxels" voxelize { voxel_size: [0.25, 0.25, 4] rounding: ROUNDING
                                   range_min: [0, 0, 0] range_max: [6, 5, 4] reduce: REDUCE_FIRST )",
                              kFeatures, R"( } }
 nodes { name: "features" inputs: "voxels" point_features {} }
-nodes { name: "from_mean" inputs: "voxels" point_offsets { from: FROM_MEAN max_points: 3 } }
-nodes { name: "from_center" inputs: "voxels" point_offsets { from: FROM_CENTER } }
+nodes { name: "from_mean" inputs: "voxels" point_offsets { reference: REFERENCE_MEAN max_points: 3 } }
+nodes { name: "from_center" inputs: "voxels" point_offsets { reference: REFERENCE_CENTER } }
 nodes { name: "points" inputs: ["features", "from_mean", "from_center"] concat {} }
 nodes { name: "first" inputs: "points" linear { out_channels: 4 bias: true } }
 nodes { name: "first.relu" inputs: "first" activation { function: FUNCTION_RELU } }

@@ -113,7 +113,8 @@ TEST_P(PillarsTest, OffsetsFromTheMean) {
     for (const bool is_of_range : {false, true}) {
       const std::string limit = max_points > 0 ? absl::StrCat(" max_points: ", max_points) : "";
       Expect({.is_of_range = is_of_range},
-             absl::StrCat("nodes { name: \"result\" inputs: \"voxels\" point_offsets { from: FROM_MEAN", limit, " } }"),
+             absl::StrCat("nodes { name: \"result\" inputs: \"voxels\" point_offsets { reference: REFERENCE_MEAN",
+                          limit, " } }"),
              3, [=](const std::vector<Point>& points, const Cell&, const std::vector<size_t>& group, size_t point) {
                const size_t count = max_points == 0 ? group.size() : std::min(max_points, group.size());
                Row row;
@@ -132,7 +133,7 @@ TEST_P(PillarsTest, OffsetsFromTheCentre) {
   for (const bool is_of_range : {false, true}) {
     for (const bool is_floor : {false, true}) {
       const Grid grid{.is_of_range = is_of_range, .is_floor = is_floor};
-      Expect(grid, "nodes { name: \"result\" inputs: \"voxels\" point_offsets { from: FROM_CENTER } }", 3,
+      Expect(grid, "nodes { name: \"result\" inputs: \"voxels\" point_offsets { reference: REFERENCE_CENTER } }", 3,
              [grid](const std::vector<Point>& points, const Cell& cell, const std::vector<size_t>&, size_t point) {
                Row row;
                for (size_t axis = 0; axis < 3; ++axis) row.push_back(points[point][axis] - grid.Center(cell, axis));

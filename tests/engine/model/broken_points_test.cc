@@ -82,20 +82,23 @@ std::function<void(TestModel&)> Offsets(const std::string& input, const std::str
 INSTANTIATE_TEST_SUITE_P(
     PointOffsets, BrokenPointsTest,
     ::testing::Values(
-        BrokenModel{"FromNothing", Offsets("voxels", ""), {"node \"offsets\": from must be FROM_MEAN or FROM_CENTER"}},
+        BrokenModel{"OffsetsFromNothing",
+                    Offsets("voxels", ""),
+                    {"node \"offsets\": reference must be REFERENCE_MEAN or REFERENCE_CENTER"}},
         BrokenModel{"PointsOfACentre",
-                    Offsets("voxels", "from: FROM_CENTER max_points: 3"),
-                    {"node \"offsets\": max_points belongs to FROM_MEAN alone"}},
+                    Offsets("voxels", "reference: REFERENCE_CENTER max_points: 3"),
+                    {"node \"offsets\": max_points belongs to REFERENCE_MEAN alone"}},
         BrokenModel{"OfATensor",
-                    Offsets("relu", "from: FROM_MEAN"),
+                    Offsets("relu", "reference: REFERENCE_MEAN"),
                     {"node \"offsets\": its input \"relu\" is not the voxelize"}},
-        BrokenModel{"CentresOfCellsThatAreCountedAnew",
-                    [](TestModel& model) {
-                      Offsets("voxels", "from: FROM_CENTER")(model);
-                      model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_MINIMUM");
-                    },
-                    {"node \"offsets\": FROM_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are "
-                     "counted anew for every sample"}}),
+        BrokenModel{
+            "CentresOfCellsThatAreCountedAnew",
+            [](TestModel& model) {
+              Offsets("voxels", "reference: REFERENCE_CENTER")(model);
+              model.Replace("origin: ORIGIN_RANGE", "origin: ORIGIN_MINIMUM");
+            },
+            {"node \"offsets\": REFERENCE_CENTER needs ORIGIN_RANGE or ORIGIN_ZERO: with ORIGIN_MINIMUM cells are "
+             "counted anew for every sample"}}),
     CaseName);
 
 INSTANTIATE_TEST_SUITE_P(

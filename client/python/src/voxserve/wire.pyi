@@ -492,12 +492,12 @@ class PointFeatures(Message):
     def __init__(self) -> None: ...
 
 class PointOffsets(Message):
-    FROM_UNSPECIFIED: ClassVar[int]
-    FROM_MEAN: ClassVar[int]
-    FROM_CENTER: ClassVar[int]
-    from: int
+    REFERENCE_UNSPECIFIED: ClassVar[int]
+    REFERENCE_MEAN: ClassVar[int]
+    REFERENCE_CENTER: ClassVar[int]
+    reference: int
     max_points: int
-    def __init__(self, *, from: int | None = ..., max_points: int | None = ...) -> None: ...
+    def __init__(self, *, reference: int | None = ..., max_points: int | None = ...) -> None: ...
 
 class PointToVoxel(Message):
     reduce: int

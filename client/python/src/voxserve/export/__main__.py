@@ -123,9 +123,7 @@ def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
     return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
 
 
-def _make_detector(
-    module: Any, config: Any, options: argparse.Namespace, state: _State, **library: str
-) -> _Made:
+def _make_detector(module: Any, config: Any, options: argparse.Namespace, state: _State, **library: str) -> _Made:
     common = {"name": options.name, "description": options.description, **library}
     if state is not None:
         network = module.build(state, config, **common)

@@ -168,13 +168,13 @@ class Network(ConvNodes, ImageNodes):
         """The cloud's features, a row a point."""
         return self._node(name, [voxelize], "point_features {}")
 
-    def point_offsets(self, name: str, voxelize: str, origin: str, *, max_points: int = 0) -> str:
+    def point_offsets(self, name: str, voxelize: str, reference: str, *, max_points: int = 0) -> str:
         """Where each point lies in its voxel, metres on each axis.
 
-        origin: MEAN of the voxel's points, of the first max_points where it is set; or CENTER of its cell.
+        reference: MEAN of the voxel's points, of the first max_points where it is set; or CENTER of its cell.
         """
         limit = f" max_points: {max_points}" if max_points else ""
-        return self._node(name, [voxelize], f"point_offsets {{ from: FROM_{origin}{limit} }}")
+        return self._node(name, [voxelize], f"point_offsets {{ reference: REFERENCE_{reference}{limit} }}")
 
     def point_to_voxel(
         self,

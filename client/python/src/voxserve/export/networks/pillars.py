@@ -4,10 +4,10 @@ A. H. Lang et al., "PointPillars: Fast Encoders for Object Detection from Point 
 PillarVFE and DynamicPillarVFE (DynPillarVFE), with absolute positions, batch norms and without distances, and
 PointPillarScatter.
 
-PillarVFE computes on max_points_per_voxel slots a pillar. A slot without a point has features of 0, but is not 0 behind
-a layer's batch norm and ReLU, and the maximum over the slots sees it. So an empty slot is computed here as well, a row a
-pillar, and point_to_voxel compares with it where a pillar has an empty slot. DynamicPillarVFE has no slots: all points
-count, and nothing else.
+PillarVFE computes on max_points_per_voxel slots a pillar. A slot without a point has features of 0, but is not 0
+behind a layer's batch norm and ReLU, and the maximum over the slots sees it. So an empty slot is computed here as well,
+a row a pillar, and point_to_voxel compares with it where a pillar has an empty slot. DynamicPillarVFE has no slots: all
+points count, and nothing else.
 
 State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
 """
@@ -30,7 +30,8 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
     """
     grid = voxels.grid()
     if min(grid) < 1 or grid[2] != 1:
-        raise ValueError(f"the range has {' x '.join(map(str, grid))} pillars; it must have 1 on z, and 1 or more elsewhere")
+        pillars = " x ".join(map(str, grid))
+        raise ValueError(f"the range has {pillars} pillars; it must have 1 on z, and 1 or more elsewhere")
     network.section("Points to pillars.")
     network.voxelize(
         "voxels",

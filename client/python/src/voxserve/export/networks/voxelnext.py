@@ -82,9 +82,7 @@ def _build(tensors: Tensors, config: Config, name: str, description: str) -> Net
     def convolve(node: str, key: str, source: str, out: int, bias: bool, gain: float, fill: float | None) -> str:
         # A branch's last convolution has one cell; only its first has the head's kernel.
         cells = kernel if node.endswith(".0") else (1, 1, 1)
-        return layers.submanifold(
-            node, key, source, cells, out, bias=bias, gain=gain, fill_bias=fill, is_flat=True
-        )
+        return layers.submanifold(node, key, source, cells, out, bias=bias, gain=gain, fill_bias=fill, is_flat=True)
 
     first = "dense_head.heads_list.0.hm.0.0"
     CenterHead(layers, config, convolve, stride=_STRIDE, width=config.out_width, bias_key=first).boxes(x)
