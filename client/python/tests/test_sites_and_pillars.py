@@ -49,6 +49,11 @@ def test_pillars_are_the_published_ones(config: Any, image: tuple[int, int], slo
     pillars = shapes.nodes[f"pfn{last}.most"].point_to_voxel
     assert (pillars.max_points, pillars.has_empty_slots) == (slots, slots > 0)
     assert shapes.nodes["from_mean"].point_offsets.max_points == slots
+    voxelize = shapes.nodes["voxels"].voxelize
+    low, high = voxelize.range_min[2], voxelize.range_max[2]
+    assert high - low == pytest.approx(voxelize.voxel_size[2])
+    assert (low + high) / 2 == pytest.approx((config.voxels.range_min[2] + config.voxels.range_max[2]) / 2)
+    assert (high - low > 1000) == (slots == 0)
     if values is not None:  # what pillars' empty slots repeat is no parameter of OpenPCDet's
         repeated = sum(t.size for name, t in network.tensors.items() if "empty" in name and ".running_" not in name)
         assert num_parameters(network) - repeated == values

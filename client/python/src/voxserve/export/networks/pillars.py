@@ -7,7 +7,8 @@ PointPillarScatter.
 PillarVFE computes on max_points_per_voxel slots a pillar. A slot without a point has features of 0, but is not 0
 behind a layer's batch norm and ReLU, and the maximum over the slots sees it. So an empty slot is computed here as well,
 a row a pillar, and point_to_voxel compares with it where a pillar has an empty slot. DynamicPillarVFE has no slots: all
-points count, and nothing else.
+points count, and nothing else; those above and below the range, too, which OpenPCDet cuts off along x and y alone. The
+range of z is made wider for it, about the same middle, since offsets are from there.
 
 State dict: "vfe.pfn_layers.0.linear.weight", "vfe.pfn_layers.0.norm.weight" and so on.
 """
@@ -22,6 +23,8 @@ from voxserve.export.model_folder import Network
 from voxserve.export.networks.layers import INPUT_GAIN, Layers
 from voxserve.export.networks.spconv_backbone import Voxels
 
+_BEYOND = 512.0  # metres above and below the middle of a range that all points lie in
+
 
 def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int]) -> str:
     """The image of the pillars. widths: of the layers.
@@ -33,19 +36,23 @@ def image(network: Network, layers: Layers, voxels: Voxels, widths: Sequence[int
         pillars = " x ".join(map(str, grid))
         raise ValueError(f"the range has {pillars} pillars; it must have 1 on z, and 1 or more elsewhere")
     network.section("Points to pillars.")
+    slots = voxels.max_points_per_voxel
+    low, high, size = (list(values) for values in (voxels.range_min, voxels.range_max, voxels.size))
+    if not slots:
+        middle = (low[2] + high[2]) / 2
+        low[2], high[2], size[2] = middle - _BEYOND, middle + _BEYOND, 2 * _BEYOND
     network.voxelize(
         "voxels",
-        voxels.size,
+        size,
         voxels.features,
         rounding="FLOOR",
         origin="RANGE",
         reduce="MEAN",
-        range_min=voxels.range_min,
-        range_max=voxels.range_max,
+        range_min=low,
+        range_max=high,
     )
     layers.points("voxels", len(voxels.features))
     layers.points(network.point_features("features", "voxels"), len(voxels.features))
-    slots = voxels.max_points_per_voxel
     layers.points(network.point_offsets("from_mean", "voxels", "MEAN", max_points=slots), 3)
     layers.points(network.point_offsets("from_center", "voxels", "CENTER"), 3)
     x, empty = layers.concat("points", ["features", "from_mean", "from_center"]), ""
