@@ -4,7 +4,7 @@
 namespace voxserve::kernels::cuda {
 namespace {
 
-// Of an output image.
+// The size of an output image.
 struct ImageSize {
   int64_t rows, columns;
 };

@@ -21,7 +21,7 @@ struct PointToVoxelParams {
   const int32_t* sorted_points = nullptr;  // rows of `in`
 
   ConstRows in;  // the CPU has float32 alone
-  // Of kMax with max_points: a row a site, of in's channels and type, which counts where a site has fewer points. No
+  // With kMax and max_points: a row a site, of in's channels and type, which counts where a site has fewer points. No
   // data: none.
   ConstRows empty_slots;
   Rows out;  // a row a site, below 2^31; in's channels, its type or float32; must not overlap `in`

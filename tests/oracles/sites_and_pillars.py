@@ -27,7 +27,7 @@ _HEAD_EPSILON = 1e-5
 # Networks and their state dicts
 
 
-# Of what stands high above the ground, so that some cells have no sites.
+# It sees what stands high above the ground, so that some cells have no sites.
 VOXELNEXT = voxelnext.Config(
     voxels=Voxels((0, -25.6, 1), (51.2, 25.6, 7), (0.4, 0.4, 0.15), 3, 0, CENTER_POINT.voxels.features),
     classes=CENTER_POINT.classes,
@@ -145,7 +145,7 @@ def voxelnext_images(state, config, points):
 
 
 def _voxelnext_sites(state, config, points):
-    """What the heads read: [1, C, y, x] and its sites."""
+    """The heads' input: [1, C, y, x] and its sites."""
     import torch
 
     voxels = config.voxels

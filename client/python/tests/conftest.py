@@ -350,7 +350,7 @@ def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What random networks ask for from now on, as a state dict of their library."""
+    """The tensors that random networks ask for from now on, as a state dict of their library."""
     state: dict[str, Any] = {}
     take = RandomTensors.take
 

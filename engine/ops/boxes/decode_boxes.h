@@ -16,7 +16,7 @@ namespace voxserve {
 // CenterPoint's: several tasks' heads at once.
 class DecodeCenterHeadsStep final : public Step {
  public:
-  // Of one dtype, all of them and of all heads; with rows of cells, or of the sites of one level.
+  // All images of all heads have one dtype. Their rows are cells, or the sites of one level.
   struct Images {
     BufferSlice heatmap;
     BufferSlice center;

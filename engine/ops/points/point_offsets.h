@@ -18,7 +18,7 @@ class PointOffsetsStep final : public Step {
     int32_t dimension = 3;
     bool is_from_mean = false;
     int64_t max_points = 0;  // of a mean; 0: all
-    // Of a cell's centre: level 0 is then one of Program::key_levels.
+    // For offsets from centres, for which level 0 is one of Program::key_levels.
     std::array<float, kernels::kMaxDimension> voxel_size = {1, 1, 1, 1};
     std::array<float, kernels::kMaxDimension> first_center = {0, 0, 0, 0};
   };

@@ -11,7 +11,7 @@ namespace {
 
 using testing::TestModel;
 
-// Of a head, with their channels.
+// The branches of a head, with their channels.
 constexpr std::pair<const char*, int> kBranches[] = {{"heatmap", 2}, {"center", 2}, {"height", 1},
                                                      {"dim", 3},     {"rot", 2},    {"vel", 2}};
 

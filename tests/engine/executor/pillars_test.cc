@@ -1,4 +1,4 @@
-// What pillars are made of, through the loader, the compiler and a device, against loops over the points: where points
+// The operators of pillars, through the loader, the compiler and a device, against loops over the points: where points
 // lie in their voxels, and sites that reduce the first of their points and what an empty slot has.
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using Row = std::vector<double>;
 
 constexpr std::array<float, 3> kSize = {0.5f, 0.4f, 4}, kLow = {-3, -2, -1}, kHigh = {3, 2, 3};
 
-// Of the test's voxelize: cells are counted from the range's lower end, or from 0.
+// The test's voxelize: cells are counted from the range's lower end, or from 0.
 struct Grid {
   bool is_of_range = true;
   bool is_floor = true;
@@ -143,7 +143,7 @@ TEST_P(PillarsTest, OffsetsFromTheCentre) {
   }
 }
 
-// What a point reads back of its voxel, which reduces the first of its points.
+// A point reads its voxel back, which reduces the first of its points.
 TEST_P(PillarsTest, TheFirstPointsAlone) {
   for (const std::string reduce : {"MAX", "AVERAGE", "SUM"}) {
     for (const size_t max_points : {1, 2, 5}) {

@@ -27,7 +27,7 @@ class CenterHeadSitesTest : public testing::TestWithParam<Ground> {
   Device device() const { return GetParam().device; }
   DType dtype() const { return GetParam().dtype; }
 
-  // Of each head, [samples * max_boxes]. site_of: on the device; null: the heads have images.
+  // Returns [samples * max_boxes] of each head. site_of: on the device; null: the heads have images.
   std::vector<std::vector<BoxRow>> Decode(int32_t num_samples, const std::vector<CenterHead>& heads,
                                           const int32_t* site_of) {
     const DeviceArray<uint32_t> num_not_finite(device(), std::vector<uint32_t>(static_cast<size_t>(num_samples), 0));

@@ -16,7 +16,7 @@ from voxserve.export.networks.tensors import RandomTensors
 
 HEAD_EPSILON = 1e-5  # of the head's batch norms: torch's default
 _HEATMAP_BIAS = -2.19  # of a random heat map: sigmoid(-2.19) = 0.1, as both libraries begin
-# Of a random branch's last convolution: scores that differ, and sizes, exp(dim), of some metres.
+# The gains of a random branch's last convolution: scores differ, and sizes, exp(dim), are some metres.
 _HEATMAP_GAIN = 0.3
 _BRANCH_GAIN = 0.1
 
@@ -26,7 +26,7 @@ Convolve = Callable[[str, str, str, int, bool, float, "float | None"], str]
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What points become, and what a head makes of them."""
+    """The voxels of points, and the boxes that a head makes of them."""
 
     voxels: Voxels
     classes: tuple[ClassEntry, ...]
@@ -84,7 +84,7 @@ class CenterHead:
         """The decoded boxes of one."""
         config = self._config
         self._layers.network.section(f"Task {task}: {', '.join(config.classes[i].name for i in class_ids)}.")
-        # What it is here, in OpenPCDet's state dict and in det3d's, with its channels.
+        # A branch's name here, in OpenPCDet's state dict and in det3d's, and its channels.
         branches = [
             ("heatmap", "hm", "hm", len(class_ids)),
             ("center", "center", "reg", 2),

@@ -53,7 +53,7 @@ _WAYMO_FEATURES = (*_XYZ, PointFeature("intensity", "1"), PointFeature("elongati
 
 @dataclass(frozen=True)
 class Config(HeadConfig):
-    """What a CenterPoint is made of. The defaults are the published network's on voxels."""
+    """The parts of a CenterPoint. The defaults are the published network's on voxels."""
 
     sparse_widths: tuple[int, ...] = (16, 32, 64, 128)
     sparse_out_width: int = 128

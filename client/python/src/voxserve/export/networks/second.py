@@ -41,7 +41,7 @@ KITTI_VOXELS = Voxels((0, -40, -3), (70.4, 40, 1), (0.05, 0.05, 0.1), 5, 40_000,
 
 @dataclass(frozen=True)
 class Config:
-    """What a SECOND or a PointPillars is made of. The defaults are the published SECOND's on KITTI."""
+    """The parts of a SECOND or a PointPillars. The defaults are the published SECOND's on KITTI."""
 
     voxels: Voxels = KITTI_VOXELS
     classes: tuple[ClassEntry, ...] = KITTI_CLASSES

@@ -32,7 +32,7 @@ _MERGED_GAIN = 0.03  # of a random conv_out, which reads sums over the height an
 
 @dataclass(frozen=True)
 class Config(HeadConfig):
-    """What a VoxelNeXt is made of. The defaults are the published network's."""
+    """The parts of a VoxelNeXt. The defaults are the published network's."""
 
     widths: tuple[int, int, int, int, int] = (16, 32, 64, 128, 128)  # of the stages; the sixth has the fifth's
     kernel_sizes: tuple[int, int, int, int] = (3, 3, 3, 3)  # of what leads to stages 2, 3, 4, and 5 and 6
