@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<WaitingTask>> Batcher::Admit(const QueuedTask& ta
   if (waiting->found_idle_worker) return waiting;
   const absl::Duration max_delay = model.batching.max_queue_delay;
   const LatencyModel::Run predicted = latency_.PredictRun(
-      model, waiting->points, queue_.WorkAhead(waiting->level, task.task.client), options_.max_batch_bytes, now);
+      model, waiting->points, queue_.WorkAhead(waiting->level, model, task.task.client), options_.max_batch_bytes, now);
   if (now + predicted.end > waiting->deadline) {
     return Unmeetable(absl::StrCat("the answer is expected ", Format(predicted.end),
                                    " from now, after the deadline in ", Format(waiting->deadline - now)));
@@ -258,16 +258,23 @@ Batch Batcher::Form(size_t device, std::vector<Ended>& ended) {
                                                          " in the queue the answer was expected ",
                                                          Format(end - lead->deadline), " after the deadline"))});
     } else {
-      int64_t points = 0;
-      for (WaitingTask* task : Fill(lead, device, now)) {
-        points += task->points;
-        batch.tasks.push_back(std::move(queue_.Run(task)->queued));
+      const std::vector<WaitingTask*> tasks = Fill(lead, device, now);
+      double costs = 0;  // of all alone
+      for (const WaitingTask* task : tasks) {
+        batch.points += task->points;
+        costs += task->cost;
+      }
+      batch.id = next_batch_++;
+      batch.level = lead->level;
+      batch.predicted =
+          LatencyModel::Expected(*lead->queued.model, device, batch.points, static_cast<int64_t>(tasks.size()));
+      const bool is_known = batch.predicted > absl::ZeroDuration();
+      batch.charged_seconds = is_known ? absl::ToDoubleSeconds(batch.predicted) : costs;
+      for (WaitingTask* task : tasks) {
+        const double seconds = batch.charged_seconds * task->cost / costs;
+        batch.tasks.push_back(std::move(queue_.Run(task, seconds)->queued));
       }
       ObserveDepth(batch.tasks.front().model->info.name);
-      batch.id = next_batch_++;
-      batch.points = points;
-      batch.predicted =
-          LatencyModel::Expected(*batch.tasks.front().model, device, points, static_cast<int64_t>(batch.tasks.size()));
       latency_.Start(device, batch.id, batch.predicted, now);
       break;
     }
@@ -334,7 +341,9 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
   {
     absl::MutexLock lock(&mutex_);
     device_time = latency_.Finish(batch.device, batch.id, options_.now());
+    queue_.Correct(model.info.name, batch.level, absl::ToDoubleSeconds(device_time) - batch.charged_seconds);
   }
+  if (options_.observer != nullptr) options_.observer->OnDeviceTime(model.info.name, device_time);
   if (!outcome.had_room) model.memory[batch.device]->DidNotFit(batch.points);
   if (outcome.num_voxels && outcome.in_parts) {
     model.latency[batch.device]->ObserveVoxels(batch.points, *outcome.num_voxels);

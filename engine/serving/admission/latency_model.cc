@@ -21,25 +21,38 @@ struct Work {
   absl::Duration own;    // of the request's batch, which is the last of its version's
 };
 
+// own_ahead: what the request's own version runs before it.
+absl::Duration OthersWorkOn(size_t device, int64_t max_bytes, const WaitingWork& waiting, absl::Duration own_ahead) {
+  const ServedModel& model = *waiting.model;
+  const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
+  const int64_t full = limits.RequestsPerBatch(waiting.points, waiting.requests);
+  const absl::Duration all = Bound(model, device, waiting.points, waiting.requests, DivideUp(waiting.requests, full));
+  if (!waiting.turn) return all;
+  const absl::Duration turns = absl::Seconds(waiting.turn->lead_seconds) + waiting.turn->weight_ratio * own_ahead;
+  const absl::Duration batch = Bound(model, device, waiting.points / waiting.requests * full, full);
+  return std::min(all, std::max(absl::ZeroDuration(), turns) + batch);
+}
+
 Work WorkOn(size_t device, int64_t max_bytes, absl::Span<const WaitingWork> ahead, const ServedModel& model,
             int64_t points) {
   Work work;
   int64_t own_points = points, own_requests = 1;
+  absl::Duration own_ahead;
   for (const WaitingWork& waiting : ahead) {
-    const BatchLimits limits = MemoryModel::LimitsOf(*waiting.model, device, max_bytes);
-    if (waiting.model != &model) {
-      const int64_t full = limits.RequestsPerBatch(waiting.points, waiting.requests);
-      work.ahead += Bound(*waiting.model, device, waiting.points, waiting.requests, DivideUp(waiting.requests, full));
-      continue;
-    }
+    if (waiting.model != &model) continue;
+    const BatchLimits limits = MemoryModel::LimitsOf(model, device, max_bytes);
     const int64_t full = limits.RequestsPerBatch(waiting.points + points, waiting.requests + 1);
     const int64_t batches = DivideUp(waiting.requests + 1, full) - 1;
     const int64_t mean = waiting.points / waiting.requests;
-    if (batches > 0) work.ahead += Bound(model, device, mean * batches * full, batches * full, batches);
+    if (batches > 0) own_ahead += Bound(model, device, mean * batches * full, batches * full, batches);
     own_requests = std::min(waiting.requests + 1, full);
     own_points += mean * (own_requests - 1);
   }
   work.own = Bound(model, device, own_points, own_requests);
+  work.ahead = own_ahead;
+  for (const WaitingWork& waiting : ahead) {
+    if (waiting.model != &model) work.ahead += OthersWorkOn(device, max_bytes, waiting, own_ahead);
+  }
   return work;
 }
 

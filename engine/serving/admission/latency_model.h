@@ -10,6 +10,7 @@
 // - Threads: not thread-safe. The Batcher owns it and calls it under its lock.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -23,9 +24,16 @@ struct ServedModel;
 
 // Requests of one model version that wait.
 struct WaitingWork {
+  // By how much its turns come before a newcomer's of another model (ModelTurns).
+  struct Turn {
+    double lead_seconds = 0;  // device time that it has before the newcomer's model has its next turn; may be negative
+    double weight_ratio = 1;  // more of it for each second that the newcomer's model has before the newcomer
+  };
+
   const ServedModel* model = nullptr;
   int64_t points = 0;
   int64_t requests = 0;
+  std::optional<Turn> turn;  // none: all of it comes first
 };
 
 class LatencyModel {
@@ -50,11 +58,11 @@ class LatencyModel {
     absl::Duration start;
     absl::Duration end;
   };
-  // Predicts the run of a request that comes now; admission goes by it. All of `ahead` runs before it, in batches as
-  // full as `max_batch_bytes` and the models' limits let them be, and so does what runs already. Its own batch then
-  // shares the device with a batch of every other worker. Running batches count with their expected time, waiting ones
-  // with their Bound. So a request keeps what it was promised if `ahead` is all that waits at its level or a more
-  // urgent one.
+  // Predicts the run of a request that comes now; admission goes by it. All of `ahead` runs before it, but of work with
+  // a Turn only what its turns are and one batch beyond them, in batches as full as `max_batch_bytes` and the models'
+  // limits let them be, and so does what runs already. Its own batch then shares the device with a batch of every other
+  // worker. Running batches count with their expected time, waiting ones with their Bound. So a request keeps what it
+  // was promised if `ahead` is all that waits at its level or a more urgent one.
   Run PredictRun(const ServedModel& model, int64_t points, absl::Span<const WaitingWork> ahead,
                  const MaxBatchBytes& max_batch_bytes, absl::Time now) const;
 

@@ -20,13 +20,17 @@ WaitingTask* TaskQueue::Add(std::unique_ptr<WaitingTask> task) {
 }
 
 std::unique_ptr<WaitingTask> TaskQueue::Remove(WaitingTask* task) {
-  LeaveLevel(task, /*runs=*/false);
+  LeaveLevel(task, std::nullopt);
   return Release(task);
 }
 
-std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task) {
-  LeaveLevel(task, /*runs=*/true);
+std::unique_ptr<WaitingTask> TaskQueue::Run(WaitingTask* task, double seconds) {
+  LeaveLevel(task, seconds);
   return Release(task);
+}
+
+void TaskQueue::Correct(const std::string& model, int level, double seconds) {
+  if (const auto turns = levels_.find(level); turns != levels_.end()) turns->second.Correct(model, seconds);
 }
 
 std::unique_ptr<WaitingTask> TaskQueue::Release(WaitingTask* task) {
@@ -72,10 +76,10 @@ void TaskQueue::EnterLevel(WaitingTask* task) {
   if (task->level > 0) by_promotion_.insert(task);
 }
 
-void TaskQueue::LeaveLevel(WaitingTask* task, bool runs) {
+void TaskQueue::LeaveLevel(WaitingTask* task, std::optional<double> seconds) {
   const auto level = levels_.find(task->level);
-  if (runs) {
-    level->second.Run(task);
+  if (seconds) {
+    level->second.Run(task, *seconds);
   } else {
     level->second.Remove(task);
   }
@@ -90,17 +94,23 @@ WaitingTask* TaskQueue::Find(uint64_t ticket) const {
   return it == owned_.end() ? nullptr : it->second.get();
 }
 
-std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const std::string& client) const {
-  absl::flat_hash_map<const ServedModel*, Load> beyond;
-  if (const auto turns = levels_.find(level); turns != levels_.end()) beyond = turns->second.AheadBeyondWaiting(client);
+std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& model, const std::string& client) const {
   std::vector<WaitingWork> work;
-  for (const auto& [model, version] : versions_) {
-    Load sum;
-    for (size_t i = 0; i < version.by_priority.size() && static_cast<int>(i) <= level; ++i) {
-      sum += version.by_priority[i];
+  absl::flat_hash_map<const ServedModel*, Load> beyond;
+  if (const auto turns = levels_.find(level); turns != levels_.end()) {
+    beyond = turns->second.AheadBeyondWaiting(model.info.name, client);
+    work = turns->second.WorkOfOthers(model);
+    for (const WaitingWork& others : work) {
+      beyond[others.model] -= {.requests = others.requests, .points = others.points};
     }
-    if (const auto found = beyond.find(model); found != beyond.end()) sum += found->second;
-    if (sum.requests > 0) work.push_back({.model = model, .points = sum.points, .requests = sum.requests});
+  }
+  for (const auto& [version, waiting] : versions_) {
+    Load sum;
+    for (size_t i = 0; i < waiting.by_priority.size() && static_cast<int>(i) <= level; ++i) {
+      sum += waiting.by_priority[i];
+    }
+    if (const auto found = beyond.find(version); found != beyond.end()) sum += found->second;
+    if (sum.requests > 0) work.push_back({.model = version, .points = sum.points, .requests = sum.requests});
   }
   return work;
 }
@@ -153,7 +163,7 @@ WaitingTask* TaskQueue::NewestOfLargestHold(const std::string& name, int priorit
 void TaskQueue::Promote(absl::Time now) {
   while (!by_promotion_.empty() && (*by_promotion_.begin())->promotion <= now) {
     WaitingTask* task = *by_promotion_.begin();
-    LeaveLevel(task, /*runs=*/false);
+    LeaveLevel(task, std::nullopt);
     task->level = 0;
     EnterLevel(task);
   }
