@@ -49,6 +49,7 @@
 #include "engine/serving/admission/drop_reason.h"
 #include "engine/serving/admission/engine_observer.h"
 #include "engine/serving/admission/latency_model.h"
+#include "engine/serving/admission/load.h"
 #include "engine/serving/admission/memory_model.h"
 #include "engine/serving/admission/served_model.h"
 #include "engine/serving/admission/task_queue.h"
@@ -60,7 +61,7 @@ struct Batch {
   std::vector<QueuedTask> tasks;  // of one model version, in turn
   size_t device = 0;              // that it was formed for
   uint64_t id = 0;
-  int64_t points = 0;
+  Load load;
   absl::Duration predicted;    // device time; zero where nothing is known yet
   int level = 0;               // of the task whose turn it was
   double charged_seconds = 0;  // device time that its model's turns were charged as it began
@@ -109,6 +110,7 @@ class Batcher {
     std::optional<int64_t> num_voxels;  // of all samples; none where some failed
     bool in_parts = false;              // its time says nothing of a batch of its size
     bool had_room = true;               // false: it ran in parts for want of memory
+    double sample_share = 0;            // of its time that Stage::kSample took, 0 to 1
   };
   // The batch that Pop handed out has been answered.
   void Finished(const Batch& batch, const Outcome& outcome);

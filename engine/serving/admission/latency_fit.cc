@@ -45,7 +45,7 @@ double Dot(const std::array<double, 4>& a, const std::array<double, 4>& b) {
 
 }  // namespace
 
-void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time) {
+void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time, Voxels voxels) {
   const double seconds = absl::ToDoubleSeconds(device_time);
   if (size.requests < 1 || size.points < 0 || size.voxels < 0 || !(seconds > 0) || !std::isfinite(seconds)) return;
   const Observation observation{.size = {1, static_cast<double>(size.points), static_cast<double>(size.voxels),
@@ -65,11 +65,14 @@ void LatencyFit::Observe(const BatchSize& size, absl::Duration device_time) {
   } else {
     // The ratio is to the time that was expected before the batch ran, when its voxels were not known.
     BatchSize estimated = size;
-    estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
+    if (voxels != Voxels::kKnownBefore) {
+      estimated.voxels = static_cast<int64_t>(static_cast<double>(size.points) * voxels_per_point_);
+    }
     const double expected = Predict(estimated);
     Believe(observation, expected > 0 ? seconds / expected : 1);
   }
-  if (size.points > 0) UpdateVoxels(static_cast<double>(size.voxels) / static_cast<double>(size.points));
+  const bool learns_voxels = voxels == Voxels::kEstimated && size.points > 0;
+  if (learns_voxels) UpdateVoxels(static_cast<double>(size.voxels) / static_cast<double>(size.points));
   UpdateLargest();
 }
 

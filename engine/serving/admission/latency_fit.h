@@ -34,9 +34,15 @@ struct BatchSize {
 
 class LatencyFit {
  public:
+  enum class Voxels {
+    kEstimated,    // before the batch ran, from its points; the estimate learns from them
+    kNotTypical,   // likewise, but of points that were chosen: the estimate does not learn from them
+    kKnownBefore,  // before the batch ran
+  };
+
   // Learns from one batch that has run. Passes over what is no measurement: no request, or a time that is not positive
   // and finite.
-  void Observe(const BatchSize& size, absl::Duration device_time);
+  void Observe(const BatchSize& size, absl::Duration device_time, Voxels voxels = Voxels::kEstimated);
 
   // Learns from a batch that ran in parts: its time says nothing of its size.
   void ObserveVoxels(int64_t points, int64_t voxels);

@@ -17,7 +17,7 @@ void ModelTurns::Add(WaitingTask* task) {
   if (!model.waits()) model.start = std::max(model.start, now_);
   model.weight = task->model()->batching.device_weight;
   model.clients.Add(task);
-  if (IsNotPromoted(*task)) model.not_promoted[task->model()].Add(*task);
+  if (IsNotPromoted(*task)) model.not_promoted[task->model()] += task->load;
   ++num_tasks_;
 }
 
@@ -45,7 +45,7 @@ void ModelTurns::Erase(const WaitingTask& task, Model& model) {
   --num_tasks_;
   if (!IsNotPromoted(task)) return;
   const auto load = model.not_promoted.find(task.model());
-  load->second.Subtract(task);
+  load->second -= task.load;
   if (load->second.requests == 0) model.not_promoted.erase(load);
 }
 
@@ -95,7 +95,7 @@ std::vector<WaitingWork> ModelTurns::WorkOfOthers(const ServedModel& model) cons
     const WaitingWork::Turn turn{.lead_seconds = (start - other.start) * other.weight,
                                  .weight_ratio = other.weight / weight};
     for (const auto& [version, load] : other.not_promoted) {
-      work.push_back({.model = version, .points = load.points, .requests = load.requests, .turn = turn});
+      work.push_back({.model = version, .load = load, .turn = turn});
     }
   }
   return work;

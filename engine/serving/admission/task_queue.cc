@@ -45,25 +45,25 @@ void TaskQueue::Count(WaitingTask* task) {
   Version& version = versions_[task->model()];
   ++version.num_tasks;
   if (version.by_priority.size() <= static_cast<size_t>(priority)) version.by_priority.resize(priority + 1);
-  version.by_priority[priority].Add(*task);
+  version.by_priority[priority] += task->load;
   Priority& counts = models_[task->model()->info.name][priority];
   Hold& hold = counts.by_client[task->client()];
-  counts.all.Add(*task);
-  hold.load.Add(*task);
+  counts.all += task->load;
+  hold.load += task->load;
   hold.tasks.insert(task);
 }
 
 void TaskQueue::Discount(WaitingTask* task) {
   const int priority = task->priority();
   const auto version = versions_.find(task->model());
-  version->second.by_priority[priority].Subtract(*task);
+  version->second.by_priority[priority] -= task->load;
   if (--version->second.num_tasks == 0) versions_.erase(version);
   const auto model = models_.find(task->model()->info.name);
   const auto counts = model->second.find(priority);
   const auto client = counts->second.by_client.find(task->client());
   Hold& hold = client->second;
-  counts->second.all.Subtract(*task);
-  hold.load.Subtract(*task);
+  counts->second.all -= task->load;
+  hold.load -= task->load;
   hold.tasks.erase(task);
   if (hold.tasks.empty()) counts->second.by_client.erase(client);
   if (counts->second.by_client.empty()) model->second.erase(counts);
@@ -101,7 +101,7 @@ std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& mode
     beyond = turns->second.AheadBeyondWaiting(model.info.name, client);
     work = turns->second.WorkOfOthers(model);
     for (const WaitingWork& others : work) {
-      beyond[others.model] -= {.requests = others.requests, .points = others.points};
+      beyond[others.model] -= others.load;
     }
   }
   for (const auto& [version, waiting] : versions_) {
@@ -110,7 +110,7 @@ std::vector<WaitingWork> TaskQueue::WorkAhead(int level, const ServedModel& mode
       sum += waiting.by_priority[i];
     }
     if (const auto found = beyond.find(version); found != beyond.end()) sum += found->second;
-    if (sum.requests > 0) work.push_back({.model = version, .points = sum.points, .requests = sum.requests});
+    if (sum.requests > 0) work.push_back({.model = version, .load = sum});
   }
   return work;
 }

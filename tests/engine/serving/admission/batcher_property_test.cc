@@ -35,7 +35,8 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
   uint64_t next_ticket = 1;
   const auto finish = [&](size_t index) {
     for (const QueuedTask& task : running[index].tasks) task.task.done(InferResult());
-    fake->Finished(running[index], {below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].points / 2)});
+    fake->Finished(running[index],
+                   {below(10) == 0 ? std::nullopt : std::optional<int64_t>(running[index].load.points / 2)});
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
   };
   const auto start = [&](size_t device) {
@@ -50,7 +51,7 @@ TEST_P(BatcherPropertyTest, EveryTaskEndsOnceAndNoBatchBreaksItsLimits) {
       EXPECT_LT(fake.clock.now() - task.enqueued, model.batching.max_queue_delay);
       points += static_cast<int64_t>(task.task.num_points());
     }
-    EXPECT_EQ(points, batch.points);
+    EXPECT_EQ(points, batch.load.points);
     EXPECT_TRUE(points <= model.batching.max_batch_points || batch.tasks.size() == 1);
     EXPECT_LE(static_cast<int>(batch.tasks.size()), model.batching.max_batch_requests);
     if (model.batching.max_batch_voxels > 0 && batch.tasks.size() > 1) {
@@ -192,7 +193,7 @@ TEST_F(BatcherThreadsTest, ManyThreadsPushCancelAndRun) {
         if (batch.tasks.empty()) return;
         num_ran += static_cast<int>(batch.tasks.size());
         for (const QueuedTask& task : batch.tasks) task.task.done(InferResult());
-        batcher.Finished(batch, {batch.points});
+        batcher.Finished(batch, {batch.load.points});
       }
     });
   }

@@ -291,7 +291,7 @@ TEST_P(ClientSharesPropertyTest, EveryTaskEndsOnceAndTheQueueKeepsItsLimit) {
   uint64_t next_ticket = 1;
   const auto finish = [&](size_t index) {
     for (const QueuedTask& task : running[index].tasks) task.task.done(InferResult());
-    fake->Finished(running[index], {running[index].points / 2});
+    fake->Finished(running[index], {running[index].load.points / 2});
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
   };
   const auto start = [&](size_t device) {

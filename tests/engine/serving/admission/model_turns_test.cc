@@ -152,7 +152,7 @@ TEST_F(ModelTurnsTest, TellsANewcomerOfTheOthersTurns) {
   const std::vector<WaitingWork> before_a = turns_.WorkOfOthers(*a);
   ASSERT_EQ(before_a.size(), 1);
   EXPECT_EQ(before_a[0].model, b.get());
-  EXPECT_EQ(before_a[0].requests, 4);
+  EXPECT_EQ(before_a[0].load.requests, 4);
   EXPECT_NEAR(before_a[0].turn->lead_seconds, (0.1 - 0.05) * 2, 1e-9);
   EXPECT_EQ(before_a[0].turn->weight_ratio, 2);
   const std::vector<WaitingWork> before_c = turns_.WorkOfOthers(*c);
