@@ -357,7 +357,7 @@ void Batcher::Finished(const Batch& batch, const Outcome& outcome) {
     model.sampling[batch.device]->Observe(load, sample_share * device_time);
     latency.Observe({.points = load.network_points(), .voxels = *outcome.num_voxels, .requests = load.requests},
                     (1 - sample_share) * device_time,
-                    load.unseen_points == 0 ? LatencyFit::Voxels::kEstimated : LatencyFit::Voxels::kNotTypical);
+                    load.unseen_points == 0 ? LineFit::Voxels::kEstimated : LineFit::Voxels::kNotTypical);
     if (options_.observer != nullptr && batch.predicted > absl::ZeroDuration()) {
       options_.observer->OnPrediction(model.info.name, batch.predicted, device_time);
     }

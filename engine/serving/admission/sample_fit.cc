@@ -15,7 +15,7 @@ BatchSize SizeOf(const Load& load, int64_t batches = 1) {
 }  // namespace
 
 void SampleFit::Observe(const Load& load, absl::Duration device_time) {
-  fit_.Observe(SizeOf(load), device_time, LatencyFit::Voxels::kKnownBefore);
+  fit_.Observe(SizeOf(load), device_time, LineFit::Voxels::kKnownBefore);
 }
 
 absl::Duration SampleFit::Expected(const Load& load, int64_t batches) const {

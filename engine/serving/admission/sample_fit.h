@@ -1,9 +1,9 @@
 #pragma once
 
 // SampleFit estimates how long the farthest points that a batch's requests ask for take one device. A model version has
-// one per device (ServedModel::sampling), beside the LatencyFit of its network.
+// one per device (ServedModel::sampling), beside the LineFit of its network.
 //
-// - Time: t = a + b * sampled points + c * selected points + d * samples, by LatencyFit's rules for forgetting,
+// - Time: t = a + b * sampled points + c * selected points + d * samples, by LineFit's rules for forgetting,
 // outliers
 //   and range. It grows with both and not with their product: points are sorted once, and each selection looks at the
 //   few buckets that it can change (kernels/points/farthest/farthest_point_sample.h). On two cores 100,000 points take
@@ -12,7 +12,7 @@
 // - Threads: thread-safe.
 
 #include "absl/time/time.h"
-#include "engine/serving/admission/latency_fit.h"
+#include "engine/serving/admission/line_fit.h"
 #include "engine/serving/admission/load.h"
 
 namespace voxserve {
@@ -26,7 +26,7 @@ class SampleFit {
   // Returns the expected device time of the load's samples, in so many batches; zero where there is none, and before
   // the first observation.
   absl::Duration Expected(const Load& load, int64_t batches = 1) const;
-  // Returns the time that 99 of 100 keep within (LatencyFit::Bound).
+  // Returns the time that 99 of 100 keep within (LineFit::Bound).
   absl::Duration Bound(const Load& load, int64_t batches = 1) const;
   // Returns true if the load has no samples, or if samples of such sizes were observed.
   bool Knows(const Load& load) const;
@@ -35,7 +35,7 @@ class SampleFit {
   void StartAs(const SampleFit& other) { fit_.StartAs(other.fit_); }
 
  private:
-  LatencyFit fit_;  // of sampled points, as its points, and selected ones, as its voxels
+  LineFit fit_;  // of sampled points, as its points, and selected ones, as its voxels
 };
 
 }  // namespace voxserve
