@@ -217,7 +217,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   // Maps that were made on the CPU have their exact sizes, and take less. What a network sees of samples says nothing
   // of the memory of clouds.
   if (!output.geometry_on_cpu && load.samples == 0) {
-    model.memory[options_.device]->Observe(load.points, voxels, output.bytes, load.requests);
+    model.memory[options_.device]->Observe(load.points, std::max(voxels, output.room_voxels), output.bytes,
+                                           load.requests);
   }
   return {.num_voxels = voxels, .sample_share = SampleShare(output.stages)};
 }
