@@ -55,7 +55,7 @@ absl::Status Batcher::Push(QueuedTask& task) {
       (*waiting)->queued = std::move(task);
       const WaitingTask* added = queue_.Add(*std::move(waiting));
       ++num_unanswered_;
-      if (queue_.FirstToExpire() == added) first_expiry_changed_.Signal();
+      if (added->expiry < timer_wakes_) first_expiry_changed_.Signal();
       ObserveDepth(added->queued.model->info.name);
     }
   }
@@ -400,7 +400,9 @@ void Batcher::RunTimer() {
         const WaitingTask* first = queue_.FirstToExpire();
         const absl::Time expiry = first == nullptr ? absl::InfiniteFuture() : first->expiry;
         if (expiry <= options_.now() || !ended_.empty()) break;
+        timer_wakes_ = expiry;
         first_expiry_changed_.WaitWithDeadline(&mutex_, expiry);
+        timer_wakes_ = absl::InfinitePast();
       }
     }
     ExpireDue();

@@ -168,6 +168,9 @@ class Batcher {
   const Options options_;
   mutable absl::Mutex mutex_;
   absl::CondVar first_expiry_changed_;
+  // When the timer's thread wakes by itself; InfinitePast while it does not sleep. It sleeps on where the task has left
+  // by then that it sleeps for: so a request that comes to an empty queue need not wake it.
+  absl::Time timer_wakes_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);  // for the timer's thread to answer
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool timer_ends_ ABSL_GUARDED_BY(mutex_) = false;

@@ -150,6 +150,32 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersWhenNobodyAsks) {
   batcher.WaitUntilIdle();
 }
 
+// The timer's thread sleeps on for a task that has left, and must wake for others all the same.
+TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
+  Batcher batcher(Options({1}));
+  const ModelHandle model = FakeModel();
+  Answer unused;
+  QueuedTask task = FakeTask(1, model, &unused);
+  task.task.deadline = absl::Now() + absl::Milliseconds(300);
+  ASSERT_TRUE(batcher.Push(task).ok());
+  absl::SleepFor(absl::Milliseconds(20));
+  const Batch running = batcher.Pop(0);
+  uint64_t ticket = 2;
+  for (const int after_ms : {20, 400, 10}) {
+    absl::Notification answered;
+    task = FakeTask(ticket++, model, &unused);
+    task.task.deadline = absl::Now() + absl::Milliseconds(after_ms);
+    task.task.done = [&](const absl::StatusOr<InferResult>& result) {
+      EXPECT_EQ(ReasonOf(result.status()), error_reason::kDeadlineExpired);
+      answered.Notify();
+    };
+    ASSERT_TRUE(batcher.Push(task).ok());
+    ASSERT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(30))) << after_ms;
+  }
+  batcher.Finished(running, {});
+  batcher.WaitUntilIdle();
+}
+
 TEST_F(BatcherThreadsTest, WorkGoesToTheDeviceThatEndsItFirst) {
   Batcher batcher(Options({2, 1}));
   const auto model = FakeModel("m", {.max_queue_delay = absl::Minutes(5)}, 2);
