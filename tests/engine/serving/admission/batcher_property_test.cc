@@ -159,7 +159,7 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
   task.task.deadline = absl::Now() + absl::Milliseconds(300);
   ASSERT_TRUE(batcher.Push(task).ok());
   absl::SleepFor(absl::Milliseconds(20));
-  const Batch running = batcher.Pop(0);
+  batcher.Finished(batcher.Pop(0), {});
   uint64_t ticket = 2;
   for (const int after_ms : {20, 400, 10}) {
     absl::Notification answered;
@@ -172,7 +172,6 @@ TEST_F(BatcherThreadsTest, TheTimerAnswersOthersThanItSleepsFor) {
     ASSERT_TRUE(batcher.Push(task).ok());
     ASSERT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(30))) << after_ms;
   }
-  batcher.Finished(running, {});
   batcher.WaitUntilIdle();
 }
 
