@@ -48,6 +48,13 @@ TEST(ModelConfigTest, Defaults) {
   EXPECT_EQ(config.batching.default_timeout, absl::Minutes(1));
 }
 
+TEST(ModelConfigTest, UnknownFieldsAreToldAtOnce) {
+  EXPECT_THAT(
+      ProblemsIn("max_boxes: 3\nignore_label: 1\nbatching { size: 4 delay { seconds: 1 } }"),
+      ElementsAre(HasSubstr("config.textproto:1:10: Message type \"voxserve.model.v1.ModelConfig\" has no field"),
+                  HasSubstr("has no field named \"size\""), HasSubstr("has no field named \"delay\"")));
+}
+
 TEST(ModelConfigTest, ReadsBatching) {
   const ModelConfig::Batching batching = ParseValid(R"(batching {
                                                          max_batch_points: 1000 max_batch_voxels: 700
