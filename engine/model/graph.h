@@ -149,10 +149,19 @@ struct VoxelToPointOp {};
 // Input: the voxelize node. Channels: its features'.
 struct PointFeaturesOp {};
 
-// Inputs: a tensor on points, then the voxelize node; or one on sites of units that are not coarser.
+// Input: the voxelize node. Channels: the axes.
+struct PointOffsetsOp {
+  bool is_from_mean = false;  // else from the cell's centre; then the voxelize has no VoxelOrigin::kMinimum
+  int64_t max_points = 0;     // of a mean; 0: all
+};
+
+// Inputs: a tensor on points, with has_empty_slots the row of an empty slot on level 0, and then the voxelize node; or
+// one tensor on sites of units that are not coarser.
 struct PointToVoxelOp {
   kernels::PoolReduce reduce = kernels::PoolReduce::kMax;
-  int sites_of = -1;  // index of the node whose sites are the output's; -1: the voxels
+  int sites_of = -1;             // index of the node whose sites are the output's; -1: the voxels
+  int64_t max_points = 0;        // the first so many of a site's; 0: all
+  bool has_empty_slots = false;  // with kMax, max_points and the voxels alone
 };
 
 // Inputs: a tensor on sites, then the voxelize node, or a tensor on sites of units that are not coarser.
@@ -171,7 +180,7 @@ struct PoolOp {
   int paired_with = -1;  // kInverse: index of the strided pool or convolution
   int rulebook = 0;
 
-  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse; }
+  bool is_swapped() const { return kind == SparseConvOp::Kind::kInverse || kind == SparseConvOp::Kind::kTransposed; }
 };
 
 // All sites of a sample to one row, on kSampleLevel.
@@ -203,6 +212,11 @@ struct FromDenseOp {
   int sites_of = -1;  // index of the node whose sites the output's are
 };
 
+// Maximum over windows of an image. Its input and output sizes are the nodes' grids.
+struct MaxPool2dOp {
+  kernels::Conv2dGeometry geometry;  // its kernel, stride and padding
+};
+
 // Convolution of an image, or its transpose. Its input and output sizes are the nodes' grids.
 struct Conv2dOp {
   kernels::Conv2dGeometry geometry;
@@ -213,7 +227,7 @@ struct Conv2dOp {
 };
 
 // CenterPoint's boxes of one task. Inputs: heatmap, center, height, dim, rot and, with has_velocity, vel: images of one
-// size.
+// size, or rows on one level whose spatial shape has a single cell on z.
 struct CenterHeadDecodeOp {
   kernels::CenterHead head;  // but for the images' and the boxes' pointers and pitches
   bool has_velocity = false;
@@ -231,12 +245,13 @@ struct NmsOp {
   int max_boxes_out = 1;
 };
 
-using GraphOp = std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp,
-                             VoxelToPointOp, ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp,
-                             FarthestPointSampleOp, PointFeaturesOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp,
-                             FromDenseOp, Conv2dOp, CropOp, PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
+using GraphOp =
+    std::variant<VoxelizeOp, SparseConvOp, BatchNormOp, LinearOp, ActivationOp, AddOp, ConcatOp, VoxelToPointOp,
+                 ArgmaxOp, PoolOp, GlobalPoolOp, BroadcastOp, SampleNormOp, FarthestPointSampleOp, PointFeaturesOp,
+                 PointOffsetsOp, PointToVoxelOp, DevoxelizeOp, ToDenseOp, FromDenseOp, Conv2dOp, MaxPool2dOp, CropOp,
+                 PruneOp, CenterHeadDecodeOp, AnchorHeadDecodeOp, NmsOp>;
 
-// True for an operator that makes boxes of images.
+// True for an operator that makes boxes of images or sites.
 inline bool IsDecoder(const GraphOp& op) {
   return std::holds_alternative<CenterHeadDecodeOp>(op) || std::holds_alternative<AnchorHeadDecodeOp>(op);
 }

@@ -159,6 +159,20 @@ def test_what_the_format_does_not_have_is_refused_with_its_line(function: Any, m
     assert exported.outputs == {"output": "inner.head.3"}
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"ceil_mode": True}, "dilation or ceil_mode"), ({"dilation": 2}, "dilation or ceil_mode")],
+)
+def test_maxima_that_the_format_does_not_have_are_refused(options: dict[str, Any], message: str) -> None:
+    module, example, axes = made("spconv-detector")
+    module.most = torch.nn.MaxPool2d(2, **options).eval()
+    with pytest.raises(ExportError, match=message):
+        from_torch(module, example, **axes)
+    module.most = torch.nn.Sequential(torch.nn.ZeroPad2d(1), torch.nn.MaxPool2d(2)).eval()
+    with pytest.raises(ExportError, match="of a padded image"):
+        from_torch(module, example, **axes)
+
+
 @pytest.mark.parametrize("cut", ["", "late"])
 def test_a_trace_leaves_torch_and_the_libraries_as_they_were(cut: str) -> None:
     engine = load("MinkowskiEngine")

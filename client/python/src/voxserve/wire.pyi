@@ -323,7 +323,9 @@ class Node(Message):
     point_features: PointFeatures
     point_to_voxel: PointToVoxel
     devoxelize: Devoxelize
-    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ...) -> None: ...
+    max_pool2d: MaxPool2d
+    point_offsets: PointOffsets
+    def __init__(self, *, name: str | None = ..., inputs: Iterable[str] | None = ..., voxelize: Voxelize | None = ..., sparse_conv: SparseConv | None = ..., batch_norm: BatchNorm | None = ..., linear: Linear | None = ..., activation: Activation | None = ..., add: Add | None = ..., concat: Concat | None = ..., voxel_to_point: VoxelToPoint | None = ..., argmax: Argmax | None = ..., pool: Pool | None = ..., global_pool: GlobalPool | None = ..., broadcast: Broadcast | None = ..., instance_norm: InstanceNorm | None = ..., group_norm: GroupNorm | None = ..., farthest_point_sample: FarthestPointSampling | None = ..., to_dense: ToDense | None = ..., to_bev: ToBev | None = ..., from_dense: FromDense | None = ..., conv2d: Conv2d | None = ..., conv_transpose2d: ConvTranspose2d | None = ..., center_head_decode: CenterHeadDecode | None = ..., anchor_head_decode: AnchorHeadDecode | None = ..., nms: Nms | None = ..., crop: Crop | None = ..., prune: Prune | None = ..., point_features: PointFeatures | None = ..., point_to_voxel: PointToVoxel | None = ..., devoxelize: Devoxelize | None = ..., max_pool2d: MaxPool2d | None = ..., point_offsets: PointOffsets | None = ...) -> None: ...
 
 class Output(Message):
     KIND_UNSPECIFIED: ClassVar[int]
@@ -489,10 +491,20 @@ class Prune(Message):
 class PointFeatures(Message):
     def __init__(self) -> None: ...
 
+class PointOffsets(Message):
+    REFERENCE_UNSPECIFIED: ClassVar[int]
+    REFERENCE_MEAN: ClassVar[int]
+    REFERENCE_CENTER: ClassVar[int]
+    reference: int
+    max_points: int
+    def __init__(self, *, reference: int | None = ..., max_points: int | None = ...) -> None: ...
+
 class PointToVoxel(Message):
     reduce: int
     sites_of: str
-    def __init__(self, *, reduce: int | None = ..., sites_of: str | None = ...) -> None: ...
+    max_points: int
+    has_empty_slots: bool
+    def __init__(self, *, reduce: int | None = ..., sites_of: str | None = ..., max_points: int | None = ..., has_empty_slots: bool | None = ...) -> None: ...
 
 class Devoxelize(Message):
     def __init__(self) -> None: ...
@@ -525,6 +537,12 @@ class ConvTranspose2d(Message):
     output_padding: RepeatedScalarFieldContainer[int]
     bias: bool
     def __init__(self, *, out_channels: int | None = ..., kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ..., output_padding: Iterable[int] | None = ..., bias: bool | None = ...) -> None: ...
+
+class MaxPool2d(Message):
+    kernel_size: RepeatedScalarFieldContainer[int]
+    stride: RepeatedScalarFieldContainer[int]
+    padding: RepeatedScalarFieldContainer[int]
+    def __init__(self, *, kernel_size: Iterable[int] | None = ..., stride: Iterable[int] | None = ..., padding: Iterable[int] | None = ...) -> None: ...
 
 class CenterHeadDecode(Message):
     CONVENTION_UNSPECIFIED: ClassVar[int]
