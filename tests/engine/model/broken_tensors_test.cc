@@ -1,5 +1,6 @@
 // Outputs of KIND_TENSOR that cannot be answered.
 
+#include "absl/strings/str_cat.h"
 #include "tests/engine/model/broken_model.h"
 
 namespace voxserve {
@@ -43,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"output \"labels\": has the name \"a\", which KIND_TENSOR alone may have"}},
         BrokenModel{"TooMany",
                     [](TestModel& model) {
-                      for (int i = 0; i < 65; ++i) model.graph += Tensor("head", "t" + std::to_string(i));
+                      for (int i = 0; i < 65; ++i) model.graph += Tensor("head", absl::StrCat("t", i));
                     },
                     {"output \"head\": is one tensor more than the 64 that a model may have"}}),
     CaseName);
