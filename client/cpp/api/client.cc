@@ -27,7 +27,7 @@ v1::InferRequest MakeRequest(const InferOptions& options, PointCloud cloud) {
   request.set_priority(options.priority);
   if (options.sample) *request.mutable_sample() = options.sample->ToProto();
   for (const std::string& name : options.tensors.names) request.add_outputs(name);
-  request.set_tensor_type(options.tensors.type);
+  if (options.tensors.type != v1::ELEMENT_TYPE_FLOAT32) request.set_tensor_type(options.tensors.type);
   *request.mutable_cloud() = std::move(cloud);
   return request;
 }

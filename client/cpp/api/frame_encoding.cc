@@ -97,7 +97,7 @@ grpc::Slice EncodeConfig(const StreamOptions& options) {
   }
   if (options.sample) *config.mutable_sample() = options.sample->ToProto();
   for (const std::string& name : options.tensors.names) config.add_outputs(name);
-  config.set_tensor_type(options.tensors.type);
+  if (options.tensors.type != v1::ELEMENT_TYPE_FLOAT32) config.set_tensor_type(options.tensors.type);
   return Encode(request);
 }
 

@@ -75,9 +75,7 @@ Site VoxelOf(const Point& point) {
           static_cast<int32_t>(std::floor(point.z)) + 4};
 }
 
-bool IsInRange(const Point& p) {
-  return -8 <= p.x && p.x < 8 && -8 <= p.y && p.y < 8 && -4 <= p.z && p.z < 4;
-}
+bool IsInRange(const Point& p) { return -8 <= p.x && p.x < 8 && -8 <= p.y && p.y < 8 && -4 <= p.z && p.z < 4; }
 
 PointCloud Cloud(const std::vector<Point>& points) {
   return *PointCloud::FromFloats({"x", "y", "z", "f"}, reinterpret_cast<const float*>(points.data()), points.size());
@@ -134,8 +132,8 @@ std::vector<std::string> NamesOf(const InferResult& result) {
   return names;
 }
 
-const std::vector<Point> kCloud = {{0.5f, 0.5f, 2.5f, 0.25f},  {-3.5f, 0.5f, -1, 1},  {-3.2f, 0.5f, -0.9f, 7},
-                                   {-2.5f, 1.5f, -0.5f, 0.5f}, {100, 0, 0, 1},        {7.5f, -7.5f, 3.5f, 2}};
+const std::vector<Point> kCloud = {{0.5f, 0.5f, 2.5f, 0.25f},  {-3.5f, 0.5f, -1, 1}, {-3.2f, 0.5f, -0.9f, 7},
+                                   {-2.5f, 1.5f, -0.5f, 0.5f}, {100, 0, 0, 1},       {7.5f, -7.5f, 3.5f, 2}};
 const std::vector<Point> kOther = {{1.5f, 2.5f, -2.5f, 3}, {0.5f, 0.5f, 2.5f, -4}};
 
 class TensorOutputsTest : public ProgramTest {

@@ -14,7 +14,8 @@ std::string Tensor(const std::string& node, const std::string& name) {
 
 std::string BadName(const std::string& node, const std::string& name) {
   return "output \"" + node + "\": its name is \"" + name +
-         "\"; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit and is "
+         "\"; that of a tensor has 1 to 64 letters, digits, \".\", \"_\" or \"-\", begins with a letter or digit and "
+         "is "
          "not labels, scores or boxes";
 }
 
@@ -29,9 +30,8 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"NameOfLabels", Append(Tensor("head", "labels")), {BadName("head", "labels")}},
         BrokenModel{"NameWithASlash", Append(Tensor("head", "a/b")), {BadName("head", "a/b")}},
         BrokenModel{"NameBeginsWithADot", Append(Tensor("head", ".a")), {BadName("head", ".a")}},
-        BrokenModel{"NameTooLong",
-                    Append(Tensor("head", std::string(65, 'a'))),
-                    {BadName("head", std::string(65, 'a'))}},
+        BrokenModel{
+            "NameTooLong", Append(Tensor("head", std::string(65, 'a'))), {BadName("head", std::string(65, 'a'))}},
         BrokenModel{"SecondOfAName",
                     Append(Tensor("head", "a") + Tensor("conv", "a")),
                     {"output \"conv\": is the second tensor with the name \"a\""}},

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from voxserve import wire
 
 TensorType = Literal["float32", "float16"]
-_TYPES = {"float32": wire.ELEMENT_TYPE_FLOAT32, "float16": wire.ELEMENT_TYPE_FLOAT16}
+_TYPES = {"float32": wire.ELEMENT_TYPE_UNSPECIFIED, "float16": wire.ELEMENT_TYPE_FLOAT16}
 _DTYPES = {wire.ELEMENT_TYPE_FLOAT32: "<f4", wire.ELEMENT_TYPE_FLOAT16: "<f2"}
 
 
