@@ -26,7 +26,9 @@ struct Tensor {
   absl::Span<const float> floats() const { return Values<float>(v1::ELEMENT_TYPE_FLOAT32, data); }
   absl::Span<const uint16_t> float16s() const { return Values<uint16_t>(v1::ELEMENT_TYPE_FLOAT16, data); }
   // [rows, axes] of sites, in units of the level: coordinate * unit is the index of a voxel.
-  absl::Span<const int32_t> coordinates() const { return Values<int32_t>(type, coordinate_bytes); }
+  absl::Span<const int32_t> coordinates() const {
+    return {reinterpret_cast<const int32_t*>(coordinate_bytes.data()), coordinate_bytes.size() / sizeof(int32_t)};
+  }
 
  private:
   template <typename T>

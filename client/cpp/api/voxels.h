@@ -1,8 +1,7 @@
 #pragma once
 
 // Voxels as training code made them: integer coordinates and their features. A model serves them whose voxelize has
-// voxel size 1 and origin ZERO and whose features are f0, f1, ...: such as one that voxserve.export.from_torch made
-// without `points`.
+// voxel size 1, begins at 0 and reads f0, f1, ...: such as one that voxserve.export.from_torch made without `points`.
 
 #include <cstdint>
 

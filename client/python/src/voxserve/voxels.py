@@ -17,8 +17,8 @@ _EXACT = 1 << 24  # integers below it are exact in the float32 that the server c
 
 @dataclass(frozen=True, eq=False)
 class Voxels:
-    """One sample's voxels, usable wherever points are: a model serves them whose voxelize has voxel size 1 and origin
-    ZERO, and whose features are f0, f1, ... Such is a model that voxserve.export.from_torch made without `points`.
+    """One sample's voxels, usable wherever points are: a model serves them whose voxelize has voxel size 1, begins at 0
+    and reads f0, f1, ... Such is a model that voxserve.export.from_torch made without `points`.
 
     coordinates: [N, 1 to 4 axes] integers of any sign, in the model's order of axes (x, y, z, t), no site twice.
     features: [N, C] numbers, sent as float32.
