@@ -105,7 +105,7 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Register(registry_)),
       batch_reruns_total_(BuildCounter()
                               .Name("voxserve_batch_reruns_total")
-                              .Help("Batches of a GPU that had more sites than there was room for, and ran again")
+                              .Help("Batches of a GPU that ran twice: sizes, plan or memory were not as foreseen")
                               .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
                                     .Name("voxserve_geometry_fallbacks_total")
