@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<std::string>> WriteTensors(const std::string& path, c
   };
   for (const Tensor& tensor : tensors) {
     // The server names the files: none may lie elsewhere.
-    if (tensor.name.find_first_of(absl::string_view("/\\\0", 3)) != std::string::npos) {
+    if (tensor.name.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat("\"", tensor.name, "\" is no name of a file"));
     }
     const absl::string_view dtype = tensor.type == v1::ELEMENT_TYPE_FLOAT16 ? "'<f2'" : "'<f4'";
