@@ -41,6 +41,7 @@ struct ModelConfig {
     absl::Duration max_queue_delay = absl::Minutes(1);  // a request that has waited so long expires
     int64_t max_queue_requests = 0;                     // waiting; 0: as many as the engine allows
     int priority_levels = 1;
+    int device_weight = 1;  // of the model's share of a device, beside other models' that wait
     absl::Duration default_timeout = absl::Minutes(1);  // of requests without a deadline
   };
 

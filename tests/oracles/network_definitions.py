@@ -20,7 +20,7 @@ from segmentation_definitions import MinkowskiUnet, SparseResnet
 from spvcnn_definition import VOXEL_SIZE, Spvcnn
 
 from voxserve.export import model_folder
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, minkunet_keys, second, sparse_resnet
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 from voxserve.export.networks.tensors import RandomTensors
 
@@ -101,7 +101,7 @@ def spvcnn_state(seed: int = 7) -> dict[str, np.ndarray]:
     recorder = Recorder(seed)
     widths = [int(0.0625 * w) for w in minkunet._BASE_WIDTHS]
     network = model_folder.Network("")
-    builder = minkunet._Builder(network, recorder, minkunet._SPVNAS, "voxels")
+    builder = minkunet._Builder(network, recorder, minkunet_keys.SPVNAS, "voxels")
     builder.build(VOXEL_SIZE, minkunet.LIDAR_FEATURES, widths, NUM_CLASSES)
     return recorder.state
 

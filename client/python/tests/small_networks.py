@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from voxserve.export import Network
-from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sparse_resnet
+from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sp_unet, sparse_resnet
 from voxserve.export.networks.spconv_backbone import Bev, Voxels
 
 _BEV = Bev((1, 1), (1, 2), (6, 8), (1, 2), (5, 7))
@@ -41,6 +41,11 @@ FAMILIES: dict[str, tuple[Build, Build]] = {
             width=0.125, num_classes=5, kernel="hypercube", voxel_size=(0.1, 0.1, 0.1, 0.5), **o
         ),
     ),
+    "minkowski-bottleneck": (
+        minkowski_unet.build,
+        lambda **o: minkowski_unet.random_network(variant="MinkUNet50", width=0.125, num_classes=5, **o),
+    ),
+    "spunet": (sp_unet.build, lambda **o: sp_unet.random_network(width=0.125, num_classes=5, **o)),
     "resnet21d": (sparse_resnet.build, lambda **o: sparse_resnet.random_network(width=0.125, num_classes=5, **o)),
     "centerpoint": (
         lambda state, **o: center_point.build(state, SMALL_CENTER_POINT, **o),

@@ -38,6 +38,26 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"UnknownField",
                     Text("description", "remark"),
                     {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\"."}},
+        // Values of every form are passed over: a message, a list, a message of unknown fields.
+        BrokenModel{
+            "UnknownFieldsAtOnce",
+            [](TestModel& model) {
+              Text("description", "remark")(model);
+              Text("reduce: REDUCE_MEAN", "reduce: REDUCE_MEAN cells: [1, 2] limits { low: -1 }")(model);
+              model.graph += "nodes { name: \"gate\" inputs: [\"relu\"] gate { by: \"relu\" } }\nversion: 2\n";
+            },
+            {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\".",
+             "model.textproto:11:30: Message type \"voxserve.model.v1.Voxelize\" has no field named \"cells\".",
+             "model.textproto:11:46: Message type \"voxserve.model.v1.Voxelize\" has no field named \"limits\".",
+             "model.textproto:30:44: Message type \"voxserve.model.v1.Node\" has no field named \"gate\".",
+             "model.textproto:31:8: Message type \"voxserve.model.v1.Model\" has no field named \"version\"."}},
+        BrokenModel{"UnknownFieldBeforeAnError",
+                    [](TestModel& model) {
+                      Text("description", "remark")(model);
+                      Text("reduce: REDUCE_MEAN", "reduce: REDUCE_MEDIAN")(model);
+                    },
+                    {"model.textproto:2:7: Message type \"voxserve.model.v1.Model\" has no field named \"remark\".",
+                     "model.textproto:12:5: Unknown enumeration value of \"REDUCE_MEDIAN\" for field \"reduce\"."}},
         BrokenModel{"Empty",
                     [](TestModel& model) { model = TestModel(); },
                     {"model.textproto: has no nodes", "model.textproto: has no outputs"}},

@@ -1,7 +1,8 @@
 """CenterPoint on voxels, as OpenPCDet and det3d (its authors' own) train it.
 
 T. Yin et al., "Center-based 3D Object Detection and Tracking", CVPR 2021. VoxelResBackBone8x, BaseBEVBackbone, and a
-head of separate branches a task: heat map, centre, height, size, rotation and, of nuScenes, velocity.
+head of separate branches a task: heat map, centre, height, size, rotation and, of nuScenes, velocity. A state dict of
+OpenPCDet's can have VoxelBackBone8x (centerpoint_without_resnet.yaml) instead, which its names say.
 
 State dicts: OpenPCDet's CenterPoint ("backbone_3d.conv_input.0.weight" to "dense_head.heads_list.5.hm.1.bias") and
 det3d's VoxelNet ("backbone.conv_input.0.weight" to "bbox_head.tasks.5.hm.3.bias"), of spconv 1 or 2.
@@ -150,7 +151,11 @@ def _build(tensors: Tensors, config: Config, name: str, description: str, librar
     network = Network(name, description)
     layers = Layers(network, tensors, spconv_weight, SPARSE_EPSILON)
     x = spconv_backbone.voxelize(network, layers, config.voxels)
-    x = spconv_backbone.residual_backbone(layers, x, library, config.sparse_widths, config.sparse_out_width)
+    if library == "openpcdet" and spconv_backbone.is_plain(tensors):
+        widths = (*config.sparse_widths[:3], config.sparse_widths[2])  # its last two stages are of one width
+        x = spconv_backbone.plain_backbone(layers, x, widths, config.sparse_out_width)
+    else:
+        x = spconv_backbone.residual_backbone(layers, x, library, config.sparse_widths, config.sparse_out_width)
     x = spconv_backbone.to_bev(layers, x, config.voxels)
     x = spconv_backbone.bev_backbone(layers, x, library, config.bev)
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from voxserve.export.model_folder import Network, PointFeature
 from voxserve.export.networks.layers import INPUT_GAIN, Layers, ResidualKeys
+from voxserve.export.networks.tensors import Tensors
 
 SPARSE_EPSILON = 1e-3  # of every batch norm but the heads'
 LIBRARIES = ("openpcdet", "det3d")
@@ -102,6 +103,11 @@ def residual_backbone(layers: Layers, x: str, library: str, widths: Sequence[int
     return _conv_out(layers, f"{prefix}.{conv_out}", x, out)
 
 
+def is_plain(tensors: Tensors) -> bool:
+    """Whether a state dict of OpenPCDet has VoxelBackBone8x, whose first stage is a convolution and its norm."""
+    return "backbone_3d.conv1.0.0.weight" in tensors or "backbone_3d.conv1.0.1.weight" in tensors
+
+
 def plain_backbone(layers: Layers, x: str, widths: Sequence[int], out: int) -> str:
     """VoxelBackBone8x. widths: of its four stages, 16, 32, 64, 64; out: of conv_out, 128."""
     x = _conv_input(layers, "backbone_3d.conv_input", x, widths[0])
@@ -178,4 +184,5 @@ def _conv_out(layers: Layers, key: str, x: str, width: int) -> str:
 def _residual_block(layers: Layers, name: str, key: str, x: str, width: int) -> str:
     """SparseBasicBlock: its convolutions have a bias beside the batch norm's."""
     keys = ResidualKeys(convs=(f"{key}.conv1", f"{key}.conv2"), norms=(f"{key}.bn1", f"{key}.bn2"))
-    return layers.residual_block(name, keys, x, partial(layers.submanifold, kernel=_CUBE, out=width, bias=True))
+    convolve = partial(layers.submanifold, kernel=_CUBE, out=width, bias=True)
+    return layers.residual_block(name, keys, x, [convolve] * 2)
