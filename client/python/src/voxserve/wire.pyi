@@ -623,7 +623,8 @@ class BatchingConfig(Message):
     priority_levels: int
     default_timeout_ms: int
     max_batch_voxels: int
-    def __init__(self, *, max_batch_points: int | None = ..., max_batch_requests: int | None = ..., max_queue_delay_ms: int | None = ..., max_queue_requests: int | None = ..., priority_levels: int | None = ..., default_timeout_ms: int | None = ..., max_batch_voxels: int | None = ...) -> None: ...
+    device_weight: int
+    def __init__(self, *, max_batch_points: int | None = ..., max_batch_requests: int | None = ..., max_queue_delay_ms: int | None = ..., max_queue_requests: int | None = ..., priority_levels: int | None = ..., default_timeout_ms: int | None = ..., max_batch_voxels: int | None = ..., device_weight: int | None = ...) -> None: ...
 
 class VersionPolicy(Message):
     latest: int
