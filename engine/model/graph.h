@@ -21,6 +21,7 @@
 #include "engine/geometry/row_level.h"
 #include "engine/model/levels.h"
 #include "engine/tensor/farthest_points.h"
+#include "engine/tensor/output_tensor.h"
 #include "kernels/boxes/anchor_head.h"
 #include "kernels/boxes/center_head.h"
 #include "kernels/coordinates/conv_geometry.h"
@@ -313,6 +314,12 @@ struct GraphNode {
   }
 };
 
+// A tensor that requests may ask for. node: an index, of features.
+struct GraphTensor {
+  std::string name;
+  int node = 0;
+};
+
 struct Graph {
   std::string name;         // for people; the folder's name is what requests use
   std::string description;  // for people
@@ -320,19 +327,31 @@ struct Graph {
   std::vector<GraphNode> nodes;
   int voxelize = 0;  // index of the one VoxelizeOp
 
-  // A network has labels, boxes or both; -1: none.
-  int labels_output = -1;       // index of a node on points: an argmax, or a voxel_to_point of one
-  int scores_output = -1;       // beside labels: index of a node on points, of features with num_classes channels
-  int boxes_output = -1;        // index of a node of boxes
-  bool has_velocities = false;  // of boxes
-  int num_classes = 0;          // ids of labels and boxes are below it
+  // A network has labels, boxes or tensors; -1: none.
+  int labels_output = -1;            // index of a node on points: an argmax, or a voxel_to_point of one
+  int scores_output = -1;            // beside labels: index of a node on points, of features with num_classes channels
+  int boxes_output = -1;             // index of a node of boxes
+  bool has_velocities = false;       // of boxes
+  std::vector<GraphTensor> tensors;  // at most kMaxTensors, with unique names
+  int num_classes = 0;               // ids of labels and boxes are below it; 0 of a network that has neither
 
   LevelTable levels;
   int64_t num_parameters = 0;  // values in weights.safetensors
   std::string digest;          // SHA-256 of graph and weights as stored, in lower-case hexadecimal digits
   std::string network_digest;  // likewise of the graph alone: networks that differ in their weights share it
 
+  // Returns the nodes that answers are made of, each output's own.
+  std::vector<int> OutputNodes() const;
   const VoxelizeOp& voxelize_op() const { return std::get<VoxelizeOp>(nodes[voxelize].op); }
 };
+
+inline std::vector<int> Graph::OutputNodes() const {
+  std::vector<int> outputs;
+  for (const int output : {labels_output, scores_output, boxes_output}) {
+    if (output >= 0) outputs.push_back(output);
+  }
+  for (const GraphTensor& tensor : tensors) outputs.push_back(tensor.node);
+  return outputs;
+}
 
 }  // namespace voxserve
