@@ -1,8 +1,8 @@
 #pragma once
 
 // One request to the engine. The codec makes it, the queue keeps its own data beside it (QueuedTask), and the executor
-// reads from the same object what is to be run: cloud, sweeps, age feature, sample and return_scores. Nothing is copied
-// on the way. It lies here since every storey from the executor up knows it.
+// reads from the same object what is to be run: cloud, sweeps, age feature, sample and the outputs that are asked for.
+// Nothing is copied on the way. It lies here since every storey from the executor up knows it.
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/tensor/dtype.h"
 #include "engine/tensor/farthest_points.h"
 #include "engine/tensor/infer_result.h"
 #include "engine/tensor/point_cloud.h"
@@ -26,6 +27,9 @@ struct InferTask {
   int64_t version = 0;  // 0: the newest that is ready
   PointCloud cloud;
   bool return_scores = false;
+  // Names of the model's tensors that are answered. Empty: none of a model that has labels or boxes, all of another.
+  std::vector<std::string> tensors;
+  DType tensor_dtype = DType::kFloat32;  // of their values; or kFloat16
   // Several sweeps that are run together, newest first: `cloud` is that of the first. Empty: the cloud alone. All
   // points go through the network as one cloud's. Labels and scores are of the first sweep's points; the model's limits
   // and the result's counts are of all points.

@@ -13,6 +13,7 @@ namespace voxserve {
 // Why not; "" where it may. With scores: one that is off by more than 2% of the largest, or that is not finite where
 // the other is. Without: labels that differ for more than 0.5% of the points. With boxes: more than 10% of both
 // results' boxes have no like in the other, of their class within 0.2 m and 0.05 of their score; two may always change.
+// With tensors: values by the rule of scores, or rows of other sites.
 std::string WhyDeviates(const Program& program, const InferResult& expected, const InferResult& result);
 
 bool HaveSameBytes(const InferResult& a, const InferResult& b);

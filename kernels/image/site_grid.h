@@ -42,13 +42,26 @@ struct SiteGrid {
   }
 };
 
-struct SitesToCellsParams {
+// Where each cell's site stands.
+struct NumberCellsParams {
   SiteGrid grid;
   int64_t num_samples = 0;
   // [sites] CoordinateKeys on the CPU, MortonKeys on a GPU; each once, in any order.
   const uint64_t* keys = nullptr;
-  int32_t depth = 1;  // so many neighbouring cells are one row of `out`; divides the number of cells
-  ConstRows in;       // a row a site; the CPU has float32 alone
+  int64_t num_sites = 0;                      // below 2^31
+  const int64_t* device_num_sites = nullptr;  // [1] on a GPU: how many of them there are; null: num_sites
+  int32_t* site_of = nullptr;                 // output: [num_samples * cells] the row of the cell's site; -1: none
+
+  constexpr int64_t num_cells() const { return grid.num_cells() * num_samples; }
+};
+static_assert(std::is_trivially_copyable_v<NumberCellsParams>);
+
+struct SitesToCellsParams {
+  SiteGrid grid;
+  int64_t num_samples = 0;
+  const uint64_t* keys = nullptr;  // as above
+  int32_t depth = 1;               // so many neighbouring cells are one row of `out`; divides the number of cells
+  ConstRows in;                    // a row a site; the CPU has float32 alone
   // [num_samples * cells / depth, in.channels * depth] of in's type or float32, where column c * depth + i is channel c
   // of the row's cell i; must not overlap `in`.
   Rows out;
@@ -67,6 +80,7 @@ static_assert(std::is_trivially_copyable_v<CellsToSitesParams>);
 
 namespace cpu {
 
+void NumberCells(const NumberCellsParams& params, ThreadPool& pool);
 void SitesToCells(const SitesToCellsParams& params, ThreadPool& pool);
 void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
 
@@ -74,6 +88,7 @@ void CellsToSites(const CellsToSitesParams& params, ThreadPool& pool);
 
 namespace cuda {
 
+cudaError_t NumberCells(const NumberCellsParams& params, cudaStream_t stream);
 size_t SitesToCellsWorkspaceBytes(const SiteGrid& grid, int64_t num_samples);
 // Samples and cells at most 2^31 - 1 each, as rows are.
 cudaError_t SitesToCells(const SitesToCellsParams& params, cudaStream_t stream);

@@ -40,6 +40,7 @@ struct ScanReport {
   std::vector<ClassCount> classes;  // of labels, most points first
   std::optional<Agreement> agreement;
   std::optional<std::vector<Box>> boxes;  // of a model with boxes, in place of labels
+  bool has_tensors = false;               // those of result, in place of labels
   std::vector<std::string> written;       // files
 };
 

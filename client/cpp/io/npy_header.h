@@ -34,8 +34,8 @@ struct NpyHeader {
 // INVALID_ARGUMENT where it is not such a header, mixes byte orders, or promises another number of bytes than follow.
 absl::StatusOr<NpyHeader> ReadNpyHeader(absl::string_view contents);
 
-// A header of version 1.0 for a one-dimensional array: what stands before num_items * item_bytes bytes of data. dtype:
-// a Python literal, "'<u2'" or a list of fields.
-std::string MakeNpyHeader(absl::string_view dtype, uint64_t num_items);
+// A header of version 1.0: what stands before an array's data, row after row. dtype: a Python literal, "'<u2'" or a
+// list of fields.
+std::string MakeNpyHeader(absl::string_view dtype, const std::vector<uint64_t>& shape);
 
 }  // namespace voxserve::client

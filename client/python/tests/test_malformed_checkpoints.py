@@ -10,13 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND
+from small_networks import (
+    FAMILIES,
+    SMALL_CENTER_POINT,
+    SMALL_CENTER_POINT_PILLAR,
+    SMALL_POINT_PILLARS,
+    SMALL_SECOND,
+    SMALL_VOXELNEXT,
+)
 from test_from_torch_command import FACTORY, Malicious
 from test_from_torch_command import state as traced_state
 
 from voxserve.export import safetensors_file
 from voxserve.export.__main__ import main
-from voxserve.export.networks import center_point, second
+from voxserve.export.networks import center_point, second, voxelnext
 from voxserve.export.networks.tensors import RandomTensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -31,7 +38,10 @@ COMMANDS = {
     "minkowski-unet": ("minkowski", ()),
     "pointcept-spunet": ("spunet", ()),
     "centerpoint": ("centerpoint", ("--dataset", "waymo")),
+    "centerpoint-pillar": ("centerpoint-pillar", ("--dataset", "waymo")),
+    "voxelnext": ("voxelnext", ()),
     "second": ("second", ()),
+    "pointpillars": ("pointpillars", ()),
     "from-torch": ("", ("--axes", "zyx", "--cut", "head")),
 }
 
@@ -63,7 +73,10 @@ class Command:
 @pytest.fixture(params=COMMANDS)
 def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setitem(center_point.CONFIGS, "waymo", SMALL_CENTER_POINT)
+    monkeypatch.setitem(center_point.PILLAR_CONFIGS, "waymo", SMALL_CENTER_POINT_PILLAR)
+    monkeypatch.setattr(voxelnext, "NUSCENES", SMALL_VOXELNEXT)
     monkeypatch.setattr(second, "Config", lambda: SMALL_SECOND)
+    monkeypatch.setattr(second, "POINT_PILLARS", SMALL_POINT_PILLARS)
     family = COMMANDS[request.param][0]
     if not family:
         return Command(tmp_path, request.param, traced_state())

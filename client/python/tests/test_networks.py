@@ -11,42 +11,16 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from graph_shapes import Shapes
-from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND
+from small_networks import FAMILIES, SMALL_CENTER_POINT, SMALL_SECOND, num_parameters
 
 from voxserve import wire
 from voxserve.export import ExportError, Network, safetensors_file
 from voxserve.export.__main__ import main
 from voxserve.export.networks import center_point, minkowski_unet, minkunet, second, sp_unet, sparse_resnet
 from voxserve.export.networks.spconv_backbone import depth_after
-from voxserve.export.networks.tensors import RandomTensors
 
 State = dict[str, np.ndarray[Any, Any]]
 CONV = wire.message_class("voxserve.model.v1.SparseConv")
-
-
-@pytest.fixture
-def no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random tensors without the time that drawing millions of values takes."""
-    monkeypatch.setattr(RandomTensors, "take", lambda self, name, shape, **options: np.zeros(tuple(shape), np.float16))
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> State:
-    """What random networks ask for from now on, as a state dict of their library."""
-    state: State = {}
-    take = RandomTensors.take
-
-    def record(self: RandomTensors, name: str, shape: Any, **options: Any) -> Any:
-        state[name] = take(self, name, shape, **options)
-        return state[name]
-
-    monkeypatch.setattr(RandomTensors, "take", record)
-    return state
-
-
-def num_parameters(network: Network) -> int:
-    """That are learnt."""
-    return sum(t.size for name, t in network.tensors.items() if ".running_" not in name)
 
 
 # Shapes and sizes
@@ -427,6 +401,10 @@ def test_classes_of_data_sets_have_names(
         (["centerpoint", "--dataset", "nuscenes-0.1", "--library", "det3d"], 10, 120_000),
         (["centerpoint", "--dataset", "nuscenes-0.075", "--library", "det3d"], 10, 160_000),
         (["second", "--max-voxels", "7"], 3, 7),
+        (["voxelnext"], 10, 160_000),
+        (["pointpillars"], 3, 40_000),
+        (["centerpoint-pillar", "--dataset", "waymo"], 3, 150_000),
+        (["centerpoint-pillar", "--dataset", "nuscenes", "--max-voxels", "30000"], 10, 30_000),
     ],
 )
 def test_detectors_are_written_with_their_limits(

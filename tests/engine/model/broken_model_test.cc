@@ -159,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {"model.textproto: has no outputs"}},
         BrokenModel{"NoLabels",
                     Text("outputs { kind: KIND_LABELS node: \"labels\" }", ""),
-                    {"model.textproto: has no output of KIND_LABELS or KIND_BOXES"}},
+                    {"model.textproto: has an output of KIND_SCORES and none of KIND_LABELS; KIND_TENSOR answers with "
+                     "features alone"}},
         BrokenModel{"TwoLabels",
                     Append("outputs { kind: KIND_LABELS node: \"labels\" }"),
                     {"output \"labels\": is the second one of KIND_LABELS"}},
@@ -168,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"output \"scores\": is the second one of KIND_SCORES"}},
         BrokenModel{"NoKind",
                     Text("kind: KIND_SCORES", ""),
-                    {"output \"scores\": kind must be KIND_LABELS, KIND_SCORES or KIND_BOXES"}},
+                    {"output \"scores\": kind must be KIND_LABELS, KIND_SCORES, KIND_BOXES or KIND_TENSOR"}},
         BrokenModel{
             "UnknownNode", Text("node: \"scores\"", "node: \"score\""), {"output \"score\": this node does not exist"}},
         BrokenModel{"NotPerPoint",

@@ -22,6 +22,7 @@ from voxserve.export.networks import (
     sp_unet,
     sparse_resnet,
     spconv_backbone,
+    voxelnext,
 )
 from voxserve.export.networks.tensors import ExportError, Tensor
 
@@ -149,24 +150,34 @@ def _make_minkowski(options: argparse.Namespace, state: _State) -> _Made:
     return _labelled(minkowski_unet.random_network(**_of_points(options), **values), "final")
 
 
+def _make_detector(module: Any, config: Any, options: argparse.Namespace, state: _State, **library: str) -> _Made:
+    common = {"name": options.name, "description": options.description, **library}
+    if state is not None:
+        network = module.build(state, config, **common)
+    else:
+        network = module.random_network(config, **common, **_of_random(options))
+    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+
+
 def _make_center_point(options: argparse.Namespace, state: _State) -> _Made:
     config = center_point.config_of(options.dataset, options.library)
-    common = {"name": options.name, "description": options.description, "library": options.library}
-    if state is not None:
-        network = center_point.build(state, config, **common)
-    else:
-        network = center_point.random_network(config, **common, **_of_random(options))
-    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+    return _make_detector(center_point, config, options, state, library=options.library)
+
+
+def _make_center_point_pillar(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(center_point, center_point.PILLAR_CONFIGS[options.dataset], options, state)
+
+
+def _make_voxelnext(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(voxelnext, voxelnext.NUSCENES, options, state)
 
 
 def _make_second(options: argparse.Namespace, state: _State) -> _Made:
-    config = second.Config()
-    common = {"name": options.name, "description": options.description}
-    if state is not None:
-        network = second.build(state, config, **common)
-    else:
-        network = second.random_network(config, **common, **_of_random(options))
-    return _Made(network, len(config.classes), config.classes, config.voxels.max_voxels, "FIRST_SEEN")
+    return _make_detector(second, second.Config(), options, state)
+
+
+def _make_point_pillars(options: argparse.Namespace, state: _State) -> _Made:
+    return _make_detector(second, second.POINT_PILLARS, options, state)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -209,7 +220,11 @@ def _parser() -> argparse.ArgumentParser:
         default="openpcdet",
         help="whose names, limits and boxes (default openpcdet)",
     )
+    pillars = _add(networks, "centerpoint-pillar", _make_center_point_pillar, "CenterPoint on pillars, of OpenPCDet")
+    pillars.add_argument("--dataset", choices=center_point.PILLAR_CONFIGS, required=True, help="says range and tasks")
+    _add(networks, "voxelnext", _make_voxelnext, "VoxelNeXt of OpenPCDet on nuScenes")
     _add(networks, "second", _make_second, "SECOND of OpenPCDet on KITTI")
+    _add(networks, "pointpillars", _make_point_pillars, "PointPillars of OpenPCDet on KITTI")
     from_torch_command.add_parser(networks)
     return parser
 

@@ -59,7 +59,7 @@ def _kernel(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out:
 
 
 def spconv_weight(tensors: Tensors, key: str, kernel: Sequence[int], c_in: int, c_out: int, gain: float) -> Tensor:
-    """kernel: of x, y, z; spconv's tensors are of z, y, x."""
+    """kernel: of x, y, z, or of x, y; spconv's tensors are of z, y, x, or of y, x."""
     return _spconv_weight(tensors, key, kernel, c_in, c_out, gain, tuple(reversed(range(len(kernel)))))
 
 
@@ -98,10 +98,21 @@ class Layers:
         return name
 
     def submanifold(
-        self, name: str, key: str, x: str, kernel: Sequence[int], out: int, *, bias: bool = False, gain: float = 1.0
+        self,
+        name: str,
+        key: str,
+        x: str,
+        kernel: Sequence[int],
+        out: int,
+        *,
+        bias: bool = False,
+        gain: float = 1.0,
+        fill_bias: float | None = None,
+        is_flat: bool = False,
     ) -> str:
-        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, gain)
-        self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias))
+        """fill_bias: the value of a random network's bias. is_flat: as for strided."""
+        weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
+        self.network.submanifold(name, x, weight, kernel, self._bias(key, out, bias, fill_bias))
         return self._made(name, out)
 
     def strided(
@@ -115,9 +126,14 @@ class Layers:
         *,
         rule: str = "FLOOR",
         padding: Sequence[int] = (),
+        gain: float = 1.0,
+        is_flat: bool = False,
     ) -> str:
-        """rule: FLOOR, EXPAND or PADDED, which alone has a padding."""
-        weight = self._read_weight(self.tensors, key, kernel, self.channels[x], out, 1.0)
+        """rule: FLOOR, EXPAND or PADDED, which alone has a padding.
+
+        is_flat: the library's layer has no z, on which the kernel is 1 here.
+        """
+        weight = self._read_weight(self.tensors, key, _of_axes(kernel, is_flat), self.channels[x], out, gain)
         if rule == "PADDED":
             self.network.strided_padded(name, x, weight, kernel, stride, padding)
         elif rule == "EXPAND":
@@ -161,11 +177,11 @@ class Layers:
                 x = self.norm(f"{name}.shortcut.norm", norm, x)
         return self.relu(f"{name}.relu", self.add(f"{name}.add", [y, x]))
 
-    def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0) -> str:
-        """A torch Linear with a bias."""
+    def linear(self, name: str, key: str, x: str, out: int, *, gain: float = 1.0, bias: bool = True) -> str:
+        """A torch Linear."""
         shape = (out, self.channels[x])
         weight = self.tensors.take(f"{key}.weight", shape, fan_in=self.channels[x], gain=gain)
-        self.network.linear(name, x, weight, self._bias(key, out, True))
+        self.network.linear(name, x, weight, self._bias(key, out, bias))
         return self._made(name, out)
 
     def pointwise(self, name: str, key: str, x: str, out: int, *, bias: bool = False) -> str:
@@ -175,8 +191,8 @@ class Layers:
         self.network.linear(name, x, np.ascontiguousarray(weight[0].T), self._bias(key, out, bias))
         return self._made(name, out)
 
-    def add(self, name: str, sources: Sequence[str]) -> str:
-        return self._made(self.network.add(name, sources), self.channels[sources[0]])
+    def add(self, name: str, sources: Sequence[str], *, union: bool = False) -> str:
+        return self._made(self.network.add(name, sources, union), self.channels[sources[0]])
 
     def concat(self, name: str, sources: Sequence[str]) -> str:
         widths = [self.channels[s] for s in sources]
@@ -220,3 +236,7 @@ class Layers:
     def _made(self, name: str, channels: int) -> str:
         self.channels[name] = channels
         return name
+
+
+def _of_axes(kernel: Sequence[int], is_flat: bool) -> Sequence[int]:
+    return kernel[:2] if is_flat else kernel

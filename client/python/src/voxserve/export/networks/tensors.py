@@ -118,9 +118,8 @@ class StateDict:
 
     def raise_problems(self) -> None:
         unknown = [n for n in self._state if n not in self._taken and not self._ignore(n)]
-        problems = self._problems + [
-            f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown
-        ]
+        problems = [*dict.fromkeys(self._problems)]  # a tensor that two layers share is asked for twice
+        problems += [f"tensor '{n}' {list(self._state[n].shape)} is not part of {self._network}" for n in unknown]
         if problems:
             raise ExportError(problems)
 
