@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kNoCell = -1;
 
-// Among all samples' cells.
+// Returns the cell's number among the cells of all samples.
 template <int kDimension>
 __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   using Key = MortonKey<kDimension>;
@@ -22,7 +22,7 @@ __device__ int64_t CellOf(const SiteGrid& grid, uint64_t key) {
   return cell;
 }
 
-// A thread has one site. site_of: [cells] -1 before.
+// Notes one site per thread. site_of: [cells], must be -1 before.
 template <int kDimension>
 __global__ void __launch_bounds__(kBlockThreads)
     NumberCellsKernel(const SiteGrid grid, const uint64_t* keys, int64_t capacity, const int64_t* num_sites,
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (cell != kNoCell) site_of[cell] = static_cast<int32_t>(site);
 }
 
-// kIsFolded: a row is several cells.
+// kIsFolded: one row holds several cells.
 template <bool kIsFolded, typename T, typename Out, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     FillCellsKernel(const RowsOf<T, Out, kCount> rows, const SitesToCellsParams params, const int32_t* site_of) {
