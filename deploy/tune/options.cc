@@ -69,7 +69,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& words) {
     return absl::InvalidArgumentError("--model is missing: a model's folder, for example deploy/models/minkunet");
   }
   RETURN_IF_ERROR(SetModel(model, options));
-  if (options.scans.empty()) return absl::InvalidArgumentError("no scan named: files, or folders of scans");
+  if (options.scans.empty()) return absl::InvalidArgumentError("no scan given: files, or folders of scans");
   if (!options.fields.empty()) {
     if (const auto spec = client::ParseFieldSpec(options.fields); !spec.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--fields: ", spec.status().message()));

@@ -307,7 +307,7 @@ int Main(const std::vector<std::string>& words) {
   absl::Status usage = ParseArguments(words, options.Flags(), &options.paths);
   if (usage.ok() && options.model.empty()) usage = absl::InvalidArgumentError("--model is missing");
   if (usage.ok() && options.repository.empty()) usage = absl::InvalidArgumentError("--repository is missing");
-  if (usage.ok() && options.paths.empty()) usage = absl::InvalidArgumentError("no scan named");
+  if (usage.ok() && options.paths.empty()) usage = absl::InvalidArgumentError("no scan given");
   if (!usage.ok()) {
     std::cerr << "reload_check: " << usage.message() << "; see --help\n";
     return kExitUsage;

@@ -218,7 +218,7 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"infer --model segmenter --truth " + scan + " " + scan, kExitFailure, "32 bytes are not 2 labels", ""},
            {"infer --model segmenter --save /no/such/l.npy " + scan, kExitFailure, "/no/such/l.npy", ""},
            {"infer " + scan, kExitUsage, "--model is missing", "help infer"},
-           {"infer --model segmenter", kExitUsage, "no scan named", "help infer"},
+           {"infer --model segmenter", kExitUsage, "no scan given", "help infer"},
            {"infer --model segmenter --fields x:q " + scan, kExitUsage, "type 'q'", "help infer"},
            {"infer --modle segmenter " + scan, kExitUsage, "no flag --modle", "help infer"},
            {"infer --model segmenter --preview " + scan + " " + scan, kExitUsage, "--preview", "help infer"},
@@ -236,7 +236,7 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"load broken", kExitFailure, "2 problems: no tensor conv1.weight; no tensor conv1.bias", "load it again"},
            {"load slow --timeout 150ms", kExitFailure, "no answer from", "--timeout"},
            {"load", kExitUsage, "the model's name is missing", "help load"},
-           {"load a b", kExitUsage, "one model at a time", "help load"},
+           {"load a b", kExitUsage, "give one model only", "help load"},
            {"load segmenter --version 0", kExitUsage, "0", "help load"},
            {"load segmenter --version newest", kExitUsage, "newest", "help load"},
            {"unload missing", kExitFailure, "no model 'missing'", "voxserve-client models"},
@@ -305,7 +305,7 @@ TEST_F(ToolTest, TunesWithProgressAndATableOfWhatItWon) {
 TEST_F(ToolTest, LoadsAndUnloadsModels) {
   EXPECT_EQ(RunAtServer("load segmenter").out, "segmenter: versions 1, 2 in service\n");
   EXPECT_EQ(RunAtServer("load segmenter --version 7").out, "segmenter: version 7 in service\n");
-  EXPECT_EQ(RunAtServer("load wide").out, "wide: nothing is in service\n");
+  EXPECT_EQ(RunAtServer("load wide").out, "wide: no version is in service\n");
   EXPECT_EQ(RunAtServer("unload segmenter").out, "segmenter: versions 1, 2 taken out of service\n");
   const Outcome one = RunAtServer("unload segmenter --version 7");
   EXPECT_EQ(one.out, "segmenter: version 7 taken out of service\n");

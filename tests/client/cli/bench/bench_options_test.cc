@@ -68,7 +68,7 @@ TEST(BenchOptionsTest, ReadsTheThreeKindsOfLoad) {
 TEST(BenchOptionsTest, RefusesWhatCannotBeMeant) {
   for (const auto& [line, complaint] : std::vector<std::pair<std::string, std::string>>{
            {"a", "--model is missing"},
-           {"--model m", "no scan named"},
+           {"--model m", "no scan given"},
            {"--model m a --concurrency 0", "--concurrency is '0'"},
            {"--model m a --rate 0", "--rate is '0'"},
            {"--model m a --rate nan", "--rate is 'nan'"},
