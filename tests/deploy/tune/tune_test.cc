@@ -160,7 +160,7 @@ TEST_F(TuneTest, WhatIsNotThereIsNamed) {
   EXPECT_EQ(TuneOnCpu({Scan("c.bin")}), kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("c.bin: no such file or folder"));
   EXPECT_EQ(Tune({"--model", (folder_.path() / "scans").string(), Scan("a.bin")}), kExitFailure);
-  EXPECT_THAT(err_.str(), HasSubstr("is no model's folder"));
+  EXPECT_THAT(err_.str(), HasSubstr("is not a model's folder"));
   EXPECT_EQ(Tune({"--model", model_.string(), "--devices", "gpu", Scan("a.bin")}), kExitFailure);
   EXPECT_THAT(err_.str(), HasSubstr("device \"gpu\" is neither cpu nor cuda:<number>"));
 }
