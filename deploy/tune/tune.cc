@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // of the bar in a terminal
+constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // interval of redrawing the bar in a terminal
 
 struct Scans {
   std::vector<std::string> files;

@@ -33,7 +33,7 @@ class LogWriter {
   struct Options {
     int descriptor = STDERR_FILENO;
     int64_t max_queued_bytes = int64_t{1} << 20;
-    absl::Duration flush_limit = absl::Seconds(1);  // of the destructor
+    absl::Duration flush_limit = absl::Seconds(1);  // limit of the destructor's wait
   };
 
   explicit LogWriter(const Options& options);

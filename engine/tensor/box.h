@@ -10,7 +10,7 @@ namespace voxserve {
 struct Box {
   int32_t class_id = 0;
   float score = 0;  // 0 to 1
-  float x = 0;      // of the centre
+  float x = 0;      // x, y and z are the centre
   float y = 0;
   float z = 0;
   float length = 0;  // along the box's own x axis

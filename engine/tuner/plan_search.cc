@@ -17,9 +17,9 @@ namespace {
 
 constexpr size_t kMaxScansOfBucket = 16;  // more scans are not measured
 constexpr size_t kShortlist = 4;          // candidates of a convolution that are measured on all scans
-constexpr int kCandidateRepeats = 3;      // of the first, coarse measurement; upper limit
-constexpr int kFinalRuns = 20;            // of the last measurement; lower limit
-constexpr double kWorthwhile = 0.99;      // of the default's time
+constexpr int kCandidateRepeats = 3;      // most repeats of the first, coarse measurement
+constexpr int kFinalRuns = 20;            // least number of runs in the last measurement
+constexpr double kWorthwhile = 0.99;      // a better plan takes less than this part of the default's time
 
 // The ends of the stages, as shares of the whole search and of a bucket.
 constexpr double kSizesEnd = 0.1, kBucketsEnd = 0.95;

@@ -30,7 +30,7 @@ constexpr char kModel[] = "model";
 constexpr char kTuned[] = "tuned";
 
 constexpr size_t kDigestDigits = 16;
-constexpr size_t kMaxNameBytes = 100;    // of a device; file systems allow 255 for the whole file name
+constexpr size_t kMaxNameBytes = 100;    // limit for a device's name; file systems allow 255 for the whole file name
 constexpr size_t kMaxProblemsShown = 5;  // per file
 
 // Converts a name to lower-case letters, digits and single dashes.

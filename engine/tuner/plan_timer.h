@@ -31,7 +31,7 @@ using RunScan = std::function<BatchOutput(const PlanTable&, const InferTask&, co
 
 struct SearchProgress {
   std::string stage;
-  double fraction = 0;  // of the whole search, 0 to 1; never decreases
+  double fraction = 0;  // part of the whole search, 0 to 1; never decreases
 };
 
 // The times of one plan. is_whole is false, and there are no times, if the plan failed or was not measured on every

@@ -10,7 +10,6 @@
 //
 // BrickTable is a kernel's view of the table that BuildBrickTables makes in the caller's memory. Only the device knows
 // the number of keys, so kernels ask the view for it.
-// the device knows: kernels ask the view.
 
 #include <cstddef>
 #include <cstdint>

@@ -27,7 +27,7 @@ constexpr int64_t RowInputsPitch(int32_t num_offsets) { return (int64_t{num_offs
 
 struct NeighbourSearchParams {
   ConvGeometry geometry;   // |Delta| <= kCoordinateMargin
-  cuda::BrickTable table;  // of the input keys; not read if first_in_rows is set
+  cuda::BrickTable table;  // table of the input keys; not read if first_in_rows is set
   int32_t dimension = 3;
   const uint64_t* out_keys = nullptr;  // [out_capacity] MortonKeys
   int64_t out_capacity = 0;            // below 2^31

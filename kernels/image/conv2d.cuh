@@ -7,7 +7,6 @@
 // chunks. A chunk's inputs are gathered, and its weights copied, ahead of time to one of a ring of stages. A thread
 // copies the same vector of the same few positions in every stage. So it looks up only once where a position's first
 // cell is and which of its cells are inside the image.
-// and which of their cells lie inside the image, it finds out once.
 
 #include <cstdint>
 

@@ -73,7 +73,7 @@ enum class Conv2dTiling : int32_t {
 struct Conv2dParams {
   Conv2dGeometry geometry;
   int64_t num_images = 0;
-  int32_t in_rows = 0;  // of an image; the output has OutSize(0, in_rows) rows, OutSize(1, in_columns) columns
+  int32_t in_rows = 0;  // rows of one image; the output has OutSize(0, in_rows) rows, OutSize(1, in_columns) columns
   int32_t in_columns = 0;
   ConstRows in;                   // positions of the inputs, at least 1 channel; float32 only on the CPU
   const void* weights = nullptr;  // in in's type, by the device's PackConv2dWeights; 128-byte aligned on a GPU

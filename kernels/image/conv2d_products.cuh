@@ -22,7 +22,7 @@
 
 namespace voxserve::kernels::cuda {
 
-inline constexpr int kStageRowBytes = 128;  // of the summed axis
+inline constexpr int kStageRowBytes = 128;  // part of the summed axis
 inline constexpr int kVectorsARow = kStageRowBytes / 16;
 
 template <typename T>

@@ -11,7 +11,6 @@
 //
 // `out` has as many rows as `in`, in in's type or float32. It may be `in` or the residual itself if it has the same
 // type and pitch. The CPU only supports float32.
-// type and pitch. The CPU has float32 alone.
 
 #include <cstdint>
 #include <type_traits>

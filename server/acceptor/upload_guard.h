@@ -33,7 +33,7 @@ class UploadGuard {
  public:
   struct Options {
     int64_t max_bytes = int64_t{1536} << 20;           // unfinished bytes of all clients; no client is closed below it
-    int64_t max_client_bytes = int64_t{512} << 20;     // of one client; a client with fewer is never closed
+    int64_t max_client_bytes = int64_t{512} << 20;     // a client with fewer bytes is never closed
     int64_t max_message_bytes = int64_t{64} << 20;     // most bytes of one call's message
     absl::Duration forget_time = absl::Seconds(60);    // the time in which max_client_bytes are forgotten
     absl::Duration interval = absl::Milliseconds(50);  // between looks, which take at most a tenth of the time

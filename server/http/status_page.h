@@ -17,7 +17,7 @@ namespace voxserve {
 struct ServerStatus {
   struct Model {
     ModelVersionInfo info;
-    ModelStatistics statistics;  // of the model, summed over its versions
+    ModelStatistics statistics;  // summed over the model's versions
   };
 
   std::string version;

@@ -48,7 +48,7 @@ struct ModelStatistics {
   Distribution latency_seconds;                               // from request to answer, for OK answers
   Distribution refusal_seconds;                               // from request to status, for refused requests
   std::vector<std::pair<Stage, Distribution>> stage_seconds;  // in the order of the stages
-  Distribution frame_age_seconds;                             // of clouds with a stamp
+  Distribution frame_age_seconds;                             // only clouds with a stamp
   int64_t negative_ages = 0;
   Distribution batch_requests;
   Distribution batch_points;

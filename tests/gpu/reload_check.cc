@@ -81,7 +81,7 @@ struct Tally {
   std::map<int64_t, uint64_t> answers;  // by version
   uint64_t num_wrong = 0;               // answers that are not those of the version that they name
   uint64_t num_failed = 0;
-  double largest_difference = 0;  // of the right answers
+  double largest_difference = 0;  // among the right answers
   std::string first_problem;
   std::vector<absl::Duration> latencies;
 };

@@ -165,7 +165,7 @@ class NetworkWriter {
   const NetworkOptions options_;
   testing::TestModel model_;
   std::map<std::string, int> channels_;        // by node
-  std::map<std::string, KernelSize> kernels_;  // of strided convolutions
+  std::map<std::string, KernelSize> kernels_;  // strided convolutions only
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // the server, a file or a scan failed; health: not serving
 inline constexpr int kExitUsage = 2;    // the command line is wrong
 
-// What the terminal can show. Only main reads it from the environment.
+// The abilities of the terminal. Only main reads it from the environment.
 struct Terminal {
   bool out_color = false;    // colours on stdout
   bool out_unicode = false;  // bars and blocks on stdout

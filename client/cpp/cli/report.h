@@ -37,9 +37,9 @@ struct ScanReport {
   std::string file;
   Answer result;
   uint64_t num_points = 0;
-  std::vector<ClassCount> classes;  // of labels, most points first
+  std::vector<ClassCount> classes;  // classes of the labels, most points first
   std::optional<Agreement> agreement;
-  std::optional<std::vector<Box>> boxes;  // of a model with boxes, instead of labels
+  std::optional<std::vector<Box>> boxes;  // set for a model with boxes, instead of labels
   std::vector<std::string> written;       // names of files
 };
 

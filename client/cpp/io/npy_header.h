@@ -18,7 +18,7 @@ struct NpyHeader {
     std::string name;  // "" for an array of plain numbers, and for padding
     // UNSPECIFIED: a type that a cloud cannot carry (padding, 8-byte integers, text)
     PointFieldType type = v1::POINT_FIELD_TYPE_UNSPECIFIED;
-    uint32_t bytes = 0;  // of all values of the field
+    uint32_t bytes = 0;  // size of all values of the field
     uint32_t count = 1;
   };
   std::vector<Field> fields;  // a plain array has one

@@ -33,7 +33,7 @@ struct Header {
 struct Layout {
   struct Column {
     PointField field;    // its offset in a packed point
-    uint32_t bytes = 0;  // of all values of the field
+    uint32_t bytes = 0;  // size of all values of the field
     bool skipped = false;
   };
   std::vector<Column> columns;

@@ -31,7 +31,7 @@ struct ClassCount {
   std::string name;
   uint32_t color_rgb = 0;
   uint64_t num_points = 0;
-  double share = 0;  // of all points
+  double share = 0;  // share of all points
 };
 
 // Returns one entry for every class that has points, most points first. A label that the model does not list becomes

@@ -109,7 +109,7 @@ constexpr std::array<const char*, 95> kGlyphs = {
     "04152435",                          // ~
 };
 
-constexpr float kGridHeight = 6;  // of a capital
+constexpr float kGridHeight = 6;  // height of a capital
 constexpr float kGap = 1.7f;      // between characters
 constexpr float kSpaceWidth = 1.6f;
 constexpr float kPen = 0.78f;  // thickness, in units of the grid

@@ -136,7 +136,7 @@ class DetectionHeadTest : public testing::TestWithParam<Ground> {
     return BoxRowsOf(boxes.ToHost());
   }
 
-  std::vector<uint32_t> num_not_finite_;  // of the last decoding, by sample
+  std::vector<uint32_t> num_not_finite_;  // last decoding, by sample
 };
 
 // Makes a head whose boxes show their origin: x is the column, y the row, the class its number.

@@ -23,7 +23,7 @@ using support::NpyArray;
 
 // Rows of sites, in the file's order.
 struct Sites {
-  std::vector<uint64_t> keys;  // of the device's kind
+  std::vector<uint64_t> keys;  // keys of the device's kind
   std::vector<float> features;
   int64_t channels = 0;
 

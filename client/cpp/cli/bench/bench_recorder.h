@@ -38,7 +38,7 @@ struct BenchOutcome {
 struct StreamSummary {
   uint64_t num_frames = 0;  // frames that were due
   uint64_t num_answered = 0, num_superseded = 0, num_failed = 0;
-  absl::Duration age_p50, age_p99;  // of answered frames, when their answer arrived
+  absl::Duration age_p50, age_p99;  // ages of answered frames when their answer arrived
 };
 
 struct BenchSummary {

@@ -12,7 +12,7 @@ namespace voxserve::client {
 // The scans that were sent.
 struct BenchInput {
   size_t num_scans = 0;
-  uint64_t num_points = 0;  // of all scans together
+  uint64_t num_points = 0;  // sum over all scans
 };
 
 // Returns a line such as "closed loop, 8 callers, 8 connections; 3 scans of 124,621 points".

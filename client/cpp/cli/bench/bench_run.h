@@ -24,7 +24,7 @@ struct BenchProgress {
 struct BenchResult {
   BenchSummary summary;
   bool is_stable = false;         // the summary then covers only the last windows
-  absl::Status first_failure;     // of a request; OK if none failed; superseded frames do not count
+  absl::Status first_failure;     // OK if no request failed; superseded frames do not count
   size_t num_broken_streams = 0;  // streams that ended with an error
   absl::Status first_stream_error;
 };

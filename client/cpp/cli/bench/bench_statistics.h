@@ -42,7 +42,7 @@ LatencySummary SummariseLatencies(std::vector<absl::Duration> latencies);
 
 struct WindowSummary {
   double scans_per_second = 0;  // answered OK
-  absl::Duration p99;           // of the requests answered OK
+  absl::Duration p99;           // latency of the requests answered OK
 };
 
 inline constexpr size_t kStableWindows = 3;
