@@ -70,17 +70,21 @@ absl::Status CudaExecutor::RunBatch(const Program& program, BatchTasks tasks, co
   LayOutSampling(program, tasks, point_begin_, sampling_);
   if (SiteRooms rooms = ForecastRooms(program, limits, options); !rooms.capacities.empty()) {
     const absl::Status ran = RunInRooms(program, tasks, limits, options, std::move(rooms), output);
-    if (!absl::IsOutOfRange(ran) && !(IsOutOfMemory(ran) && context_->memory->refusal().ok())) return ran;
+    const bool had_no_memory = IsOutOfMemory(ran) && context_->memory->refusal().ok();
+    if (!absl::IsOutOfRange(ran) && !had_no_memory) return ran;
+    if (had_no_memory) forecasts_[&program].HadNoMemory(point_begin_.back());
     RETURN_IF_ERROR(context_->cuda->stream.view().Synchronize());
     points_.ReleaseSweeps();
     output.ran_again = true;
-    output.stages.clear();
+    output.room_voxels = 0;
   }
   RETURN_IF_ERROR(RunWithSizes(program, tasks, limits, options, output));
-  // Tests change programs as they like; what is forgotten is learned again.
-  constexpr size_t kMostForecasts = 64;
-  if (forecasts_.size() >= kMostForecasts) forecasts_.clear();
-  if (point_begin_.back() > 0 && HasGoodSample(output)) {
+  if (output.geometry_on_cpu) {
+    forecasts_[&program].HadNoMemory(point_begin_.back());
+  } else if (point_begin_.back() > 0 && HasGoodSample(output) && !sampling_.restricts_network()) {
+    // Programs come and go; what is forgotten is learned again.
+    constexpr size_t kMostForecasts = 64;
+    if (forecasts_.size() >= kMostForecasts && !forecasts_.contains(&program)) forecasts_.clear();
     forecasts_[&program].Learn(point_begin_.back(), geometry_.num_sites(), geometry_.max_coordinate());
   }
   return absl::OkStatus();
@@ -91,21 +95,29 @@ SiteRooms CudaExecutor::ForecastRooms(const Program& program, const RunLimits& l
   const auto found = forecasts_.find(&program);
   if (found == forecasts_.end() || !found->second.has_learned(num_points) || num_points == 0) return {};
   if (options.times_convs || program.segments.size() > 1 || program.levels.size() > kernels::kMostHeldLevels) return {};
+  // Of the points that a sample keeps from the network no forecast knows.
+  if (sampling_.restricts_network()) return {};
   const PlanTable& plans = PlansOf(program, options);
   for (const RulebookForms& forms : plans.forms()) {
     if (forms.pairs) return {};
   }
-  // Near the border between two plans it is quicker to wait than to be wrong.
+  SiteRooms rooms = found->second.Rooms(num_points);
+  if (rooms.capacities.size() != program.levels.size()) return {};
+  const auto num_samples = static_cast<int64_t>(point_begin_.size()) - 1;
+  const auto most_voxels = static_cast<int64_t>(found->second.MostVoxels(num_points));
+  if (!CheckBatchVoxels(most_voxels, static_cast<size_t>(num_samples), limits).ok()) return {};
+  int64_t& voxels = rooms.capacities.front();
+  voxels = std::min(voxels, num_points);
+  if (limits.max_voxels > 0) voxels = std::min(voxels, num_samples * limits.max_voxels);
+  if (limits.max_batch_voxels > 0 && num_samples > 1) voxels = std::min(voxels, limits.max_batch_voxels);
+  // Where batches have now one plan and now another it is quicker to wait than to be wrong.
   constexpr double kSure = 0.1;
-  const double voxels = found->second.Voxels(num_points);
-  const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(voxels * (1 - kSure)));
-  if (&chosen != &plans.ForVoxels(static_cast<int64_t>(voxels * (1 + kSure)))) return {};
+  const auto fewest_voxels = static_cast<int64_t>(found->second.FewestVoxels(num_points) * (1 - kSure));
+  const std::vector<ConvPlan>& chosen = plans.ForVoxels(most_voxels);
+  if (&chosen != &plans.ForVoxels(fewest_voxels) || &chosen != &plans.ForVoxels(voxels)) return {};
   for (const std::unique_ptr<Step>& step : program.steps) {
     if (step->NeedsSizes(chosen)) return {};
   }
-  SiteRooms rooms = found->second.Rooms(num_points);
-  if (rooms.capacities.size() != program.levels.size()) return {};
-  if (!CheckBatchVoxels(rooms.capacities.front(), point_begin_.size() - 1, limits).ok()) return {};
   return rooms;
 }
 
@@ -134,13 +146,18 @@ absl::Status CudaExecutor::RunInRooms(const Program& program, BatchTasks tasks, 
   const PlanTable& plans = PlansOf(program, options);
   SiteForecast& forecast = forecasts_[&program];
   const int64_t num_points = point_begin_.back();
-  const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.Voxels(num_points)));
+  const std::vector<ConvPlan>& chosen = plans.ForVoxels(static_cast<int64_t>(forecast.MostVoxels(num_points)));
+  output.room_voxels = rooms.capacities.front();
   RETURN_IF_ERROR(CopyIn(program, tasks, options));
   RETURN_IF_ERROR(MakeGeometry(program, limits, plans, std::move(rooms)));
   RETURN_IF_ERROR(EndStage(Stage::kGeometry));
-  RETURN_IF_ERROR(RunSteps(program, tasks, limits, options, chosen, output));
-  forecast.Learn(num_points, geometry_.num_sites(), geometry_.max_coordinate());
-  return absl::OkStatus();
+  const absl::Status ran = RunSteps(program, tasks, limits, options, chosen, output);
+  // One that did not fit is learned too, whatever will come of it: the next one like it shall fit.
+  if (ran.ok() || absl::IsOutOfRange(ran)) {
+    forecast.Learn(num_points, geometry_.has_true_sizes() ? geometry_.num_sites() : std::vector<int64_t>(),
+                   geometry_.max_coordinate());
+  }
+  return ran;
 }
 
 absl::Status CudaExecutor::RunWithSizes(const Program& program, BatchTasks tasks, const RunLimits& limits,

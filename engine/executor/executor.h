@@ -63,7 +63,8 @@ struct BatchOutput {
   std::vector<std::vector<int64_t>> rulebook_sizes;
   bool host_is_full = false;     // it failed since the host's memory, and no GPU's, has no room for it
   bool geometry_on_cpu = false;  // of a GPU's batch: its maps did not fit the device and were made on the CPU
-  bool ran_again = false;        // of a GPU's batch: it had more sites than there was room for
+  bool ran_again = false;        // of a GPU's batch: its sizes, plan or memory were not as foreseen (SiteForecast)
+  int64_t room_voxels = 0;       // that `bytes` made room for, where they are more than the batch had
   BatchBytes bytes;              // that it needed, which may be less than what the context keeps
 };
 

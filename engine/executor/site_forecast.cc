@@ -15,16 +15,24 @@ constexpr int64_t kSmallestStep = 64;
 int64_t RoundUp(int64_t sites) {
   const auto octave = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(sites, 1))));
   const int64_t step = std::max(kSmallestStep, octave / kStepsAnOctave);
-  return (sites + step - 1) / step * step;
+  return std::max(step, (sites + step - 1) / step * step);
 }
 
-// Follows what is more at once and what is less slowly.
-void Follow(double seen, double& expected) { expected = std::max(seen, expected + (seen - expected) * kForgotten); }
+// Follow what is more (less) at once and what is less (more) slowly.
+void FollowMost(double seen, double& expected) { expected = std::max(seen, expected + (seen - expected) * kForgotten); }
+void FollowLeast(double seen, double& expected) {
+  expected = std::min(seen, expected + (seen - expected) * kForgotten);
+}
 
 }  // namespace
 
 size_t SiteForecast::IndexOf(int64_t num_points) {
   return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_points, 0))));
+}
+
+bool SiteForecast::has_learned(int64_t num_points) const {
+  const Bucket& bucket = BucketOf(num_points);
+  return !bucket.sites_per_point.empty() && bucket.num_resting == 0;
 }
 
 SiteRooms SiteForecast::Rooms(int64_t num_points) const {
@@ -41,17 +49,27 @@ SiteRooms SiteForecast::Rooms(int64_t num_points) const {
   return rooms;
 }
 
-double SiteForecast::Voxels(int64_t num_points) const {
+double SiteForecast::MostVoxels(int64_t num_points) const {
   return BucketOf(num_points).sites_per_point.front() * static_cast<double>(num_points);
+}
+
+double SiteForecast::FewestVoxels(int64_t num_points) const {
+  return BucketOf(num_points).fewest_voxels_per_point * static_cast<double>(num_points);
 }
 
 void SiteForecast::Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate) {
   Bucket& bucket = buckets_[IndexOf(num_points)];
-  bucket.sites_per_point.resize(num_sites.size());
+  bucket.num_resting = std::max(0, bucket.num_resting - 1);
+  FollowMost(static_cast<double>(max_coordinate), bucket.max_coordinate);
+  if (num_sites.empty()) return;
+  const bool is_first = bucket.sites_per_point.size() != num_sites.size();
+  if (is_first) bucket.sites_per_point.assign(num_sites.size(), 0);
   for (size_t level = 0; level < num_sites.size(); ++level) {
-    Follow(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level]);
+    FollowMost(static_cast<double>(num_sites[level]) / static_cast<double>(num_points), bucket.sites_per_point[level]);
   }
-  Follow(static_cast<double>(max_coordinate), bucket.max_coordinate);
+  const double voxels_per_point = static_cast<double>(num_sites.front()) / static_cast<double>(num_points);
+  if (is_first) bucket.fewest_voxels_per_point = voxels_per_point;
+  FollowLeast(voxels_per_point, bucket.fewest_voxels_per_point);
 }
 
 }  // namespace voxserve

@@ -19,20 +19,28 @@ namespace voxserve {
 
 class SiteForecast {
  public:
-  // True once a batch of about so many points has been learned.
-  bool has_learned(int64_t num_points) const { return !BucketOf(num_points).sites_per_point.empty(); }
-  // Both need has_learned.
+  // True once a batch of about so many points has been learned, but for a while after HadNoMemory.
+  bool has_learned(int64_t num_points) const;
+  // The next three need has_learned.
   SiteRooms Rooms(int64_t num_points) const;
-  // Voxels, level 0, as they are expected, without what is added for room.
-  double Voxels(int64_t num_points) const;
+  // The voxels, sites of level 0, that batches had lately: at most, without what is added for room, and at least.
+  double MostVoxels(int64_t num_points) const;
+  double FewestVoxels(int64_t num_points) const;
 
-  // A batch of num_points > 0 had so many sites, by level. max_coordinate: DeviceGeometry's; 0: there was none.
+  // A batch of num_points > 0 had so many sites, by level; empty: nobody knows. max_coordinate: DeviceGeometry's; 0:
+  // there was none.
   void Learn(int64_t num_points, const std::vector<int64_t>& num_sites, int64_t max_coordinate);
+  // The device had no memory for the rooms of such a batch: the next ones do without.
+  void HadNoMemory(int64_t num_points) { buckets_[IndexOf(num_points)].num_resting = kRest; }
 
  private:
+  static constexpr int kRest = 100;  // batches
+
   struct Bucket {
-    std::vector<double> sites_per_point;  // by level
+    std::vector<double> sites_per_point;  // by level, at most
+    double fewest_voxels_per_point = 0;
     double max_coordinate = 0;
+    int num_resting = 0;  // batches to come that get no rooms
   };
 
   static size_t IndexOf(int64_t num_points);

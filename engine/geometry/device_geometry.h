@@ -8,8 +8,8 @@
 // - after the levels, in Finish, where nobody asks for pairs: rulebooks then take memory for their sites alone;
 // - after the rulebooks, in WaitForSizes, where somebody does, since the host must know their numbers too. Rulebooks
 //   then take memory for as many sites as the points can make;
-// - whenever it likes, where SetRooms has said for how many sites there shall be room: features may be made in the
-//   meantime. If there was too little, nothing was made, and overflowed() says so.
+// - whenever it likes, where Begin was given rooms: features may be made in the meantime. If there was too little room,
+//   nothing was made, and overflowed() says so.
 //
 // A context's executor keeps one and fills it anew for every batch; memory is the context's batch arena. Not
 // thread-safe.
@@ -89,6 +89,9 @@ class DeviceGeometry final : public BatchCounts, public GeometryMaker {
   const std::vector<int64_t>& num_sites() const { return levels_.num_sites(); }
   // After WaitForSizes: the batch did not fit its rooms.
   bool overflowed() const { return overflowed_; }
+  // After WaitForSizes: num_sites() are the batch's, though it may not have fitted. Not where coordinates had too few
+  // bits.
+  bool has_true_sizes() const { return rooms_.axis_bits == 0 || max_coordinate() >> rooms_.axis_bits == 0; }
   // After WaitForSizes, of voxels whose origin is their minimum: the largest coordinate of any axis.
   int64_t max_coordinate() const { return *sizes_.on_host().max_coordinate; }
   // [1] on the device.

@@ -131,13 +131,10 @@ absl::Status DeviceGeometry::WaitForSizes() {
 
 absl::Status DeviceGeometry::TakeSizes() {
   sizes_.TakeCopy();
-  const std::vector<int64_t> rooms = levels_.num_sites();
   levels_.TakeNumSites();
-  if (has_rooms()) {
-    overflowed_ = !std::equal(rooms.begin(), rooms.end(), levels_.num_sites().begin(), std::greater_equal<>()) ||
-                  (rooms_.axis_bits > 0 && max_coordinate() >> rooms_.axis_bits != 0);
-  }
+  const std::vector<int64_t>& num_sites = levels_.num_sites();
   const DeviceSizes::Arrays& sizes = sizes_.on_host();
+  overflowed_ = has_rooms() && !std::equal(num_sites.begin(), num_sites.end(), sizes.held_sites);
   const auto samples = static_cast<size_t>(sizes_.num_samples());
   sample_begin.assign(sizes.sample_begin, sizes.sample_begin + samples + 1);
   num_invalid.assign(sizes.num_invalid, sizes.num_invalid + samples);

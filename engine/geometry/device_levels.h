@@ -54,7 +54,8 @@ class DeviceLevels {
   // Makes what has been added.
   absl::Status Make();
   absl::Status MakeSampleBegin(int level);
-  // After Make: holds the levels, whose numbers of sites nobody knows, to these rooms (hold_sites.h).
+  // After Make: holds the levels, whose numbers of sites nobody knows, to these rooms (hold_sites.h): capacities and
+  // num_sites() are those of the rooms from now on, and numbers on the device 0 where one of them is too small.
   absl::Status Hold(const SiteRooms& rooms, int64_t num_points, int32_t* point_to_voxel);
 
   // Takes the numbers of sites: from DeviceSizes, or from levels that were made elsewhere.

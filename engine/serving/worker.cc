@@ -212,7 +212,8 @@ Batcher::Outcome Worker::Run(absl::Span<QueuedTask> tasks, absl::Time started) {
   if (HasSample(batch)) return {};
   // Maps that were made on the CPU have their exact sizes, and take less.
   if (!output.geometry_on_cpu) {
-    model.memory[options_.device]->Observe(num_points, voxels, output.bytes, static_cast<int64_t>(tasks.size()));
+    model.memory[options_.device]->Observe(num_points, std::max(voxels, output.room_voxels), output.bytes,
+                                           static_cast<int64_t>(tasks.size()));
   }
   return {.num_voxels = voxels};
 }

@@ -29,7 +29,8 @@ struct InterpolationWeightsParams {
   int64_t num_positions = 0;
   SiteRatio ratio;  // from the positions' coordinates to the level's sites
 
-  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA.
+  // Keys are CoordinateKeys on the CPU, MortonKeys on CUDA. Sites that are fewer than num_positions may be followed by
+  // rubbish, and have neighbours that are.
   const uint64_t* position_keys = nullptr;  // of sites: [num_positions]; of points: of the voxels
   // Of points alone; null for sites.
   const int32_t* point_to_voxel = nullptr;  // [num_positions]; negative: no voxel, and then no neighbours

@@ -102,11 +102,10 @@ Metrics::Metrics(std::function<absl::Time()> now)
                                 .Name("voxserve_grid_fallbacks_total")
                                 .Help("Coordinate grids that a hash table replaced because they exceed max_grid_bytes")
                                 .Register(registry_)),
-      batch_reruns_total_(
-          BuildCounter()
-              .Name("voxserve_batch_reruns_total")
-              .Help("GPU batches that ran again because they had more sites than memory was reserved for")
-              .Register(registry_)),
+      batch_reruns_total_(BuildCounter()
+                              .Name("voxserve_batch_reruns_total")
+                              .Help("GPU batches that ran twice because sizes, plan or memory were not as predicted")
+                              .Register(registry_)),
       geometry_fallbacks_total_(BuildCounter()
                                     .Name("voxserve_geometry_fallbacks_total")
                                     .Help("Batches whose maps did not fit a GPU's memory and were made on the CPU")

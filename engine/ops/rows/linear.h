@@ -5,6 +5,7 @@
 // the library.
 
 #include <utility>
+#include <vector>
 
 #include "engine/ops/step.h"
 
@@ -24,6 +25,8 @@ class LinearStep final : public Step {
 
   absl::Status Run(const StepContext& context) const override;
   absl::Status Upload(WeightUploader& uploader) override;
+  // The library is told the number of rows, and its sums may depend on it.
+  bool NeedsSizes(const std::vector<ConvPlan>&) const override { return !is_implicit_gemm_; }
 
   const Options& options() const { return options_; }
 

@@ -168,7 +168,7 @@ TEST_P(ExecutorTest, EachSizeRunsByThePlanOfItsBucket) {
                  {.min_voxels = voxels + 1, .plan = {.fallback = program_.default_plans.ForVoxels(0)[0]}}});
   const PlanTable* const default_plans = &program_.default_plans;
   for (const PlanTable* plans : {&other_above, &other_below, default_plans}) {
-    for (int run = 0; run < 2; ++run) {  // a GPU guesses the second time how many voxels there will be
+    for (int run = 0; run < 2; ++run) {
       const BatchOutput output =
           runner_->Run(program_, {&scan->cloud}, true, limits, {.plans = plans, .times_convs = true});
       ASSERT_TRUE(output.status.ok()) << output.status;

@@ -13,7 +13,7 @@ TEST(SiteForecastTest, HasRoomForTheSameBatchAgainAndALittleMore) {
   const std::vector<int64_t> sites = {80'000, 40'000, 7, 0};
   forecast.Learn(100'000, sites, 3000);
   ASSERT_TRUE(forecast.has_learned(100'000));
-  EXPECT_DOUBLE_EQ(forecast.Voxels(110'000), 88'000);
+  EXPECT_DOUBLE_EQ(forecast.MostVoxels(110'000), 88'000);
   const std::vector<int64_t> rooms = forecast.Rooms(100'000).capacities;
   ASSERT_EQ(rooms.size(), sites.size());
   for (size_t level = 0; level < sites.size(); ++level) {
@@ -27,12 +27,12 @@ TEST(SiteForecastTest, FollowsMoreSitesAtOnceAndFewerSlowly) {
   SiteForecast forecast;
   forecast.Learn(1000, {100}, 0);
   forecast.Learn(1000, {900}, 0);
-  EXPECT_DOUBLE_EQ(forecast.Voxels(1000), 900);
+  EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 900);
   forecast.Learn(1000, {100}, 0);
-  EXPECT_GT(forecast.Voxels(1000), 800);
-  EXPECT_LT(forecast.Voxels(1000), 900);
+  EXPECT_GT(forecast.MostVoxels(1000), 800);
+  EXPECT_LT(forecast.MostVoxels(1000), 900);
   for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {100}, 0);
-  EXPECT_NEAR(forecast.Voxels(1000), 100, 1);
+  EXPECT_NEAR(forecast.MostVoxels(1000), 100, 1);
 }
 
 TEST(SiteForecastTest, BatchesOfAKindLieInTheSameRooms) {
@@ -63,8 +63,47 @@ TEST(SiteForecastTest, BatchesOfOtherSizesAreLearnedApart) {
   EXPECT_FALSE(forecast.has_learned(65'535));
   EXPECT_FALSE(forecast.has_learned(0));
   forecast.Learn(280'000, {30'000}, 0);
-  EXPECT_DOUBLE_EQ(forecast.Voxels(70'000), 60'000);
-  EXPECT_DOUBLE_EQ(forecast.Voxels(280'000), 30'000);
+  EXPECT_DOUBLE_EQ(forecast.MostVoxels(70'000), 60'000);
+  EXPECT_DOUBLE_EQ(forecast.MostVoxels(280'000), 30'000);
+}
+
+TEST(SiteForecastTest, FollowsFewerVoxelsAtOnceAndMoreSlowly) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {500}, 0);
+  EXPECT_DOUBLE_EQ(forecast.FewestVoxels(1000), 500);
+  forecast.Learn(1000, {200}, 0);
+  EXPECT_DOUBLE_EQ(forecast.FewestVoxels(1000), 200);
+  EXPECT_GT(forecast.MostVoxels(1000), 480);
+  forecast.Learn(1000, {500}, 0);
+  EXPECT_GT(forecast.FewestVoxels(1000), 200);
+  EXPECT_LT(forecast.FewestVoxels(1000), 230);
+  for (int batch = 0; batch < 200; ++batch) forecast.Learn(1000, {500}, 0);
+  EXPECT_NEAR(forecast.FewestVoxels(1000), 500, 1);
+}
+
+TEST(SiteForecastTest, AnEmptyLevelHasSomeRoom) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100, 0}, 0);
+  EXPECT_GT(forecast.Rooms(1000).capacities[1], 0);
+}
+
+TEST(SiteForecastTest, WhereMemoryHadNoneBatchesDoWithoutRoomsForAWhile) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100}, 0);
+  forecast.HadNoMemory(1000);
+  EXPECT_FALSE(forecast.has_learned(1000));
+  int num_batches = 0;
+  for (; !forecast.has_learned(1000) && num_batches < 1000; ++num_batches) forecast.Learn(1000, {100}, 0);
+  EXPECT_GT(num_batches, 30);
+  EXPECT_LT(num_batches, 300);
+}
+
+TEST(SiteForecastTest, ReachIsLearnedWhereSizesAreNotKnown) {
+  SiteForecast forecast;
+  forecast.Learn(1000, {100}, 3000);
+  forecast.Learn(1000, {}, 9000);
+  EXPECT_EQ(forecast.Rooms(1000).axis_bits, 14);
+  EXPECT_DOUBLE_EQ(forecast.MostVoxels(1000), 100);
 }
 
 TEST(SiteForecastTest, AnotherNumberOfLevelsIsLearnedAnew) {

@@ -132,10 +132,62 @@ TEST_F(SiteRoomsTest, SamplesAndBatchesBeyondLimitsAreRefusedAlike) {
   const BatchOutput only = Run({&many}, samples);
   EXPECT_FALSE(only.samples[0].status.ok());
   ExpectSame(only, RunWithSizes({&many}, samples));
+  // A batch just within the limit has rooms, since they are no larger than that.
+  const auto voxels = static_cast<int64_t>(RunWithSizes({&few, &many}).samples[0].counts.voxels +
+                                           RunWithSizes({&few, &many}).samples[1].counts.voxels);
+  EXPECT_TRUE(Run({&few, &many}, {.max_batch_voxels = voxels}).status.ok());
+  EXPECT_TRUE(RanInRooms());
   const RunLimits batches{.max_batch_voxels = 1000};
   const BatchOutput too_large = Run({&few, &many}, batches);
   EXPECT_TRUE(absl::IsOutOfRange(too_large.status)) << too_large.status;
   EXPECT_TRUE(Run({&few, &many}).status.ok()) << "and the next one is served";
+}
+
+// As many sites, but farther from the least one than coordinates have bits for.
+TEST_F(SiteRoomsTest, ABatchThatReachesFartherRunsAgain) {
+  const PointCloud near = BoxOfPoints(4000, 15, 1);
+  std::vector<float> values;
+  for (const float shift : {0.0f, 3000.0f}) {
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> unit(-0.5f, 0.5f);
+    for (int i = 0; i < 2000; ++i) {
+      values.insert(values.end(), {shift + 12 * unit(random), 12 * unit(random), 1.5f * unit(random), unit(random)});
+    }
+  }
+  const PointCloud far = *PointCloud::FromFloats({"x", "y", "z", "intensity"}, values.data(), values.size() / 4);
+  Run({&near});
+  Run({&near});
+  ASSERT_TRUE(RanInRooms());
+  const BatchOutput again = Run({&far});
+  EXPECT_TRUE(again.ran_again);
+  const BatchOutput in_rooms = Run({&far});
+  EXPECT_FALSE(in_rooms.ran_again);
+  EXPECT_TRUE(RanInRooms());
+  ExpectSame(again, RunWithSizes({&far}));
+  ExpectSame(in_rooms, again);
+}
+
+// With a plan for few voxels and one for many, and batches of both of as many points.
+TEST_F(SiteRoomsTest, BatchesOnBothSidesOfAPlansBorderWaitForTheirSizes) {
+  const PointCloud dense = BoxOfPoints(5000, 4, 1), scattered = BoxOfPoints(5000, 30, 2);
+  const int64_t few = RunWithSizes({&dense}).samples[0].counts.voxels;
+  const int64_t many = RunWithSizes({&scattered}).samples[0].counts.voxels;
+  ASSERT_LT(2 * few, many);
+  const int64_t border = (few + many) / 2;
+  const Plan plan = {.fallback = program_.default_plans.ForVoxels(0)[0]};
+  const PlanTable plans(program_, {{.max_voxels = border, .plan = plan}, {.min_voxels = border, .plan = plan}});
+  const auto run = [&](const PointCloud& cloud) {
+    return runner_->Run(program_, {&cloud}, /*return_scores=*/true, {}, {.plans = &plans});
+  };
+  int num_again = 0;
+  for (int i = 0; i < 10; ++i) {
+    for (const PointCloud* const cloud : {&dense, &scattered}) {
+      const BatchOutput output = run(*cloud);
+      num_again += output.ran_again ? 1 : 0;
+      ASSERT_NO_FATAL_FAILURE(ExpectSame(output, RunWithSizes({cloud})));
+    }
+  }
+  EXPECT_LE(num_again, 1);
 }
 
 }  // namespace
