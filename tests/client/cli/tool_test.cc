@@ -220,7 +220,7 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"infer " + scan, kExitUsage, "--model is missing", "help infer"},
            {"infer --model segmenter", kExitUsage, "no scan given", "help infer"},
            {"infer --model segmenter --fields x:q " + scan, kExitUsage, "type 'q'", "help infer"},
-           {"infer --modle segmenter " + scan, kExitUsage, "no flag --modle", "help infer"},
+           {"infer --modle segmenter " + scan, kExitUsage, "unknown flag --modle", "help infer"},
            {"infer --model segmenter --preview " + scan + " " + scan, kExitUsage, "--preview", "help infer"},
            {"models a b", kExitUsage, "one model", "help models"},
            {"models --version 1", kExitUsage, "--version needs", "help models"},
@@ -244,10 +244,10 @@ TEST_F(ToolTest, SaysInOneLineWhatWentWrongAndWhatToDo) {
            {"unload segmenter --version -1", kExitUsage, "-1", "help unload"},
            {"health now", kExitUsage, "no arguments", "help health"},
            {"bench " + scan, kExitUsage, "--model is missing", "help bench"},
-           {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "name one", "help bench"},
+           {"bench --model segmenter " + scan + " --rate 1 --streams 1", kExitUsage, "choose one", "help bench"},
            {"bench --model missing " + scan, kExitFailure, "no model 'missing'", "voxserve-client models"},
            {"bench --model segmenter /no/scan.bin", kExitFailure, "/no/scan.bin: no such file", ""},
-           {"benhc", kExitUsage, "no command 'benhc'", "voxserve-client help"}}) {
+           {"benhc", kExitUsage, "unknown command 'benhc'", "voxserve-client help"}}) {
     const Outcome outcome = RunAtServer(c.arguments);
     EXPECT_EQ(outcome.exit_code, c.exit_code) << c.arguments << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(c.complaint)) << c.arguments;
